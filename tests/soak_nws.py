@@ -235,6 +235,8 @@ def kills(count, home):
     failures, acknowledged, void, compacted = [], 0, 0, 0
     nws.service.database.LOG_SLACK = 1 << 13
     JournalShard.__init__.__kwdefaults__["segment_bytes"] = 1 << 14
+    with Serving(home / "warm", Listen(port=0)):
+        pass  # what it loads late is there now for all that are forked
     telling, directory = Telling("kills", count), home / "kills"
     for trial in range(count):
         if trial % 40 == 0:

@@ -532,7 +532,7 @@ def bound_of(distance: Whole, first: int, stop: int, least: Whole, count: int) -
         least[stretches] = nearest
         stretches += 1
     if stretches < count:
-        return FAR
+        return int(FAR)
     ordered = np.empty(count, dtype=np.int32)
     found = 0
     for i in range(stretches):
