@@ -8,7 +8,6 @@ from typing import Any
 
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.units import amount, duration
-from apples.views.run_text import run_text
 
 
 def job_line(job: JobStatus) -> str:
@@ -96,6 +95,8 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     """Return what a job's run did, and its run over time where it is given; `command` shows the job again."""
     if document.get("program"):
         return program_text(document)
+    from apples.views.run_text import run_text  # noqa: PLC0415 - what lists jobs draws no chart
+
     return run_text(document, command, timeline)
 
 

@@ -65,7 +65,7 @@ def loaded_by(program, *words):
     ("command", "without"),
     [
         (("apples", "--help"), {*HEAVY, "pydantic"}),
-        (("apples", "jobs"), {*HEAVY, "pydantic"}),
+        (("apples", "jobs"), {*HEAVY, "pydantic", "apples.views.charts"}),
         (("apples", "runs"), {*HEAVY, "pydantic"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
         (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws"}),

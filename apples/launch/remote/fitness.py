@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from apples.launch.remote.addresses import is_number
@@ -243,6 +242,8 @@ def _clock(skew: float) -> Finding:
 
 def own_version(package: str) -> str:
     """Return the version of a package here, empty where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - not for a plan
+
     try:
         return version(package)
     except PackageNotFoundError:
