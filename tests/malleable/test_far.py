@@ -147,8 +147,8 @@ def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, j
         subprocess.run(entering(lab.machine("far"), unhide), check=True)
 
 
-def test_a_job_goes_on_after_all_of_it_on_the_machine_it_was_started_on_was_killed(job, tmp_path):
-    name = job("--commit", "0.2")
+def lost_here(name):
+    """Kill all of a job that runs on the machine it was started on, once it has a commit."""
     until(lambda: list(whole_manifests(store.job(name).commits)))
     supervisor = store.job(name).supervisor()
     here = Path("/proc/self/ns/pid").readlink()
@@ -159,11 +159,30 @@ def test_a_job_goes_on_after_all_of_it_on_the_machine_it_was_started_on_was_kill
     signal.pidfd_send_signal(supervisor, signal.SIGKILL)
     assert select.select([supervisor], [], [], 120)[0]
     os.close(supervisor)
+
+
+def test_a_job_goes_on_after_all_of_it_on_the_machine_it_was_started_on_was_killed(job, tmp_path):
+    name = job("--commit", "0.2")
+    lost_here(name)
     again = command("apples", "restart", name, "--json")
     assert again.code == 0, again.err
     assert (again.document["hosts"], again.document["attempt"]) == (["ada", "bob", "far"], 2)
     assert again.document["iteration"] > 0
     assert hurried(name, tmp_path)["result_sha256"] == sequential()
+
+
+def test_a_job_goes_on_upon_the_hosts_that_are_left_when_one_was_lost_with_its_head(
+    lab, job, tmp_path
+):
+    name = job("--commit", "0.2")
+    with cut_off(lab, "far"):
+        lost_here(name)
+        again = command("apples", "restart", name, "--json")
+        assert again.code == 0, again.err
+        assert (again.document["hosts"], again.document["attempt"]) == (["ada", "bob"], 2)
+        assert again.document["iteration"] > 0
+        assert hurried(name, tmp_path)["result_sha256"] == sequential()
+        until(lambda: processes(lab, "far") == 0)
 
 
 def test_a_link_that_is_cut_while_data_moves_leaves_the_job_as_it_was(lab, job, tmp_path):
