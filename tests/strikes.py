@@ -3,8 +3,9 @@
 import contextlib
 import os
 import signal
+from pathlib import Path
 
-from apples.supervision.job_processes import descendants, read
+from apples.supervision.job_processes import descendants, marked, read
 
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
 NEWCOMER, MEMBER, LEAVER = "newcomer", "member", "leaver"
@@ -150,3 +151,32 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
     engine.tick, engine.groups.on_message = look_then_tick, look_then_take
     for group in engine.groups:
         group._on_message = look_then_take
+
+
+class Killer:
+    """Kills the ranks of a program on a host once the job has committed twice."""
+
+    def __init__(self, manager, host, program):
+        self.job, self.host, self.program = manager.engine.job.job, host, program
+        self.commits = 0
+        self.take = manager.engine.groups.on_message
+        manager.engine.groups.on_message = self.look_then_take
+        for group in manager.engine.groups:
+            group._on_message = self.look_then_take
+
+    def look_then_take(self, group, rank, message):
+        self.take(group, rank, message)
+        self.commits += message["event"] == "committed"
+        if message["event"] == "committed" and self.commits == 2:
+            self.kill()
+
+    def kill(self):
+        for pid in marked(self.job):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if (
+                    self.program.encode() in words
+                    and f"APPLES_HOST={self.host}".encode() in variables
+                ):
+                    os.kill(pid, signal.SIGKILL)

@@ -6,12 +6,13 @@ import sys
 
 import numpy as np
 import pytest
-from jacobi2d_support import PROGRAM, reference, run_task
+from jacobi2d_support import PROGRAM, SOLVER, reference, run_task
 from kernels import LEFT, KernelUnavailableError, allocate, load_kernel
+from strikes import Killer
 from test_kernels import formula, strip
 from test_solver import sha256
 
-from apples.malleable.control.command import HostShare, ResizeDone
+from apples.malleable.control.command import HostShare, ResizeDone, RolledBack
 from apples.testing.rehearsal import rehearse
 
 numba = pytest.importorskip("numba", reason="numba is in the gpu extra")
@@ -189,7 +190,7 @@ def test_a_walk_over_hosts_with_and_without_a_gpu_gives_the_bits_of_one_rank(sol
     maps = ([HostShare(host, 1.0 + k) for k, host in enumerate(hosts)] for hosts in walk)
 
     run = rehearse(
-        (sys.executable, str(PROGRAM / "solver.py")),
+        (sys.executable, str(SOLVER)),
         {"ada": 1, "gil": 1},
         [HostShare("gil")],
         maps,
@@ -202,3 +203,28 @@ def test_a_walk_over_hosts_with_and_without_a_gpu_gives_the_bits_of_one_rank(sol
     assert {key: result[key] for key in ("sha256", "iterations", "residual")} == {
         key: expected[key] for key in ("sha256", "iterations", "residual")
     }
+
+
+@pytest.mark.mpi
+@pytest.mark.more
+def test_after_the_loss_of_a_gpu_host_the_others_go_on_from_what_it_committed(solve):
+    """Longer where it ended before the kill."""
+    for iterations in (1500, 6000, 24_000):
+        parameters = {"grid": 40, "iterations": iterations, "residual_every": 19, "source": 3}
+        order = run_task(parameters, [(40, 1)], "numpy", progress_seconds=0)
+        order["implementations"] = {"ada": "numpy", "gil": "cuda"}
+        run = rehearse(
+            (sys.executable, str(SOLVER)),
+            {"ada": 1, "gil": 1},
+            [HostShare("ada", 9.0), HostShare("gil", 1.0)],
+            task=order,
+            commit_seconds=0.05,
+            watch=lambda manager: Killer(manager, "gil", str(SOLVER)),
+        )
+        assert run.ended.state == "finished", run.ended
+        if lost := [notice for notice in run.notices if isinstance(notice, RolledBack)]:
+            break
+    assert lost[0].lost == ("gil",)
+    assert lost[0].iteration > 0
+    expected = solve(order).only("result")
+    assert run.events("result")[-1]["sha256"] == expected["sha256"]

@@ -1,21 +1,18 @@
 """Particles: energy and particles are conserved, and no bit depends on where cells are or move to."""
 
-import contextlib
 import itertools
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from strikes import Killer
 
 from apples.launch import hydra
 from apples.malleable.control.command import HostShare, ResizeDone, RolledBack
-from apples.supervision.job_processes import marked
 from apples.testing.rehearsal import rehearse
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "particles"
@@ -108,34 +105,6 @@ def test_energy_and_every_bit_survive_random_resizes():
     assert result["sha256"] == rigid["sha256"]
 
 
-class Killer:
-    """Kills the rank on a host once the job has committed twice."""
-
-    def __init__(self, manager, host):
-        self.job, self.host, self.commits = manager.engine.job.job, host, 0
-        self.take = manager.engine.groups.on_message
-        manager.engine.groups.on_message = self.look_then_take
-        for group in manager.engine.groups:
-            group._on_message = self.look_then_take
-
-    def look_then_take(self, group, rank, message):
-        self.take(group, rank, message)
-        self.commits += message["event"] == "committed"
-        if message["event"] == "committed" and self.commits == 2:
-            self.kill()
-
-    def kill(self):
-        for pid in marked(self.job):
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                if (
-                    SOLVER[1].encode() in words
-                    and f"APPLES_HOST={self.host}".encode() in variables
-                ):
-                    os.kill(pid, signal.SIGKILL)
-
-
 @pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
@@ -150,7 +119,7 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
         run = rehearse(
             SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")], task=task(steps=steps, balance_every=9),
             commits=commits if on_disk else None, commit_seconds=0.05,
-            watch=lambda manager: Killer(manager, "bob"),
+            watch=lambda manager: Killer(manager, "bob", SOLVER[1]),
         )  # fmt: skip
         assert run.ended.state == "finished", run.ended
         if any(isinstance(notice, RolledBack) for notice in run.notices):
