@@ -101,6 +101,7 @@ def measure_kernels(grid: int, repeats: int) -> Report:
         except KernelUnavailableError as error:
             missing[name] = str(error)
             continue
+        kernel.take(now, new, forcing)
         if (count := kernel.most_sweeps) > 1:
             sweep, alone = kernel.several_sweeps, GhostRows()
             works[name] = partial(sweep, now, new, None, alone, count, checked=False)
@@ -166,6 +167,7 @@ def measure_halo(grid: int, repeats: int) -> None:
     place = RankStrip(rank, sum(shares[:rank]), shares[rank])
     strip, patience = Strip.begin(Parameters(grid), place), Patience(60.0)
     kernel = fastest(grid)
+    kernel.take(*strip.grids)
     halo = Halo(strip, comm)
     exchanges, sweeps = [], []
     for _ in range(repeats):
