@@ -33,16 +33,16 @@ def emit_ready(ranks: int) -> None:
 def emit_error(message: str, rank: int, *, resources: bool = False) -> None:
     """Write an ``error`` event; the message is folded into one bounded line.
 
-    `resources`: what failed is not this program but what it writes to (`no_room`).
+    `resources`: what failed is not this program but what it writes to or is kept in (`no_room`).
     """
     line = " ".join(message.split())[:LONGEST_MESSAGE]
     emit("error", message=line, rank=rank, resources=resources)
 
 
 def no_room(error: BaseException) -> bool:
-    """Whether a disk is full, or fails."""
+    """Whether a disk is full, or fails, or a memory is full, be it a GPU's."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-    return isinstance(error, OSError) and error.errno in full
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in full)
 
 
 def finite_or_none(value: float) -> float | None:

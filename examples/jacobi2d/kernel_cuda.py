@@ -150,8 +150,8 @@ class CudaKernel(Kernel):
 
         Raises
         ------
-        KernelUnavailableError
-            They do not fit.
+        MemoryError
+            They do not fit; with what they need and what was free.
         """
         self.resident.clear()
         needed, free = sum(grid.nbytes for grid in grids), self.free_memory() or 0.0
@@ -159,7 +159,7 @@ class CudaKernel(Kernel):
             for grid in grids:
                 self.resident[grid.ctypes.data] = _Resident(grid, self.columns, self.stream)
         except Exception as error:
-            raise KernelUnavailableError(
+            raise MemoryError(
                 f"the strip needs {needed / 1e9:.3g} GB of the GPU's memory, {free / 1e9:.3g} GB were free: "
                 f"{_first_line(error)}"
             ) from error

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from jacobi2d_support import PROGRAM, SOLVER, reference, run_task
-from kernels import LEFT, KernelUnavailableError, allocate, load_kernel
+from kernels import LEFT, allocate, load_kernel
 from strikes import Killer
 from test_kernels import formula, strip
 from test_solver import sha256
@@ -60,7 +60,7 @@ def test_a_strip_that_the_gpu_has_no_room_for_is_refused_with_both_figures(monke
         raise RuntimeError("\nCUDA_ERROR_OUT_OF_MEMORY")
 
     monkeypatch.setattr(kernel_cuda.cuda, "to_device", full)
-    with pytest.raises(KernelUnavailableError, match=r"needs 0.0163 GB .* 0.003 GB were free"):
+    with pytest.raises(MemoryError, match=r"needs 0.0163 GB .* 0.003 GB were free"):
         kernel.take(allocate(998, 1000), allocate(1000, 1000))
 
 
@@ -125,6 +125,26 @@ def test_no_multiplication_is_fused_with_an_addition(forced, checked):
     assert "mul.rn.f64" in done.stdout
     assert "mul.f64" not in done.stdout
     assert "fma" not in done.stdout
+
+
+@pytest.mark.mpi
+def test_a_run_whose_strip_the_gpu_has_no_room_for_any_more_fails_for_want_of_resources(solve):
+    script = (
+        "import kernel_cuda, solver, sys\n"
+        "def full(*_): raise RuntimeError('out of memory')\n"
+        "load = solver.load_kernel\n"
+        "def loaded(*given):\n"
+        "    kernel = load(*given)\n"
+        "    if given[0] == 'cuda': kernel_cuda.cuda.to_device = full\n"
+        "    return kernel\n"
+        "solver.load_kernel = loaded\n"
+        "sys.exit(solver.main())"
+    )
+    task = run_task({"grid": 9, "iterations": 3}, [(4, 1), (5, 1)], ["numpy", "cuda"])
+    run = solve(task, 2, ("-c", script), PYTHONPATH=str(PROGRAM))
+    said = run.only("error")
+    assert (run.code, said["resources"], said["rank"]) == (1, True, 1)
+    assert said["message"].startswith("MemoryError: the strip needs ")
 
 
 SOURCE = {"top": 1, "bottom": -2, "left": 3, "right": -4, "source": 50}
