@@ -80,12 +80,21 @@ def _gpu(name: str) -> Finding:
     if tool is None:
         return Finding(name, "ok", "none: there is no nvidia-smi")
     asked = [tool, "--query-gpu=name,memory.free", "--format=csv,noheader"]
-    done = subprocess.run(
-        asked, capture_output=True, text=True, timeout=GPU_SECONDS, check=False, errors="replace"
-    )
+    cure = "see to its driver: programs find no GPU here"
+    try:
+        done = subprocess.run(
+            asked,
+            capture_output=True,
+            check=False,
+            text=True,
+            errors="replace",
+            timeout=GPU_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(name, "warn", f"nvidia-smi: {error}", cure)
     found = "; ".join(line.strip() for line in done.stdout.splitlines()[:MOST_GPUS])[:SHOWN]
     if done.returncode or not found:
-        return Finding(name, "warn", f"nvidia-smi: {found or 'finds none'}", "see to its driver")
+        return Finding(name, "warn", f"nvidia-smi: {found or 'finds none'}", cure)
     if importlib.util.find_spec("numba") is None:
         return Finding(name, "warn", f"{found} free, unused", 'pip install "apples[gpu]"')
     return Finding(name, "ok", f"{found} free: for hosts with a platform like cuda")

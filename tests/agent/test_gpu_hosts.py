@@ -86,11 +86,14 @@ def smi(folder, monkeypatch, script):
         ("echo 'NVIDIA H100 80GB HBM3, 80990 MiB'", "ok", "NVIDIA H100 80GB HBM3, 80990 MiB free"),
         ("echo 'No devices were found'; exit 6", "warn", "nvidia-smi: No devices were found"),
         ("exit 9", "warn", "nvidia-smi: finds none"),
+        ("exec sleep 600", "warn", "nvidia-smi: Command"),
     ],
 )
 def test_doctor_says_what_the_gpus_driver_says(tmp_path, monkeypatch, script, status, said):
     pytest.importorskip("numba", reason="numba is in the gpu extra")
     smi(tmp_path, monkeypatch, script)
+    if "sleep" in script:
+        monkeypatch.setattr(doctor, "GPU_SECONDS", 0.05)
     found = doctor.CHECKS["gpu"]("gpu")
     assert found.status == status
     assert found.detail.startswith(said)
