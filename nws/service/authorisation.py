@@ -199,7 +199,8 @@ class _Body:
         if self._whole:
             return await self._receive()  # waits for the end of the connection
         try:
-            message = await asyncio.wait_for(self._receive(), self._limits.seconds)
+            async with asyncio.timeout(self._limits.seconds):  # `wait_for` would start a task
+                message = await self._receive()
         except TimeoutError:
             reason = f"the body did not come within {self._limits.seconds} s"
             raise RefusedRequestError(408, reason, CLOSE) from None

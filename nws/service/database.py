@@ -70,8 +70,12 @@ def freshness(newest: float | None, period: float | None, now: float) -> Freshne
     if newest is None:
         return Freshness(UNKNOWN, None, period)
     age = max(0.0, now - newest)
-    limit = PERIODS * (FIRST_PERIOD if period is None else period)
-    return Freshness(CURRENT if age <= limit else STALE, age, period)
+    return Freshness(CURRENT if is_current(age, period) else STALE, age, period)
+
+
+def is_current(age: float, period: float | None) -> bool:
+    """Judge a series by the age of its newest measurement and the usual seconds between two."""
+    return age <= PERIODS * (FIRST_PERIOD if period is None else period)
 
 
 MOST_BACKLOG: Final = 2_000_000

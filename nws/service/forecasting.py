@@ -348,7 +348,7 @@ class Forecasting(StorageListener):
         progress = self._progress.get(text)
         if progress is None:
             return -1
-        return progress.positions[-1] if progress.backlog else progress.position
+        return progress.positions[-1] if progress.positions else progress.position
 
     def position(self, text: str) -> int:
         """Return how much of the log the forecaster of a series has taken in."""

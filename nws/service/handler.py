@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from importlib import metadata
 from typing import Any, Final
@@ -36,7 +38,7 @@ CLIQUE_PERIOD: Final = 120.0
 DISK_SECONDS: Final = 20.0
 """How long a batch waits for the disk before its sender is told to send it again."""
 VERSION: Final = metadata.version("apples")
-MOST_AT_ONCE: Final = 1000
+MOST_AT_ONCE: Final = 250
 """Rows that are checked before others get a turn."""
 MOST_PROBLEMS: Final = 50
 MOST_PAGES: Final = 4
@@ -116,18 +118,7 @@ class RequestHandler:
                 await asyncio.sleep(0)  # others first
             part = rows[start : start + MOST_AT_ONCE]
             submissions.append((start, self.database.submit(part)))
-        waiting = [
-            asyncio.wrap_future(future) for _, each in submissions for future in each.futures
-        ]
-        if waiting:
-            done, pending = await asyncio.wait(waiting, timeout=DISK_SECONDS)
-            for late in pending:
-                late.add_done_callback(asyncio.Future.exception)  # heard, whatever it will be
-            failed = [error for each in waiting if each in done and (error := each.exception())]
-            if failed:
-                raise failed[0]
-            if pending:
-                raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
+        await _on_disk([future for _, each in submissions for future in each.futures])
         if self.database.roll_up_due:  # or what this sender sends next would push it out
             with self.going_on(NOTHING_ARCHIVED):
                 await asyncio.to_thread(self.database.roll_up)
@@ -258,6 +249,32 @@ class RequestHandler:
             answer |= order_fields(order)
         answer["remarks"] = [*answer["remarks"], *no_interval(forecast)]
         return answer
+
+
+async def _on_disk(futures: "list[Future[int]]") -> None:
+    """Return when all are done; raise what the first of them that failed says, or that it takes too long.
+
+    The loop is woken up once for all of them.
+    """
+    if not futures:
+        return
+    loop, ready, left = asyncio.get_running_loop(), asyncio.Event(), itertools.count(1)
+
+    def done(_: "Future[int]") -> None:
+        if next(left) == len(futures):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(ready.set)
+
+    for future in futures:
+        future.add_done_callback(done)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DISK_SECONDS):
+            await ready.wait()
+    for future in futures:
+        if future.done() and (error := future.exception()) is not None:
+            raise error
+    if not ready.is_set():
+        raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
 
 
 NOTHING_KNOWN: Final = NetworkForecast(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from nws.memory.column import SeriesColumn
-from nws.service.database import CURRENT, ForecastDatabase, freshness
+from nws.service.database import ForecastDatabase, is_current
 from nws.service.messages import ServiceStatus
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -67,11 +67,14 @@ async def in_slices(
 
 @dataclass(slots=True)
 class _Shown:
-    """What a series shows of the forecast after the record at `position`."""
+    """What a series shows of itself and of the forecast after the record at `position`."""
 
     position: int
     labels: str
+    value: str
     lines: tuple[tuple[str, str], ...]
+    current: str
+    stale: str
 
 
 class MetricsPage:
@@ -114,22 +117,27 @@ class MetricsPage:
         self._asked = self._timer()
         until, behind, now = self._asked + REFRESH_SECONDS, 0, self._clock()
         rows: dict[str, list[str]] = {name: [] for name in OF_SERIES}
+        values, ages, currents = (
+            rows[name] for name in ("nws_value", "nws_age_seconds", "nws_current")
+        )
+        latest, known = self._database.forecasting.latest, self._shown.get
 
         def show(column: SeriesColumn) -> None:
             nonlocal behind
-            shown = self._shown.get(column.text)
-            if shown is None or (self._is_behind(column, shown) and self._timer() < until):
-                shown = self._show(column)
-            else:
-                behind += self._is_behind(column, shown)
-            fresh = freshness(column.seen(now), column.spacing(), now)
-            labels = shown.labels
-            if fresh.state == CURRENT:
-                rows["nws_value"].append(f"nws_value{labels} {column.latest!r}\n")
+            shown = known(column.text)
+            fresh = shown is not None and shown.position == latest(column.text)
+            if shown is None or (not fresh and self._timer() < until):
+                shown, fresh = self._show(column), True
+            behind += not fresh
+            age = max(0.0, now - column.seen(now))
+            if is_current(age, column.spacing()):
+                values.append(shown.value if fresh else _value(shown.labels, column))
                 for name, line in shown.lines:
                     rows[name].append(line)
-            rows["nws_age_seconds"].append(f"nws_age_seconds{labels} {fresh.age!r}\n")
-            rows["nws_current"].append(f"nws_current{labels} {int(fresh.state == CURRENT)}\n")
+                currents.append(shown.current)
+            else:
+                currents.append(shown.stale)
+            ages.append(f"nws_age_seconds{shown.labels} {age!r}\n")
 
         await in_slices(self._database.columns(), show)
         pieces = []
@@ -155,6 +163,7 @@ class MetricsPage:
         return shown.position != self._database.forecasting.latest(column.text)
 
     def _show(self, column: SeriesColumn) -> _Shown:
+        position = self._database.forecasting.latest(column.text)
         known, _ = self._database.forecast(column.text, **self._question)
         labels, lines = _labels(column.text), []
         if known is not None:
@@ -169,9 +178,19 @@ class MetricsPage:
             for name, value in told.items():
                 if value is not None:
                     lines.append((name, f"{name}{labels} {value!r}\n"))
-        position = self._database.forecasting.latest(column.text)
-        shown = self._shown[column.text] = _Shown(position, labels, tuple(lines))
+        shown = self._shown[column.text] = _Shown(
+            position,
+            labels,
+            _value(labels, column),
+            tuple(lines),
+            f"nws_current{labels} 1\n",
+            f"nws_current{labels} 0\n",
+        )
         return shown
+
+
+def _value(labels: str, column: SeriesColumn) -> str:
+    return f"nws_value{labels} {column.latest!r}\n"
 
 
 def thousands(lines: list[str]) -> list[list[str]]:

@@ -103,13 +103,14 @@ def add_memory_routes(router: FastAPI, handler: RequestHandler) -> None:
     """Add the routes to what is measured, bound to one service."""
 
     @router.post("/v1/measurements", response_model=Receipt, openapi_extra=BODY, tags=["memory"])
-    async def store(request: Request) -> Receipt:
+    async def store(request: Request) -> Response:
         """Store a batch. The answer comes when all but the refused ones are on the disk."""
         batch: Batch = BATCH.validate_json(await request.body())
         await in_slices(enumerate(batch.measurements), _check_bounds)
-        return await handler.store(
+        receipt = await handler.store(
             [(m["series"], m["time"], m["value"]) for m in batch.measurements]
         )
+        return _json(receipt.model_dump_json().encode())
 
     @router.get("/v1/range", response_model=SeriesRange, tags=["memory"])
     async def samples(query: Annotated[RangeQuery, Query()]) -> Response:
