@@ -376,13 +376,12 @@ def _learn_shares(document: state.Document, run: RunObservation, now: float) -> 
 
 
 def _stored_speed(function: SpeedFunction) -> Mapping[str, Any]:
-    memory = {"memory": function.memory} if math.isfinite(function.memory) else {}
     return {
-        **memory,
         "rows": function.rows,
         "seconds_per_point": function.seconds_per_point,
         "error": function.error,
         "columns": function.columns,
+        "memory": function.memory if math.isfinite(function.memory) else None,
     }
 
 
@@ -397,7 +396,7 @@ def _speed_function(entry: Any) -> SpeedFunction | None:
     if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
         return None
     error = float(error) if is_positive(error) else 0.0
-    columns, memory = entry.get("columns", 0), entry.get("memory", math.inf)
+    columns, memory = entry.get("columns", 0), entry.get("memory")
     return SpeedFunction(
         tuple(rows),
         tuple(points),
