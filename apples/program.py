@@ -176,6 +176,11 @@ def _pieces(partition: object) -> Iterator[Piece]:
             raise TaskError(
                 f"the task's partition[{index}] does not say {', '.join(Piece._fields)}"
             ) from None
+        if "columns" in entry:
+            raise TaskError(
+                f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
+                " rectangles = true is wrong in its template"
+            )
         if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
             raise TaskError(f"the task's partition[{index}] is {entry!r}")
         if piece.first_row != row or not 1 <= piece.ranks <= piece.rows:

@@ -201,8 +201,8 @@ class Estimate:
         How long a queue is expected to hold the resources back; costs nothing.
     start_seconds
         From the launch until the program is ready on the slowest of the hosts; they are paid for meanwhile.
-    border_seconds
-        Of one transfer at each border, in strip order.
+    borders, border_seconds
+        The hosts at each border, by name, and the seconds of one transfer there, in strip order.
     """
 
     schedule: Schedule
@@ -216,6 +216,7 @@ class Estimate:
     value: float = field(default=0.0)
     wait_seconds: float = 0.0
     start_seconds: float = 0.0
+    borders: tuple[tuple[str, str], ...] = ()
     border_seconds: tuple[float, ...] = ()
 
     @property

@@ -1,9 +1,9 @@
 """Blueprints: plain functions over the Coordinator, each one the pseudo-code of a scheduling method.
 
 Read `minimum_execution_time` first (Berman et al. 1996, Figures 4 and 11), then what the paper compared
-it with in section 3: `compile_time` (method 2), `all_resources` (method 3), `blocked` (method 1); and
-`single_host`; and `redistribute`, which goes on deciding while the application runs. Yours is any function
-that takes a Coordinator and returns an Execution.
+it with in section 3: `compile_time` (method 2), `all_resources` (method 3), `square_blocks` (method 1; `blocked`
+is equal strips); and `single_host`; and `redistribute`, which goes on deciding while the application runs. Yours
+is any function that takes a Coordinator and returns an Execution.
 """
 
 from blueprints.all_resources import all_resources
@@ -12,6 +12,7 @@ from blueprints.compile_time import compile_time
 from blueprints.minimum_execution_time import minimum_execution_time
 from blueprints.redistribute import redistribute
 from blueprints.single_host import single_host
+from blueprints.square_blocks import square_blocks
 
 __all__ = [
     "all_resources",
@@ -20,4 +21,5 @@ __all__ = [
     "minimum_execution_time",
     "redistribute",
     "single_host",
+    "square_blocks",
 ]

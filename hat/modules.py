@@ -57,10 +57,6 @@ class Structure(StrictTable):
     iterations: Expression | None = Field(
         None, description="Iterations; the parameter iterations, or 1, when not given."
     )
-    rectangles: bool = Field(
-        False,
-        description="Whether the program takes rectangles of rows and columns, not only strips.",
-    )
 
 
 class Data(StrictTable):
@@ -283,6 +279,10 @@ class Implementation(StrictTable):
     sweeps: Count = Field(
         1,
         description="Iterations it makes between two exchanges of borders; more than 1 only where all hosts do.",
+    )
+    rectangles: bool = Field(
+        False,
+        description="Whether it takes rectangles of rows and columns, not only strips; one of a single sweep.",
     )
     description: Text = Field("", description="What is special about it.")
 

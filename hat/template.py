@@ -250,6 +250,11 @@ class ApplicationTemplate(StrictTable):
                 if name in names[:i]:
                     yield Fault((table, i, "name"), f"{shown(name)} is there twice")
 
+        for i, one in enumerate(self.implementations):
+            if one.rectangles and one.sweeps > 1:
+                why = f"needs sweeps = 1 (is {one.sweeps}): rows of several sweeps go to strips alone"
+                yield Fault(("implementation", i, "rectangles"), why)
+
     def _unknown_names(self) -> Iterator[Fault]:
         """Yield each name that refers to an entry that is not there; assumed entries take any."""
         tasks, data = [task.name for task in self.tasks], [entry.name for entry in self.data]

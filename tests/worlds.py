@@ -11,7 +11,8 @@ from apples.resources import Host, HostList, Link, Network
 from nws import Weather
 
 TEMPLATE = hat.parse(
-    'name = "heat"\nprogram = ["heat"]\n[structure]\nrectangles = true\n', hat.ApplicationTemplate
+    'name = "heat"\nprogram = ["heat"]\n[[implementation]]\nname = "default"\nrectangles = true\n',
+    hat.ApplicationTemplate,
 )
 ROOMY = 2**50
 

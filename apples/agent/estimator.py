@@ -85,6 +85,7 @@ class PerformanceEstimator:
             speedup=alone_seconds / seconds if alone_seconds else None,
             start_seconds=start,
             wait_seconds=queue_seconds(schedule.resources),
+            borders=tuple((a.name, b.name) for a, b in model.touching(schedule.resources)),
             border_seconds=tuple(
                 sweeps * each for each in model.border_seconds(schedule.resources)
             ),

@@ -8,7 +8,7 @@ bisection, so that what is printed is what a new plan would say there (tested wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import hat
@@ -202,7 +202,23 @@ def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     used = {host.name for host in chosen.schedule.resources}
     others = [host for host in decision_log.usable if host.name not in used]
     for host in others[:EXPLAINED]:
-        yield _reason(host, chosen, information)
+        if chosen.schedule.rectangles:
+            yield _by_sets(host, chosen, decision_log.estimates)
+        else:
+            yield _reason(host, chosen, information)
+
+
+def _by_sets(host: Host, chosen: Estimate, estimates: Sequence[Estimate]) -> LeftOut:
+    """Return the reason by the sets that were estimated: of rectangles there is no chain to try a host in."""
+    now = chosen.iteration_seconds
+    seconds = min(
+        (one.iteration_seconds for one in estimates if host in one.schedule.resources),
+        default=None,
+    )
+    if seconds is None:
+        return LeftOut(host.name, "no set with it was estimated", (0.0, now))
+    reason = f"the best set with it would take {duration(seconds)} an iteration, this one {duration(now)}"
+    return LeftOut(host.name, reason, (seconds, now))
 
 
 def _reason(host: Host, chosen: Estimate, information: InformationPool) -> LeftOut:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from apples.agent.models import Learned, RunObservation, learn, learn_starts
 from apples.agent.models.calibration import ShareMeasurement
 from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import EWMA_WEIGHT, FIRST_SPREAD, SHARE_WEIGHT
-from apples.agent.models.links import NO_LINKS, MeasuredBorder, crossings, pair_of
-from apples.agent.models.model import Seconds, SpeedFunction, rivals
+from apples.agent.models.links import NO_LINKS, MeasuredBorder, Pair, pair_of
+from apples.agent.models.model import ModelTemplate, Seconds, SpeedFunction, rivals
 from apples.launch.actuator import HostTimes, Outcome
 from apples.launch.events import BorderTimes
 from apples.resources import Host
-from apples.schedule import Estimate
+from apples.schedule import Estimate, Rectangle
 
 LEAST_RIVALS = 0.5
 """Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""
@@ -36,20 +36,21 @@ the program waiting for its CPU."""
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One host: predicted and measured seconds of one iteration.
+    """One host: predicted and measured seconds of one iteration, on its rows (`Allocation.rows`).
 
     `processor` is the processor time of one slot's computing, `wait` the waiting for late neighbours;
     None where the program does not say.
     """
 
     host: str
-    rows: int
+    rows: float
     predicted_compute: float
     measured_compute: float
     processor: float | None
     predicted_communicate: float
     measured_communicate: float
     wait: float | None
+    rectangle: Rectangle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,14 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
         hosts.append(
             HostCheck(
                 predicted.host.name,
-                int(predicted.rows),
+                predicted.rows,
                 predicted.compute_seconds,
                 measured.compute_seconds / count,
                 None if measured.processor_seconds is None else measured.processor_seconds / count,
                 predicted.communicate_seconds,
                 measured.communicate_seconds / count,
                 None if measured.wait_seconds is None else measured.wait_seconds / count,
+                predicted.rectangle,
             )
         )
     inside, (low, high) = None, estimate.interval or (0.0, 0.0)
@@ -133,6 +135,8 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     template, learned = information.template, information.learned
     unhindered = replace(learned, straggler_factor=1.0, straggler_of={})
     plain = replace(without_risk(information), learned=unhindered)
+    if any(one.rectangle for one in result.hosts):
+        plain = plain.for_rectangles
     hosts = [information.hosts[one.host] for one in result.hosts]
     computing = _observed_computing(result, hosts, plain)
     overlap, borders, at_borders = _taught_of_borders(result, hosts, plain)
@@ -148,13 +152,19 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
         computing.speeds,
         computing.shares,
         overlap,
-        plain.model.longest_border(hosts),
+        _model(result, plain).longest_border(hosts),
         borders,
         information.application.messages,
         straggler_factor,
         None if computing.speeds else result.past,  # an assumption's error is that of no later run
     )
     learn(template.name, template.version, observation)
+
+
+def _model(result: PredictionCheck, information: InformationPool) -> ModelTemplate:
+    """Return the model of what the hosts of a run had."""
+    tiles = tuple(one.rectangle for one in result.hosts if one.rectangle)
+    return replace(information.rectangle_model, rectangles=tiles) if tiles else information.model
 
 
 def remember_start(estimate: Estimate, outcome: Outcome, information: InformationPool) -> None:
@@ -246,7 +256,7 @@ def _observed_computing(
 
 
 def _measured_speed(
-    host: Host, rows: int, ratio: float, information: InformationPool
+    host: Host, rows: float, ratio: float, information: InformationPool
 ) -> SpeedFunction:
     """Return the speed that a run measured on a host of which none was known: of strips like the one it had."""
     strip = rows / host.slots
@@ -284,16 +294,16 @@ def _taught_of_borders(
     Where the program measured its borders, nothing is inferred: the links are what they were measured to be,
     and the overlap, for links that no run measured, is what the program says of the same borders.
     """
-    model, learned = information.model, information.learned
+    model, learned = _model(result, information), information.learned
     measured = _measured_borders(result, hosts, information)
     if not measured:
         predicted = model.communication(hosts).tolist()
         overlap = _overlap(result, predicted)
         return overlap, [], [seconds * (overlap or 1.0) for seconds in predicted]
-    unmeasured = replace(information, learned=replace(learned, links=NO_LINKS)).model
+    unmeasured = _model(result, replace(information, learned=replace(learned, links=NO_LINKS)))
     overlap = _told_of_borders(result, unmeasured.communication(hosts).tolist())
     links = learned.links.taught(measured, information.application.messages)
-    taught = replace(information, learned=replace(learned, links=links)).model
+    taught = _model(result, replace(information, learned=replace(learned, links=links)))
     return overlap, measured, taught.communication(hosts).tolist()
 
 
@@ -302,16 +312,20 @@ def _measured_borders(
 ) -> list[MeasuredBorder]:
     """Return what the program measured of the plan's borders."""
     told = {one.hosts: one for one in result.borders if one.seconds > 0}
-    shared = crossings(hosts)
+    pairs = _model(result, information).touching(hosts)
+    carried: Counter[Pair] = Counter()
+    for a, b in pairs:
+        if a.site != b.site and (a.name, b.name) in told:
+            carried[pair_of(a.site, b.site)] += told[a.name, b.name].bytes
     return [
         MeasuredBorder(
             (a, b),
             one.seconds,
             one.latency_seconds,
-            one.bytes * (shared[pair_of(a.site, b.site)] or 1),
+            carried[pair_of(a.site, b.site)] if a.site != b.site else one.bytes,
             information.conditions.slower_link(a, b),
         )
-        for a, b in pairwise(hosts)
+        for a, b in pairs
         if (one := told.get((a.name, b.name))) is not None
     ]
 

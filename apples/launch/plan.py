@@ -51,7 +51,7 @@ class HostProgram:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The contiguous rows of one host, and the ranks that share them.
+    """The contiguous rows of one host, or its rectangle, and the ranks that share the rows.
 
     Attributes
     ----------
@@ -61,12 +61,16 @@ class Strip:
         Rows ``first_row`` to ``first_row + rows - 1`` of the data are the host's.
     ranks
         How many processes share them: the host's slots, but never more than its rows.
+    first_column, columns
+        Of a rectangle likewise; None and None are all columns.
     """
 
     program: HostProgram
     first_row: int
     rows: int
     ranks: int
+    first_column: int | None = None
+    columns: int | None = None
 
     @property
     def host(self) -> Host:
@@ -176,7 +180,7 @@ class HostSurvey:
 def strips_of(
     allocations: Sequence[Allocation], program: Callable[[Allocation], HostProgram]
 ) -> tuple[Strip, ...]:
-    """Return the strips of a schedule's allocations, one after the other.
+    """Return the strips of a schedule's allocations, one after the other, or their rectangles.
 
     Raises
     ------
@@ -188,8 +192,10 @@ def strips_of(
     strips: list[Strip] = []
     first = 0
     for one in allocations:
-        if one.rectangle:
-            raise LaunchError(f"{one.host.name}: rectangles can be planned, not yet run")
+        if mine := one.rectangle:
+            place = mine.first_row, mine.rows, one.ranks, mine.first_column, mine.columns
+            strips.append(Strip(program(one), *place))
+            continue
         if not (one.rows >= 1 and float(one.rows).is_integer()):
             raise LaunchError(f"{one.host.name}: a strip of {one.rows} rows cannot be run")
         strips.append(Strip(program(one), first, int(one.rows), one.ranks))
@@ -229,6 +235,11 @@ def run_task(
                 "ranks": strip.ranks,
                 "first_row": strip.first_row,
                 "rows": strip.rows,
+                **(
+                    {"first_column": strip.first_column, "columns": strip.columns}
+                    if strip.columns
+                    else {}
+                ),
             }
             for strip in plan.strips
         ],

@@ -119,10 +119,8 @@ def _promises(y: float, thick: float, scale: Scale, runs: Sequence[Document]) ->
 
 
 def strips(name: str, chosen: Document, kinds: Sequence[str]) -> Markup:
-    """Return the strips of one schedule from top to bottom, heights proportional to rows; or its rectangles."""
+    """Return the strips of one schedule from top to bottom, heights proportional to rows."""
     own = chosen["strips"]
-    if own and "rectangle" in own[0]:
-        return _rectangles(name, own, kinds)
     total = sum(strip["rows"] for strip in own) or 1
     height = max(STRIP_HEIGHT, LETTERS * len(own))
     parts, middles, y = [], [], 0.0
@@ -146,8 +144,10 @@ def strips(name: str, chosen: Document, kinds: Sequence[str]) -> Markup:
     )
 
 
-def _rectangles(name: str, own: Sequence[Document], kinds: Sequence[str]) -> Markup:
+def rectangles(name: str, chosen: Document) -> Markup:
     """Return the grid with the rectangle of each host where it is, its name inside where there is room."""
+    own = chosen["strips"]
+    kinds = list(dict.fromkeys(strip["implementation"] for strip in own))
     tiles = [strip["rectangle"] for strip in own]
     rows = max(tile["first_row"] + tile["rows"] for tile in tiles)
     columns = max(tile["first_column"] + tile["columns"] for tile in tiles)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 
 def in_columns(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Iterator[str]:
@@ -27,3 +28,15 @@ def in_columns(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Itera
             for k, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def share_of_grid(host: Mapping[str, Any]) -> str:
+    """Return the rows of a host's strip, or the rows and columns of its rectangle.
+
+    Examples
+    --------
+    >>> share_of_grid({"rows": 7}), share_of_grid({"rows": 7, "rectangle": {"rows": 7, "columns": 9}})
+    ('7', '7 x 9')
+    """
+    mine = host.get("rectangle")
+    return f"{mine['rows']} x {mine['columns']}" if mine else str(host["rows"])

@@ -208,6 +208,7 @@ class PlanDocument(TypedDict):
 class _HostTimes(TypedDict):
     host: str
     rows: NotRequired[int]
+    rectangle: NotRequired[_Rectangle]
     compute_seconds: NotRequired[Seconds]
     communicate_seconds: NotRequired[Seconds]
     wait_seconds: NotRequired[Seconds | None]

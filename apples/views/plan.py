@@ -8,7 +8,7 @@ from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
 from apples.units import amount, digits, duration
-from apples.views.columns import in_columns
+from apples.views.columns import in_columns, share_of_grid
 from apples.views.formats import coverage_words
 
 Document = dict[str, Any]
@@ -113,15 +113,9 @@ def _memory(strip: Document) -> str:
     return amount(strip["memory"]) + (f" of {amount(free)}" if free is not None else "")
 
 
-def _share_of_grid(strip: Document) -> str:
-    """Return the rows of a strip, or the rows and columns of a rectangle."""
-    mine = strip.get("rectangle")
-    return f"{mine['rows']} x {mine['columns']}" if mine else str(strip["rows"])
-
-
 COLUMNS: tuple[tuple[str, Callable[[Document], str]], ...] = (
     ("host", lambda strip: strip["host"]),
-    ("rows", _share_of_grid),
+    ("rows", share_of_grid),
     ("compute", lambda strip: duration(strip["compute_seconds"])),
     ("comm", lambda strip: duration(strip["communicate_seconds"])),
     ("total", lambda strip: duration(strip["seconds"])),

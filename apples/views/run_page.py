@@ -56,6 +56,9 @@ def run_page(document: Document, events: Events = ()) -> str:
 
 def _measured(plan: Document, execution: Document) -> Document:
     """Return what there is to say only of a run that took place."""
+    tiled = (
+        len(plan["chosen"]["strips"]) <= MOST_ROWS and "rectangle" in plan["chosen"]["strips"][0]
+    )
     drawn = _busiest(execution["hosts"], MOST_DRAWN)
     shown = {**execution, "hosts": drawn}
     limit = max([execution["iteration_seconds"], *(_busy(host) for host in drawn)]) * 1.02
@@ -65,6 +68,7 @@ def _measured(plan: Document, execution: Document) -> Document:
         "times_chart": charts.times("times", shown, limit) if drawn else "",
         "times_finding": _times_finding(drawn),
         "time_words": charts.words_of([shown]),
+        "rectangles_chart": charts.rectangles("rectangles", plan["chosen"]) if tiled else "",
         "fewer": len(drawn) < len(execution["hosts"]),
         "hosts": _hosts(plan, execution),
         "cut": len(execution["hosts"]) > MOST_ROWS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from apples.units import duration
 from apples.views.charts import spending, words_of
-from apples.views.columns import in_columns
+from apples.views.columns import in_columns, share_of_grid
 from apples.views.formats import coverage_words
 from apples.views.verified import verified_text
 
@@ -76,7 +76,7 @@ def _table(document: Document) -> Iterator[str]:
         rows.append(
             (
                 one["host"],
-                str(one["rows"]),
+                share_of_grid(one),
                 duration(measured),
                 duration(planned),
                 f"{measured / planned - 1:+.0%}" if planned else "",

@@ -43,14 +43,16 @@ ACQUAINTANCE = "first acquaintance"
 """A run that begins so teaches whatever the machine does: without it the model knows nothing of borders."""
 
 
-def options(summary, sizes, quick_sizes):
-    """Return what the user wants: sizes, repeats, seconds a run, where to write."""
+def options(summary, sizes, quick_sizes, **flags):
+    """Return what the user wants: sizes, repeats, seconds a run, where to write; `flags` are more, with help."""
     parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--quick", action="store_true", help="a try: few, short runs; no verdict")
     parser.add_argument("--repeats", type=int, default=0)
     parser.add_argument("--first", action="store_true", help="the lab has the CPU before others")
     parser.add_argument("--lock", type=Path, help="held during each run: measurers take turns")
     parser.add_argument("--out", type=Path, default=Path("runs/figures"))
+    for name, words in flags.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=words)
     asked = parser.parse_args()
     asked.sizes = quick_sizes if asked.quick else sizes
     asked.repeats = asked.repeats or (1 if asked.quick else 3)

@@ -21,9 +21,14 @@ def read_side(name: str, value: float | str, grid: int) -> float | NDArray[np.fl
 
 
 def fill_rows(
-    name: str, value: float | str, into: NDArray[np.float64], first_row: int, grid: int
+    name: str,
+    value: float | str,
+    into: NDArray[np.float64],
+    first_row: int,
+    grid: int,
+    first_column: int = 0,
 ) -> None:
-    """Fill `into` with its rows of a field over the grid, reading no other row of a file."""
+    """Fill `into` with its rows (and columns) of a field over the grid, reading no other row of a file."""
     if not isinstance(value, str):
         into[...] = value
         return
@@ -31,7 +36,8 @@ def fill_rows(
     step = max(1, PIECE_BYTES // (8 * grid))
     for start in range(0, len(into), step):
         piece = into[start : start + step]
-        piece[...] = mapped[first_row + start : first_row + start + len(piece)]
+        columns = slice(first_column, first_column + into.shape[1])
+        piece[...] = mapped[first_row + start : first_row + start + len(piece), columns]
         _demand_finite(name, value, piece)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,9 +19,9 @@ from transfers import Transfers
 FASTEST_GROWTH = 16
 
 # The columns of a gathered row after compute, processor, communicate and wait seconds: since the first
-# barrier; of the border below, the seconds of all transfers and of a small message; and what it took to
-# compare clocks.
-ELAPSED, BORDER, LATENCY, COMPARING = 4, 5, 6, 7
+# barrier; what it took to compare clocks; and of the border with each neighbour of a higher rank, the
+# seconds of a transfer and of a small message.
+ELAPSED, COMPARING, BORDERS = 4, 5, 6
 # Clocks are compared again when that takes no more than this share of the time since.
 COMPARED = 0.005
 
@@ -71,14 +72,20 @@ class Iteration:
         self.patience = patience
         self.clock = Clock()
         self.outcome = Outcome()
-        self.transfers = Transfers(comm, patience)
+        self.contacts = task.contacts(comm.Get_rank()) if task.of_rectangles else []
+        beside = [one.rank for one in self.contacts] if task.of_rectangles else None
+        self.transfers = Transfers(comm, patience, beside=beside)
         self.sweeps = 1
 
     def new_halo(self) -> Halo:
         """Agree how many sweeps follow an exchange, and return the exchange. Collective.
 
-        As many as every rank's kernel makes in a pass, and every strip has rows for its neighbours.
+        As many as every rank's kernel makes in a pass, and every strip has rows for its neighbours; of rectangles
+        one, for several would need the neighbours' corners too.
         """
+        if self.task.of_rectangles:
+            place = self.task.strips[self.comm.Get_rank()]
+            return Halo.of_rectangle(self.strip, self.comm, place, self.contacts)
         mine, agreed = np.array([min(self.kernel.most_sweeps, self.strip.rows)]), np.empty(1, int)
         self.patience.wait(self.comm.Iallreduce(mine, agreed, MPI.MIN).Test)
         self.sweeps = int(agreed[0])
@@ -188,6 +195,19 @@ class Reports:
         self.last_iteration = iteration.outcome.iterations
         self.compared_seconds = elapsed
         self.due = self.last_iteration + 1 if self.period > 0 else 0
+        self.pairs = self._pairs()
+
+    def _pairs(self) -> list[tuple[int, int, int]]:
+        """Return every border: the lower rank, the higher rank, and the points of it; the lower ranks in order."""
+        task, count = self.iteration.task, self.iteration.comm.Get_size()
+        if not task.of_rectangles:
+            return [(rank, rank + 1, task.parameters.grid) for rank in range(count - 1)]
+        return [
+            (rank, one.rank, one.points)
+            for rank in range(count)
+            for one in task.contacts(rank)
+            if one.rank > rank
+        ]
 
     def gather(self) -> Grid:
         """Return the seconds of every rank: see the columns above. Collective.
@@ -203,8 +223,11 @@ class Reports:
         clock.settle(transfers.settle())
         elapsed = time.perf_counter() - self.begin
         spent = [clock.compute, clock.processor, clock.communicate, clock.wait]
-        border = [transfers.below.mean, transfers.below.latency] if transfers.below else [0.0, 0.0]
-        mine = np.array([*spent, elapsed, *border, transfers.comparing])
+        borders = [seconds for one in transfers.later for seconds in (one.mean, one.latency)]
+        asking = Counter(rank for rank, _, _ in self.pairs)
+        mine = np.zeros(BORDERS + 2 * max(asking.values(), default=0))
+        mine[:BORDERS] = (*spent, elapsed, transfers.comparing)
+        mine[BORDERS : BORDERS + len(borders)] = borders
         every = np.empty((comm.Get_size(), len(mine)))
         self.iteration.patience.wait(comm.Iallgather(mine, every).Test)
         return every
@@ -265,16 +288,23 @@ class Reports:
         return hosts
 
     def borders(self, every: Grid) -> list[dict[str, object]]:
-        """Return what one transfer takes at each border between two hosts, in strip order."""
-        task = self.iteration.task
-        size = every.itemsize * task.parameters.grid * self.iteration.sweeps
-        return [
-            {
-                "hosts": [task.hosts[here.host], task.hosts[below.host]],
-                "bytes": size,
-                "seconds": round(float(row[BORDER]), 9),
-                "latency_seconds": round(float(row[LATENCY]), 9),
-            }
-            for here, below, row in zip(task.strips, task.strips[1:], every, strict=False)
-            if here.host != below.host
-        ]
+        """Return what one transfer takes at each border between two hosts, in the order of the lower ranks.
+
+        Where several ranks of two hosts share a border, the one with most points.
+        """
+        task, told = self.iteration.task, Counter[int]()
+        found: dict[tuple[int, int], dict[str, object]] = {}
+        most: dict[tuple[int, int], int] = {}
+        for rank, other, points in self.pairs:
+            seconds, latency = every[rank, BORDERS + 2 * told[rank] :][:2].tolist()
+            told[rank] += 1
+            here, there = task.strips[rank].host, task.strips[other].host
+            if here != there and points > most.get((here, there), 0):
+                most[here, there] = points
+                found[here, there] = {
+                    "hosts": [task.hosts[here], task.hosts[there]],
+                    "bytes": every.itemsize * points * self.iteration.sweeps,
+                    "seconds": round(seconds, 9),
+                    "latency_seconds": round(latency, 9),
+                }
+        return list(found.values())

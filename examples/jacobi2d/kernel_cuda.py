@@ -106,6 +106,8 @@ class CudaKernel(Kernel):
     Several ranks may share a GPU: each has a context of its own, and they take turns.
     """
 
+    strips_only = True  # columns of the halo would have to cross too
+
     def __init__(self, columns: int) -> None:
         super().__init__(columns)
         if not cuda.is_available():

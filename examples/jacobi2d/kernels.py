@@ -66,9 +66,12 @@ class Kernel(ABC):
     ----------
     most_sweeps
         How many sweeps `several_sweeps` makes at most; with 1 there is none.
+    strips_only
+        Whether it needs strips of the whole width: what comes at the two sides of a rectangle it does not see.
     """
 
     most_sweeps = 1
+    strips_only = False
 
     def __init__(self, columns: int) -> None:
         self.columns = columns

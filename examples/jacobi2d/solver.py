@@ -22,7 +22,7 @@ from kernels import load_kernel
 from mpi4py import MPI
 from patience import Patience
 from picture import Picture
-from stream import Digest, NpyFile, RowChecksums, Sink, stream_rows
+from stream import Digest, NpyFile, RowChecksums, Sink, stream_rectangles, stream_rows
 from strip import Strip
 from task import Task, TaskError, read_task
 
@@ -105,7 +105,10 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
         prepare_output(str(task.output))
     patience = Patience(parameters.stall_seconds)
     strip = Strip.begin(parameters, task.strips[rank])
-    kernel = load_kernel(task.kernel_of(rank), parameters.grid)
+    name = task.kernel_of(rank)
+    kernel = load_kernel(name, strip.columns)
+    if task.of_rectangles and kernel.strips_only:
+        raise TaskError(f"the implementation {name} takes strips alone, no rectangles")
     kernel.take(*strip.grids)
     iteration = Iteration(task, strip, kernel, comm, patience)
     iteration.barrier()
@@ -145,7 +148,11 @@ def deliver(
         return "", []
     inside = strip.inside(outcome.turn)
     digest = Digest()
-    sinks: list[Sink] = [digest, RowChecksums(task.strips, task.hosts)]
+    sinks: list[Sink] = [digest]
+    if (
+        not task.of_rectangles
+    ):  # a row of rectangles has several owners, and none of them can be blamed for it
+        sinks.append(RowChecksums(task.strips, task.hosts))
     files: list[str] = []
     if task.save and task.output is not None:
         extremes = np.array([-inside.min(), inside.max()])
@@ -157,7 +164,8 @@ def deliver(
             low, high = -float(bounds[0]), float(bounds[1])
             sinks.append(Picture(directory / "result.png", grid, low, high))
             files = [str(directory / "result.npy"), str(directory / "result.png")]
-    stream_rows(inside, task.strips, sinks, comm, patience)
+    stream = stream_rectangles if task.of_rectangles else stream_rows
+    stream(inside, task.strips, sinks, comm, patience)
     return digest.hexadecimal, files
 
 

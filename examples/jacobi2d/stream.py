@@ -144,3 +144,39 @@ def stream_rows(
     if rank == 0:
         for sink in sinks:
             sink.close()
+
+
+def stream_rectangles(
+    inside: Grid,
+    strips: tuple[RankStrip, ...],
+    sinks: list[Sink],
+    comm: MPI.Intracomm,
+    patience: Patience,
+) -> None:
+    """Send every rank's rectangle through rank 0 into the sinks, in row order, some whole rows at a time.
+
+    Collective, as `stream_rows`.
+    """
+    rank = comm.Get_rank()
+    grid = max(strip.first_row + strip.rows for strip in strips)
+    step = max(1, BLOCK_BYTES // (8 * grid))
+    for start in range(0, grid, step):
+        whole = np.empty((min(step, grid - start) if rank == 0 else 0, grid))
+        for owner, strip in enumerate(strips):
+            rows = range(max(start, strip.first_row), min(start + step, strip.down.stop))
+            if not rows or rank not in (0, owner):
+                continue
+            part = np.empty((len(rows), strip.columns))
+            if rank == owner:
+                first = rows.start - strip.first_row
+                part[...] = inside[first : first + len(rows)]
+            if owner != 0:
+                send = comm.Irecv if rank == 0 else comm.Isend
+                patience.wait(send(part, owner if rank == 0 else 0, STREAM).Test)
+            if rank == 0:
+                columns = slice(strip.first_column, strip.first_column + strip.columns)
+                whole[rows.start - start : rows.stop - start, columns] = part
+        for sink in sinks if rank == 0 else ():
+            sink.take(whole)
+    for sink in sinks if rank == 0 else ():
+        sink.close()

@@ -1,13 +1,13 @@
-"""A rank's strip of the grid and the exchange of its edges with the strips above and below."""
+"""A rank's strip (or rectangle) of the grid and the exchange of its edges with its neighbours'."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from fields import fill_rows, read_side
 from kernels import LEFT, GhostRows, Grid, allocate, unknowns
 from mpi4py import MPI
-from task import Parameters, RankStrip
+from task import Contact, Parameters, RankStrip
 
 SOUTHWARD, NORTHWARD = 1, 2
 NO_GHOSTS = GhostRows()
@@ -27,12 +27,13 @@ class Strip:
     @classmethod
     def begin(cls, parameters: Parameters, place: RankStrip) -> "Strip":
         """Return a rank's strip as it is before the first sweep."""
-        grid = parameters.grid
-        strip = cls(grid, (allocate(place.rows, grid), allocate(place.rows, grid)), None)
+        columns = len(place.across(parameters.grid))
+        arrays = allocate(place.rows, columns), allocate(place.rows, columns)
+        strip = cls(columns, arrays, None)
         fill_first(strip.arrays[0], parameters, place)
         set_sides(strip.arrays[1], parameters, place)
         if parameters.source != "":
-            strip.forcing = allocate(place.rows, grid)
+            strip.forcing = allocate(place.rows, columns)
             fill_forcing(strip.forcing, parameters, place)
         return strip
 
@@ -48,33 +49,33 @@ class Strip:
 
 def fill_first(array: Grid, parameters: Parameters, place: RankStrip) -> None:
     """Write the unknowns of a strip before the first sweep, and its sides."""
-    inside = unknowns(array, parameters.grid)
-    fill_rows("initial", parameters.initial, inside, place.first_row, parameters.grid)
+    grid, columns = parameters.grid, place.across(parameters.grid)
+    inside = unknowns(array, len(columns))
+    fill_rows("initial", parameters.initial, inside, place.first_row, grid, columns.start)
     set_sides(array, parameters, place)
 
 
 def fill_forcing(array: Grid, parameters: Parameters, place: RankStrip) -> None:
     """Write the forcing of a strip."""
-    grid = parameters.grid
-    inside = unknowns(array, grid)
-    fill_rows("source", parameters.source, inside, place.first_row, grid)
+    grid, columns = parameters.grid, place.across(parameters.grid)
+    inside = unknowns(array, len(columns))
+    fill_rows("source", parameters.source, inside, place.first_row, grid, columns.start)
     np.multiply(inside, 0.25 * (1.0 / (grid + 1)) ** 2, inside)
 
 
 def set_sides(array: Grid, parameters: Parameters, place: RankStrip) -> None:
-    """Write the fixed values around a strip."""
-    grid, first, last = parameters.grid, place.first_row, place.first_row + place.rows
-    columns = slice(LEFT, LEFT + grid)
-    if first == 0:
-        array[0, columns] = read_side("top", parameters.top, grid)
-    if last == grid:
-        array[-1, columns] = read_side("bottom", parameters.bottom, grid)
-    for name, value, column in (
-        ("left", parameters.left, LEFT - 1),
-        ("right", parameters.right, LEFT + grid),
+    """Write the fixed values around a strip, those around the grid."""
+    grid, rows, columns = parameters.grid, place.down, place.across(parameters.grid)
+    wide = slice(LEFT, LEFT + len(columns))
+    for name, value, there, part, here in (
+        ("top", parameters.top, rows.start == 0, columns, (0, wide)),
+        ("bottom", parameters.bottom, rows.stop == grid, columns, (-1, wide)),
+        ("left", parameters.left, columns.start == 0, rows, (slice(1, -1), LEFT - 1)),
+        ("right", parameters.right, columns.stop == grid, rows, (slice(1, -1), wide.stop)),
     ):
-        side = read_side(name, value, grid)
-        array[1:-1, column] = side if isinstance(side, float) else side[first:last]
+        if there:
+            side = read_side(name, value, grid)
+            array[here] = side if isinstance(side, float) else side[part.start : part.stop]
 
 
 def ghost_rows(parameters: Parameters, place: RankStrip, sweeps: int) -> GhostRows:
@@ -103,14 +104,29 @@ class Halo:
     began
         When the exchange was started, by this rank's clock.
     ended
-        When it had ended with each neighbour, the one above first.
+        When it had ended with each neighbour, in the order of their ranks.
     """
 
     def __init__(
         self, strip: Strip, comm: MPI.Intracomm, sweeps: int = 1, ghosts: GhostRows = NO_GHOSTS
     ) -> None:
         self.sweeps, self.ghosts = sweeps, ghosts
-        self.sets = tuple(_requests(array, self, strip.columns, comm) for array in strip.arrays)
+        self._serve(_requests(array, self, strip.columns, comm) for array in strip.arrays)
+
+    @classmethod
+    def of_rectangle(
+        cls, strip: Strip, comm: MPI.Intracomm, place: RankStrip, contacts: Sequence[Contact]
+    ) -> "Halo":
+        """Return the exchange of one line of points with every rectangle that touches this one."""
+        halo = cls.__new__(cls)
+        halo.sweeps, halo.ghosts = 1, NO_GHOSTS
+        halo._serve(
+            [_at_contact(array, place, one, comm) for one in contacts] for array in strip.arrays
+        )
+        return halo
+
+    def _serve(self, sets: Iterable[list[list[MPI.Prequest]]]) -> None:
+        self.sets = tuple(sets)
         self.tests = tuple([_test_of(one) for one in both] for both in self.sets)
         self.began = 0.0
         self.ended: list[float] = []
@@ -162,6 +178,31 @@ def _requests(
         receive = comm.Recv_init(below, rank + 1, NORTHWARD)
         requests.append([receive, comm.Send_init(last, rank + 1, SOUTHWARD)])
     return requests
+
+
+def _at_contact(
+    array: Grid, place: RankStrip, one: Contact, comm: MPI.Intracomm
+) -> list[MPI.Prequest]:
+    """Return the requests at one neighbour of a rectangle; two rectangles touch at one side only."""
+    halo, edge = (_window(array, place, points) for points in (one.halo, one.edge))
+    requests = [
+        comm.Recv_init(halo, one.rank, SOUTHWARD),
+        comm.Send_init(edge, one.rank, SOUTHWARD),
+    ]
+    for window in (halo, edge):
+        window[2].Free()  # MPI keeps it for as long as a request needs it
+    return requests
+
+
+def _window(
+    array: Grid, place: RankStrip, points: tuple[range, range]
+) -> tuple[Grid, int, MPI.Datatype]:
+    """Return some points of the grid as a message from or into the array: of a column, numbers a pitch apart."""
+    rows, columns = points
+    pitch = array.shape[1]
+    first = (rows.start - place.first_row + 1) * pitch + columns.start - place.first_column + LEFT
+    kind = MPI.DOUBLE.Create_vector(len(rows), len(columns), pitch).Commit()
+    return array.reshape(-1)[first:], 1, kind
 
 
 def _test_of(requests: list[MPI.Prequest]) -> Callable[[], bool]:

@@ -1,13 +1,15 @@
 """The task: what the agent asks for, checked before anything is started.
 
-Every rank reads the same bytes, so that every rank comes to the same strips without a word.
+Every rank reads the same bytes, so that every rank comes to the same strips or rectangles without a word.
 """
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 SCHEMA = "apples.task/1"
 
@@ -62,11 +64,67 @@ class Parameters:
 
 @dataclass(frozen=True)
 class RankStrip:
-    """The rows one rank owns: `rows` of them from `first_row` on, on the host with this index."""
+    """The rows one rank owns: `rows` of them from `first_row` on, on the host with this index.
+
+    Of a rectangle also `columns` from `first_column` on; 0 columns are all there are.
+    """
 
     host: int
     first_row: int
     rows: int
+    first_column: int = 0
+    columns: int = 0
+
+    def across(self, grid: int) -> range:
+        """Return its columns."""
+        return range(self.first_column, self.first_column + (self.columns or grid))
+
+    @property
+    def down(self) -> range:
+        """Its rows."""
+        return range(self.first_row, self.first_row + self.rows)
+
+
+class Contact(NamedTuple):
+    """Where a rank's rectangle touches that of another along a part of a side, in rows and columns of the grid.
+
+    Attributes
+    ----------
+    rank
+        The other.
+    edge, halo
+        The points of this rank's that the other gets, and those of the other's that this rank gets.
+    """
+
+    rank: int
+    edge: tuple[range, range]
+    halo: tuple[range, range]
+
+    @property
+    def points(self) -> int:
+        """How many go each way."""
+        return len(self.edge[0]) * len(self.edge[1])
+
+
+def contact(one: RankStrip, other: RankStrip, rank: int, grid: int) -> Contact | None:
+    """Return where `one` touches `other`, which is of this rank; None where no part of a side is common."""
+    rows = _common(one.down, other.down)
+    columns = _common(one.across(grid), other.across(grid))
+    for mine, theirs, shared, upright in (
+        (one.down, other.down, columns, False),
+        (one.across(grid), other.across(grid), rows, True),
+    ):
+        sides = ((mine[-1], theirs[0]), (mine[0], theirs[-1]))
+        for here, there in sides:
+            if abs(here - there) == 1 and not _common(mine, theirs) and shared:
+                line, beyond = range(here, here + 1), range(there, there + 1)
+                edge, halo = (line, shared), (beyond, shared)
+                return Contact(rank, *((edge[::-1], halo[::-1]) if upright else (edge, halo)))
+    return None
+
+
+def _common(one: range, other: range) -> range:
+    return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
 @dataclass(frozen=True)
@@ -83,6 +141,17 @@ class Task:
     progress_seconds: float
     implementation: str
     sizes: tuple[int, ...]
+
+    @property
+    def of_rectangles(self) -> bool:
+        """Whether ranks have rectangles and not strips."""
+        return any(strip.columns for strip in self.strips)
+
+    def contacts(self, rank: int) -> list[Contact]:
+        """Return where a rank's rectangle touches those of others, in the order of their ranks."""
+        mine, grid = self.strips[rank], self.parameters.grid
+        found = (contact(mine, one, k, grid) for k, one in enumerate(self.strips) if k != rank)
+        return [each for each in found if each]
 
     def kernel_of(self, rank: int) -> str:
         """Return the implementation to run on the rank's host."""
@@ -168,9 +237,10 @@ def _read_partition(
     hosts: list[str] = []
     strips: list[RankStrip] = []
     row = 0
+    if any(isinstance(entry, dict) and "columns" in entry for entry in entries):
+        return _read_rectangles(entries, grid)
     for index, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not isinstance(entry.get("host"), str):
-            raise TaskError(f"partition entry {index} names no host")
+        _demand_host(index, entry)
         ranks, first, rows = (
             _integer(f"partition entry {index}: {key}", entry.get(key))
             for key in ("ranks", "first_row", "rows")
@@ -186,6 +256,50 @@ def _read_partition(
     if row != grid:
         raise TaskError(f"the partition has {row} rows, the grid {grid}")
     return tuple(hosts), tuple(strips)
+
+
+def _read_rectangles(
+    entries: list[Any], grid: int
+) -> tuple[tuple[str, ...], tuple[RankStrip, ...]]:
+    """Return hosts and rectangles of a partition in which every point has one host; ranks share the rows."""
+    hosts: list[str] = []
+    strips: list[RankStrip] = []
+    for index, entry in enumerate(entries):
+        _demand_host(index, entry)
+        ranks, first, rows, left, columns = (
+            _integer(f"partition entry {index}: {key}", entry.get(key))
+            for key in ("ranks", "first_row", "rows", "first_column", "columns")
+        )
+        if not (0 <= first <= grid - rows and 0 <= left <= grid - columns and columns >= 1):
+            raise TaskError(f"partition entry {index} is no rectangle of a grid of {grid}")
+        if not 1 <= ranks <= rows:
+            raise TaskError(f"partition entry {index} has {ranks} ranks for {rows} rows")
+        hosts.append(entry["host"])
+        for share in share_rows(rows, ranks):
+            strips.append(RankStrip(index, first, share, left, columns))
+            first += share
+    _demand_whole(strips, grid)
+    return tuple(hosts), tuple(strips)
+
+
+def _demand_host(index: int, entry: Any) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("host"), str):
+        raise TaskError(f"partition entry {index} names no host")
+
+
+def _demand_whole(strips: list[RankStrip], grid: int) -> None:
+    """Raise TaskError unless rectangles inside the grid cover it, and no two of them overlap."""
+    points = sum(one.rows * one.columns for one in strips)
+    if points != grid * grid:
+        raise TaskError(f"the partition has {points} points, the grid {grid * grid}")
+    top, rows, left, columns = np.array(
+        [(one.first_row, one.rows, one.first_column, one.columns) for one in strips]
+    ).T
+    for k in range(1, len(strips)):
+        beside = (top[:k] < top[k] + rows[k]) & (top[k] < top[:k] + rows[:k])
+        beside &= (left[:k] < left[k] + columns[k]) & (left[k] < left[:k] + columns[:k])
+        if beside.any():
+            raise TaskError(f"two rectangles of the partition overlap at row {top[k]}")
 
 
 def _implementations(raw: Mapping[str, Any]) -> dict[str, str]:

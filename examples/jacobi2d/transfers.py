@@ -24,7 +24,7 @@ ROUNDS = 6
 
 
 class Neighbour:
-    """The rank above or below: its clock, and the transfers at the common border.
+    """A rank beside this one: its clock, and the transfers at the common border.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Neighbour:
 
 
 class Transfers:
-    """The time stamps of one rank's exchanges with the strips above and below.
+    """The time stamps of one rank's exchanges with its neighbours: those `beside` it, else the next ranks.
 
     Everything but `record` is collective: all ranks call it as often as the others, in the same order.
 
@@ -63,13 +63,16 @@ class Transfers:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, patience: Patience, clock: Callable[[], float] = perf_counter
+        self,
+        comm: MPI.Intracomm,
+        patience: Patience,
+        clock: Callable[[], float] = perf_counter,
+        beside: Sequence[int] | None = None,
     ) -> None:
-        rank, size = comm.Get_rank(), comm.Get_size()
         self.comm, self.patience, self.clock = comm, patience, clock
-        self.above = Neighbour(rank - 1) if rank > 0 else None
-        self.below = Neighbour(rank + 1) if rank < size - 1 else None
-        self.neighbours = [one for one in (self.above, self.below) if one]
+        rank, size = comm.Get_rank(), comm.Get_size()
+        ranks = (rank - 1, rank + 1) if beside is None else beside
+        self.neighbours = [Neighbour(other) for other in ranks if 0 <= other < size]
         self.comparing = 0.0
         self._exchanges = 0
         self._stamps = np.empty((1 + len(self.neighbours), KEPT))
@@ -79,15 +82,17 @@ class Transfers:
         """Ask the neighbours for the time; `comparing` says how long that took. Collective.
 
         Of several questions the quickest answer counts: the neighbour read its clock in the middle of it
-        (Cristian 1989). Even ranks ask downwards first, odd ones answer; then the other way round.
+        (Cristian 1989). The lower rank of two asks; all take their turns in one order of the pairs, so that nobody
+        waits in a circle: first those in which an even rank asks, of strips half of them at once.
         """
         begin = self.clock()
         rank = self.comm.Get_rank()
-        for turn in (0, 1):
-            if rank % 2 == turn and self.below is not None:
-                self._ask(self.below)
-            elif rank % 2 != turn and self.above is not None:
-                self._answer(self.above)
+        pairs = [(min(rank, one.rank), max(rank, one.rank), one) for one in self.neighbours]
+        for asks, _, one in sorted(pairs, key=lambda pair: (pair[0] % 2, *pair[:2])):
+            if asks == rank:
+                self._ask(one)
+            else:
+                self._answer(one)
         self.comparing = self.clock() - begin
 
     def _ask(self, other: Neighbour) -> None:
@@ -122,8 +127,13 @@ class Transfers:
         ]
         self.patience.wait(lambda: MPI.Request.Testall(requests))
 
+    @property
+    def later(self) -> list[Neighbour]:
+        """The neighbours of higher ranks: with them this rank reports the common border."""
+        return [one for one in self.neighbours if one.rank > self.comm.Get_rank()]
+
     def record(self, began: float, ended: Sequence[float]) -> None:
-        """Keep when an exchange began here, and when it had ended with each neighbour, above first."""
+        """Keep when an exchange began here, and when it had ended with each neighbour, in their order."""
         self._exchanges += 1
         if self._kept < KEPT:
             self._stamps[0, self._kept] = began

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from worlds import TEMPLATE, pool
 
-from apples import Coordinator, Host, Link
+from apples import Coordinator, Host, Link, square_blocks
 from apples.agent.estimator import without_risk
 from apples.agent.learning import check, remember
 from apples.agent.models import RunObservation, learn, recall, store_speeds
@@ -514,6 +514,35 @@ def test_what_one_set_measured_of_a_link_predicts_every_other_set_that_uses_it(
     for names in ("ac", "bd", "abc", "abcd", "bacd", "acb", "acbd"):
         assert off_on_campus(world, names) == pytest.approx(0.0, abs=0.03), names
     assert recall(*APP).straggler_factor == pytest.approx(1.0, abs=0.01)
+
+
+def test_what_rectangles_measured_of_a_link_predicts_strips_that_use_it():
+    """Two columns of two: a and b of one site at the left, c and d of the other at the right."""
+    latency, bandwidth, count = 2e-4, 5e6, 100
+    information = pool(CAMPUS, LISTED, grid=1000, learned=recall(*APP))
+    schedule = square_blocks([information.hosts[name] for name in "acbd"], information)
+    tiles = {one.host.name: one.rectangle for one in schedule.allocations}
+    assert [tiles[name].first_column for name in "abcd"] == [0, 0, 500, 500]
+    estimate = Coordinator(information).estimate(schedule)
+    # The two borders between the sites share their link; a point is 8 bytes.
+    far, near = latency + 2 * 500 * 8 / bandwidth, 1e-5 + 500 * 8 / 1e9
+    assert set(estimate.borders) == {("a", "b"), ("c", "d"), ("a", "c"), ("b", "d")}
+    borders = tuple(
+        BorderTimes(pair, 4000, *((far, latency) if pair[1] > "b" > pair[0] or pair == ("b", "d")
+                                  else (near, 1e-5)))
+        for pair in estimate.borders
+    )  # fmt: skip
+    compute = [one.compute_seconds for one in estimate.hosts]
+    longest = max(compute) + far
+    times = tuple(
+        HostTimes(one.host.name, c * count, far * count, (longest - c - far) * count, c * count)
+        for one, c in zip(estimate.hosts, compute, strict=True)
+    )
+    outcome = Outcome(count, longest * count, 0.1, times, borders=borders)
+    remember(check(estimate, outcome), information)
+    measured = recall(*APP).links.of(information.hosts["b"], information.hosts["d"])
+    assert (measured.latency, measured.bandwidth) == pytest.approx((latency, bandwidth), rel=0.01)
+    assert off_on_campus(Campus(latency, bandwidth), "ac") == pytest.approx(0.0, abs=0.03)
 
 
 def test_a_border_of_another_size_is_predicted_from_the_latency_and_bandwidth_measured():

@@ -59,6 +59,42 @@ def test_the_sample_runs_on_several_hosts_and_equals_the_sequential_run_whatever
     assert hosts == {1, 4}
 
 
+def lying(tile):
+    """Return a rectangle as a plan and a task both have it."""
+    return [tile[key] for key in ("first_row", "rows", "first_column", "columns")]
+
+
+@pytest.mark.mpi
+def test_rectangles_run_verified_with_the_digest_of_strips_and_are_on_record_and_on_the_page(
+    tmp_path,
+):
+    strips = run("--json", "--blueprint", "blocked").document["result_sha256"]
+    for how in (["square_blocks"], ["all_resources", "--planner", "rectangles"]):
+        done = run("--json", "--verify", "full", "--blueprint", *how)
+        assert done.code == 0, done.err
+        document = done.document
+        assert document["verified"] is True
+        assert document["result_sha256"] == strips
+        chosen, execution = document["plan"]["chosen"], document["execution"]
+        tiles = [lying(one["rectangle"]) for one in chosen["strips"]]
+        assert [lying(one["rectangle"]) for one in execution["hosts"]] == tiles
+        assert [one["rows"] for one in execution["hosts"]] == chosen["rows"]
+        assert sum(rows * columns for _, rows, _, columns in tiles) == 200 * 200
+        assert all(one["predicted_seconds"] > 0 for one in execution["borders"])
+        task = json.loads((store.record(document["record"]).folder / "task.json").read_text())
+        assert [lying(piece) for piece in task["partition"]] == tiles
+        page = tmp_path / "page.html"
+        assert command("apples", "report", document["record"], "-o", str(page)).code == 0
+        assert "The rectangles, drawn to scale" in page.read_text()
+    assert f"{tiles[0][1]} x {tiles[0][3]}" in run("--blueprint", *how).out
+
+
+def test_a_job_that_is_moved_has_no_rectangles():
+    done = run("--blueprint", "redistribute", "--planner", "rectangles")
+    assert (done.code, done.out) == (2, "")
+    assert "apples: a job that can be moved has strips of whole rows" in done.err
+
+
 def test_a_dry_run_prints_the_command_and_the_task_and_starts_nothing(tmp_path):
     document = run("--dry-run", "--json").document
     task = json.loads(document["command"]["files"]["task.json"])

@@ -89,6 +89,27 @@ def test_a_detached_job_is_planned_without_the_dead_host_too(hosts, tmp_path, ma
 
 
 @pytest.mark.ssh
+@pytest.mark.mpi
+def test_rectangles_run_over_ssh_in_the_foreground_and_in_a_job_that_is_not_moved(hosts, tmp_path):
+    text = (EXAMPLE / "template.toml").read_text().replace("solver.py", str(EXAMPLE / "solver.py"))
+    template = tmp_path / "template.toml"
+    template.write_text(text.replace("malleable = true", "malleable = false"))
+    words = ["--template", template, *FILES[2:], "--set", "grid=200", "--set", "iterations=20"]
+    words += ["--weather", "static", "--actuator", "ssh", "--blueprint", "square_blocks"]
+    run = ["run", "--hosts", hosts(4), *words, "--json", "--verify", "sample"]
+    done = command("apples", *run)
+    assert done.code == 0, done.err
+    assert (done.document["verified"], done.document["verification"]["how"]) == (True, "sample")
+    tiles = [one["rectangle"] for one in done.document["execution"]["hosts"]]
+    assert {(one["rows"], one["columns"]) for one in tiles} == {(100, 100)}
+    waited = command(
+        "apples", "wait", command("apples", *run, "--detach").document["id"], "--json"
+    )
+    assert (waited.code, waited.document["verified"]) == (0, True)
+    assert [one["rectangle"] for one in waited.document["execution"]["hosts"]] == tiles
+
+
+@pytest.mark.ssh
 def test_where_all_hosts_are_unfit_there_is_no_plan_and_every_reason(hosts):
     words = ("--weather", "static", "--actuator", "ssh")
     code, _, talk = apples("run", "--hosts", hosts(0, dead=2), *SMALL, *words)

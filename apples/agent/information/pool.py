@@ -159,28 +159,24 @@ class InformationPool:
 
     @cached_property
     def for_rectangles(self) -> InformationPool:
-        """The pool without the implementations that make several sweeps an exchange: these take strips alone.
+        """The pool with those implementations alone that take rectangles.
 
         Raises
         ------
         UsageError
-            The template says nothing of rectangles, or every implementation makes several sweeps. Permanent.
+            The template has none. Permanent.
         """
-        template, name = self.template, self.template.name
-        if not template.structure.rectangles:
+        template = self.template
+        taking = {one.name: one for one in template.implementations if one.rectangles}
+        if not taking:
             raise UsageError(
-                f"{name} takes strips alone: a program that takes rectangles says "
-                "rectangles = true under [structure] of its template"
+                f"{template.name} takes strips alone: an [[implementation]] that takes rectangles says "
+                "rectangles = true"
             )
-        single = {one.name: one for one in template.implementations if one.sweeps == 1}
-        if len(single) == len(template.implementations):
+        if len(taking) == len(template.implementations):
             return self
-        if not single:
-            raise UsageError(
-                f"{name} takes strips alone: all its implementations make several sweeps an exchange"
-            )
-        settled = {host: one for host, one in template.active_set.items() if one in single}
-        fitting = {"implementations": tuple(single.values()), "active_set": settled}
+        settled = {host: one for host, one in template.active_set.items() if one in taking}
+        fitting = {"implementations": tuple(taking.values()), "active_set": settled}
         return replace(self, template=template.model_copy(update=fitting))
 
     def with_weather(self, weather: Weather | None, source: str = STATIC) -> InformationPool:

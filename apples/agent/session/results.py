@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from apples.agent.coordinator import DecisionLog
@@ -467,7 +466,8 @@ def _host(one: HostCheck, outcome: Outcome) -> Document:
     planned = one.predicted_compute
     return {
         "host": one.host,
-        "rows": one.rows,
+        "rows": int(one.rectangle.rows if one.rectangle else one.rows),
+        **({"rectangle": asdict(one.rectangle)} if one.rectangle else {}),
         "compute_seconds": one.measured_compute * iterations,
         "communicate_seconds": one.measured_communicate * iterations,
         "wait_seconds": None if one.wait is None else one.wait * iterations,
@@ -487,8 +487,7 @@ def _host(one: HostCheck, outcome: Outcome) -> Document:
 
 def _border(one: BorderTimes, estimate: Estimate) -> Document:
     """Return what one transfer took at a border, beside what the plan said of it; null where it had none."""
-    borders = pairwise(estimate.names)
-    predicted = dict(zip(borders, estimate.border_seconds, strict=False))
+    predicted = dict(zip(estimate.borders, estimate.border_seconds, strict=False))
     return {
         "hosts": list(one.hosts),
         "bytes": one.bytes,

@@ -77,13 +77,27 @@ class MalleableExecution(RunExecution):
         return Resized(done.epoch, done.seconds, done.phases)
 
 
+NO_RECTANGLES = (
+    "a job that can be moved has strips of whole rows: the plan is of rectangles, which run in the foreground "
+    "(without --detach and without redistribute)"
+)
+
+
 def resize_command(
     schedule: Schedule,
     position: Mapping[str, Any],
     ordered: bool = False,
     bandwidth: Bandwidth | None = None,
 ) -> ResizeCommand:
-    """Return the command that takes a job from its position to a schedule: its rows as they are."""
+    """Return the command that takes a job from its position to a schedule: its rows as they are.
+
+    Raises
+    ------
+    UsageError
+        The schedule is of rectangles. Permanent.
+    """
+    if schedule.rectangles:
+        raise UsageError(NO_RECTANGLES)
     shares = tuple(HostShare.planned(a.host.name, a.rows) for a in schedule.allocations)
     rate = 0.0
     if bandwidth is not None:
@@ -179,6 +193,8 @@ class MalleableActuator(Actuator):
 
     def actuate(self, plan: LaunchPlan) -> MalleableExecution:
         """Start the job; returns once every rank is ready."""
+        if any(strip.columns for strip in plan.strips):
+            raise UsageError(NO_RECTANGLES)
         name = self.job or job_name()
         quotas = Quotas.plan({} if self.through.reaches_other_machines else plan.cpu_quotas, name)
         for line in quotas.warnings:

@@ -21,8 +21,10 @@ from apples import (
     strips_or_rectangles,
     time_balancing,
 )
+from apples.agent.explanation import left_out
 from apples.agent.models.rectangle import covered_once
 from apples.agent.planners.columns import half_perimeters
+from blueprints import minimum_execution_time
 
 LAN = {("local", "local"): Link(1e-6, 1e7)}
 
@@ -114,6 +116,23 @@ def test_square_blocks_are_equal_and_as_square_as_their_number_allows(count, sha
     assert [host.name for host in order] == [f"h{i}" for i in range(count)]
 
 
+def test_a_host_left_out_of_rectangles_is_explained_by_the_sets_that_were_estimated():
+    far = Host("far", site="abroad", seconds_per_point=1e-9, free_memory=2**40)
+    links = {**LAN, ("local", "abroad"): Link(1.0, 1e3), ("abroad", "local"): Link(1.0, 1e3)}
+    information = pool((*alike(2), far), links, grid=400)
+    coordinator = Coordinator(information, planner=rectangles)
+    coordinator.execute(minimum_execution_time)
+    chosen = coordinator.decision_log.chosen
+    assert chosen.schedule.rectangles
+    assert "far" not in chosen.names
+    (reason,) = (one for one in left_out(coordinator.decision_log) if one.host == "far")
+    assert reason.figures[1] == chosen.iteration_seconds
+    with_it = [e for e in coordinator.decision_log.estimates if "far" in e.names]
+    best = min((e.iteration_seconds for e in with_it), default=0.0)
+    assert reason.figures[0] == best
+    assert ("the best set with it" in reason.reason) == bool(with_it)
+
+
 def test_a_schedule_whose_rectangles_overlap_or_that_mixes_them_with_strips_is_refused():
     hosts = alike(2)
     information = pool(hosts, LAN, grid=10)
@@ -143,7 +162,7 @@ def test_a_program_that_says_nothing_of_rectangles_or_has_another_model_gets_non
     hosts = alike(2)
     strips = hat.parse('name = "heat"\nprogram = ["heat"]\n', hat.ApplicationTemplate)
     silent = replace(pool(hosts, LAN, grid=100), template=strips)
-    with pytest.raises(UsageError, match=r"rectangles = true under \[structure\]"):
+    with pytest.raises(UsageError, match="takes strips alone"):
         rectangles(hosts, silent)
 
     class Ideal(ModelTemplate):
@@ -161,10 +180,9 @@ EIGHT = """
 name = "heat"
 program = ["heat"]
 active_set = { h0 = "eight", h1 = "eight" }
-[structure]
-rectangles = true
 [[implementation]]
 name = "plain"
+rectangles = true
 [[implementation]]
 name = "eight"
 sweeps = 8
@@ -180,6 +198,5 @@ def test_implementations_of_several_sweeps_are_left_to_strips():
     assert {one.implementation for one in schedule.allocations} == {"plain"}
     estimate = Coordinator(information).estimate(schedule)
     assert {one.implementation for one in estimate.hosts} == {"plain"}
-    only = EIGHT.replace('[[implementation]]\nname = "plain"\n', "")
-    with pytest.raises(UsageError, match="make several sweeps an exchange"):
-        rectangles(hosts, replace(information, template=hat.parse(only, hat.ApplicationTemplate)))
+    with pytest.raises(hat.DocumentError, match="rectangles: needs sweeps = 1"):
+        hat.parse(EIGHT + "rectangles = true\n", hat.ApplicationTemplate)

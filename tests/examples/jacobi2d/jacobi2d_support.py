@@ -56,6 +56,15 @@ def run_task(parameters, pieces, implementations="numpy", **more):
     } | more
 
 
+def rectangles_task(parameters, tiles, implementations="numpy", **more):
+    """Return a run task of rectangles; a tile is (first_row, rows, first_column, columns, ranks)."""
+    task = run_task(parameters, [(1, 1)] * len(tiles), implementations, **more)
+    for piece, tile in zip(task["partition"], tiles, strict=True):
+        keys = ("first_row", "rows", "first_column", "columns", "ranks")
+        piece.update(zip(keys, tile, strict=True))
+    return task
+
+
 def command(ranks, program=(str(SOLVER),)):
     mpiexec = Path(sys.executable).with_name("mpiexec")
     return [str(mpiexec), "-disable-auto-cleanup", "-n", str(ranks), sys.executable, *program]

@@ -33,7 +33,7 @@ class Sweeping:
     sweeps: int = 1
     clock: Clock = field(default_factory=Clock)
     transfers: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(settle=lambda: 1.0, below=None, comparing=1.0)
+        default_factory=lambda: SimpleNamespace(settle=lambda: 1.0, later=[], comparing=1.0)
     )
     patience: Patience = field(default_factory=lambda: Patience(1.0))
     outcome: SimpleNamespace = field(
@@ -42,6 +42,7 @@ class Sweeping:
     task: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(
             progress_seconds=0.5,
+            of_rectangles=False,
             hosts=("ada", "bob"),
             strips=[SimpleNamespace(host=0), SimpleNamespace(host=1)],
             parameters=SimpleNamespace(iterations=1000, grid=100),

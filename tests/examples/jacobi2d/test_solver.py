@@ -15,7 +15,15 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from jacobi2d_support import PROGRAM, command, environment, reference, run_task, validator
+from jacobi2d_support import (
+    PROGRAM,
+    command,
+    environment,
+    rectangles_task,
+    reference,
+    run_task,
+    validator,
+)
 
 pytestmark = pytest.mark.mpi
 
@@ -71,6 +79,57 @@ def test_any_partition_and_any_mixture_of_kernels_gives_the_sequential_bits(solv
         f"{zlib.crc32(row.astype('<f8').tobytes()):08x}" for row in expected
     )
     assert [one["rank"] for one in said] == list(range(run.only("ready")["ranks"]))
+
+
+def random_tiles(rng, grid):
+    """Cut the grid in columns, and these in rows, at random; a single one may have several ranks."""
+
+    def parts(count):
+        cuts = sorted(rng.sample(range(1, grid), count - 1))
+        return [(a, b - a) for a, b in zip([0, *cuts], [*cuts, grid], strict=True)]
+
+    columns = parts(rng.choice([1, 2, 2, 3]))
+    tiles = [(*rows, *each, 1) for each in columns for rows in parts(rng.randint(1, 2))]
+    return [(*tiles[0][:4], min(2, tiles[0][1])), *tiles[1:]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rectangles_give_the_sequential_bits_with_any_kernels(solve, seed, tmp_path):
+    rng = random.Random(seed)
+    grid = rng.randint(6, 40)
+    tiles = random_tiles(rng, grid)
+    parameters = {"grid": grid, "iterations": 60, "residual_every": 3, "tolerance": 3e-2}
+    field = np.random.default_rng(seed).uniform(-50, 50, (grid, grid))
+    np.save(tmp_path / "field.npy", field)
+    np.save(tmp_path / "side.npy", field[0])
+    parameters |= {"initial": str(tmp_path / "field.npy"), "left": str(tmp_path / "side.npy")}
+    parameters |= {"source": str(tmp_path / "field.npy")} if seed % 2 else {}
+    output = {"save": True, "output": str(tmp_path / "out")}
+
+    run = solve(rectangles_task(parameters, tiles, [rng.choice(KERNELS) for _ in tiles], **output))
+
+    expected, iterations, residual = reference(
+        grid, 60, 3e-2, 3, sides=(1, 0, field[0], 0), initial=field, source=field * (seed % 2)
+    )
+    result = run.only("result")
+    assert result["sha256"] == sha256(expected)
+    assert (result["iterations"], result["residual"]) == (iterations, residual)
+    assert np.array_equal(np.load(tmp_path / "out" / "result.npy"), expected)
+    assert (tmp_path / "out" / "result.png").exists()
+    assert "rows" not in run.kinds()  # a row has several owners
+    validator("event").validate(result)
+
+
+def test_rectangles_report_each_border_between_two_hosts(solve):
+    tiles = [(0, 30, 0, 10, 1), (0, 10, 10, 20, 1), (10, 20, 10, 20, 2)]
+    run = solve(rectangles_task({"grid": 30, "iterations": 400}, tiles))
+    borders = {tuple(one["hosts"]): one for one in run.only("result")["borders"]}
+    assert {hosts: one["bytes"] for hosts, one in borders.items()} == {
+        ("h0", "h1"): 80,
+        ("h0", "h2"): 80,  # each of its two ranks has ten of the twenty rows
+        ("h1", "h2"): 160,
+    }
+    assert all(one["seconds"] > 0 and one["latency_seconds"] >= 0 for one in borders.values())
 
 
 @pytest.mark.skipif("wavefront" not in KERNELS, reason="no C compiler")

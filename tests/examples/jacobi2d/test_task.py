@@ -5,7 +5,7 @@ import pytest
 from fields import fill_rows, read_side
 from hypothesis import given
 from hypothesis import strategies as st
-from jacobi2d_support import run_task, validator
+from jacobi2d_support import rectangles_task, run_task, validator
 from task import TaskError, read_task, share_rows
 
 CALIBRATE = {
@@ -113,3 +113,54 @@ def test_a_profile_that_does_not_fit_is_refused_and_no_pickle_is_opened(tmp_path
     np.save(tmp_path / "side.npy", values)
     with pytest.raises(TaskError, match=message):
         read_side("top", str(tmp_path / "side.npy"), 6)
+
+
+FOUR = [(0, 4, 0, 3, 2), (4, 2, 0, 3, 1), (0, 1, 3, 3, 1), (1, 5, 3, 3, 1)]
+
+
+def test_ranks_share_the_rows_of_a_rectangle_and_touch_where_a_part_of_a_side_is_common():
+    task = read(rectangles_task({"grid": 6}, FOUR))
+    assert task.of_rectangles
+    assert [(one.first_row, one.rows, one.first_column, one.columns) for one in task.strips] == [
+        (0, 2, 0, 3), (2, 2, 0, 3), (4, 2, 0, 3), (0, 1, 3, 3), (1, 5, 3, 3),
+    ]  # fmt: skip
+    # 0 0 0 3 3 3
+    # 0 0 0 4 4 4
+    # 1 1 1 4 4 4
+    # 1 1 1 4 4 4
+    # 2 2 2 4 4 4
+    # 2 2 2 4 4 4
+    beside = {rank: [one.rank for one in task.contacts(rank)] for rank in range(5)}
+    assert beside == {0: [1, 3, 4], 1: [0, 2, 4], 2: [1, 4], 3: [0, 4], 4: [0, 1, 2, 3]}
+    for rank in range(5):
+        for one in task.contacts(rank):
+            (back,) = (other for other in task.contacts(one.rank) if other.rank == rank)
+            assert (one.edge, one.halo) == (back.halo, back.edge)
+    assert task.contacts(4)[1].edge == (range(2, 4), range(3, 4))
+    assert task.contacts(4)[3].halo == (range(1), range(3, 6))
+
+
+@pytest.mark.parametrize(
+    ("tiles", "message"),
+    [
+        ([(0, 6, 0, 6, 1), (0, 1, 0, 1, 1)], "the partition has 37 points, the grid 36"),
+        ([(0, 6, 0, 5, 1)], "the partition has 30 points"),
+        ([(0, 6, 0, 3, 1), (0, 6, 2, 3, 1)], "two rectangles of the partition overlap at row 0"),
+        ([(0, 6, 1, 6, 1)], "entry 0 is no rectangle of a grid of 6"),
+        ([(-1, 6, 0, 6, 1)], "entry 0 is no rectangle"),
+        ([(0, 6, 0, 0, 1)], "entry 0 is no rectangle"),
+        ([(0, 6, 0, 6, 7)], "entry 0 has 7 ranks for 6 rows"),
+        ([(0, 0, 0, 6, 1)], "entry 0 has 1 ranks for 0 rows"),
+        ([(0, 6, 0, 6.5, 1)], "columns is 6.5, not a whole number"),
+    ],
+)
+def test_rectangles_that_are_no_partition_are_refused_in_words(tiles, message):
+    with pytest.raises(TaskError, match=message):
+        read(rectangles_task({"grid": 6}, tiles))
+
+
+def test_strips_among_rectangles_are_refused():
+    task = rectangles_task({"grid": 6}, FOUR)
+    del task["partition"][2]["first_column"], task["partition"][2]["columns"]
+    with pytest.raises(TaskError, match="partition entry 2: first_column is None"):
+        read(task)

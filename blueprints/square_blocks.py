@@ -1,0 +1,14 @@
+"""Compile-time blocked as the paper has it: HPF's square blocks on all hosts, whatever they give (method 1)."""
+
+from apples import Coordinator, Execution
+from apples import square_blocks as blocks_of
+
+
+def square_blocks(coordinator: Coordinator) -> Execution:
+    """Give every usable host, in the order of the list, a block of the same size; for programs that take them."""
+    candidates = []
+    for resources in coordinator.select_resources("listed"):
+        schedule = coordinator.plan(resources, blocks_of)
+        if coordinator.is_feasible(schedule):
+            candidates.append(coordinator.estimate(schedule))
+    return coordinator.actuate(coordinator.best(candidates))
