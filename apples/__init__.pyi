@@ -14,8 +14,8 @@ from apples.agent.planners import time_balancing as time_balancing
 from apples.agent.planners.linear import linear as linear
 from apples.agent.planners.milp import milp as milp
 from apples.agent.planners.planner import Planner as Planner
+from apples.agent.planners.rectangles import equal_blocks as equal_blocks
 from apples.agent.planners.rectangles import rectangles as rectangles
-from apples.agent.planners.rectangles import square_blocks as square_blocks
 from apples.agent.planners.rectangles import strips_or_rectangles as strips_or_rectangles
 from apples.agent.rescheduling import ReschedulingPolicy as ReschedulingPolicy
 from apples.agent.selector import Distance as Distance

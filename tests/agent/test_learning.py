@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from worlds import TEMPLATE, pool
 
-from apples import Coordinator, Host, Link, square_blocks
+from apples import Coordinator, Host, Link, equal_blocks
 from apples.agent.estimator import without_risk
 from apples.agent.learning import check, remember
 from apples.agent.models import RunObservation, learn, recall, store_speeds
@@ -520,7 +520,7 @@ def test_what_rectangles_measured_of_a_link_predicts_strips_that_use_it():
     """Two columns of two: a and b of one site at the left, c and d of the other at the right."""
     latency, bandwidth, count = 2e-4, 5e6, 100
     information = pool(CAMPUS, LISTED, grid=1000, learned=recall(*APP))
-    schedule = square_blocks([information.hosts[name] for name in "acbd"], information)
+    schedule = equal_blocks([information.hosts[name] for name in "acbd"], information)
     tiles = {one.host.name: one.rectangle for one in schedule.allocations}
     assert [tiles[name].first_column for name in "abcd"] == [0, 0, 500, 500]
     estimate = Coordinator(information).estimate(schedule)

@@ -17,7 +17,7 @@ PLANNERS: Catalogue[Planner] = Catalogue(
         "blocked": "apples.agent.planners.planner:equal_strips",
         "rectangles": "apples.agent.planners.rectangles:rectangles",
         "strips_or_rectangles": "apples.agent.planners.rectangles:strips_or_rectangles",
-        "square_blocks": "apples.agent.planners.rectangles:square_blocks",
+        "square_blocks": "apples.agent.planners.rectangles:equal_blocks",
     }
 )
 """What ``--planner`` may name; SciPy and PuLP are loaded with the planner that needs them."""

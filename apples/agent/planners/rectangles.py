@@ -1,4 +1,4 @@
-"""`rectangles`, `strips_or_rectangles` and `square_blocks`: planners of hosts that have rectangles of the grid.
+"""`rectangles`, `strips_or_rectangles` and `equal_blocks`: planners of hosts that have rectangles of the grid.
 
 `columns` has the algorithm: the partition with the least sum of half perimeters, and its whole rows and columns.
 Here its numbers are worked out: seconds of a point and of the borders from the model, which depend on the
@@ -78,7 +78,7 @@ def strips_or_rectangles(resources: ResourceSet, information: InformationPool) -
     return found if one < other else strips
 
 
-def square_blocks(resources: ResourceSet, information: InformationPool) -> Schedule:
+def equal_blocks(resources: ResourceSet, information: InformationPool) -> Schedule:
     """Return the schedule that gives every host a block of the same size, as near to a square as p hosts allow.
 
     HPF's DISTRIBUTE (BLOCK, BLOCK) onto a grid of processors, the paper's method 1: the p hosts in their order,

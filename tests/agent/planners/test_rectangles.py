@@ -16,8 +16,8 @@ from apples import (
     Rectangle,
     Schedule,
     UsageError,
+    equal_blocks,
     rectangles,
-    square_blocks,
     strips_or_rectangles,
     time_balancing,
 )
@@ -104,7 +104,7 @@ def test_a_host_that_one_row_of_points_would_hold_up_is_dropped():
 def test_square_blocks_are_equal_and_as_square_as_their_number_allows(count, shape):
     down, across = shape
     information = pool(alike(count), LAN, grid=840)
-    schedule = square_blocks(information.hosts.hosts, information)
+    schedule = equal_blocks(information.hosts.hosts, information)
     assert {(one.rows, one.columns) for one in schedule.rectangles} == {
         (840 // down, 840 // across)
     }
@@ -136,7 +136,7 @@ def test_a_host_left_out_of_rectangles_is_explained_by_the_sets_that_were_estima
 def test_a_schedule_whose_rectangles_overlap_or_that_mixes_them_with_strips_is_refused():
     hosts = alike(2)
     information = pool(hosts, LAN, grid=10)
-    good = square_blocks(hosts, information)
+    good = equal_blocks(hosts, information)
     assert Coordinator(information).is_feasible(good)
     first, second = good.allocations
     for wrong in (
@@ -153,7 +153,7 @@ def test_a_rectangle_larger_than_its_hosts_memory_is_refused_by_name():
     small = Host("small", seconds_per_point=1e-9, free_memory=1000)
     information = pool((hosts[0], small), LAN, grid=100)
     coordinator = Coordinator(information)
-    assert not coordinator.is_feasible(square_blocks(information.hosts.hosts, information))
+    assert not coordinator.is_feasible(equal_blocks(information.hosts.hosts, information))
     reason = coordinator.decision_log.rejections[0].reason
     assert "small would page: its rectangle of 50 x 100 points needs" in reason
 
