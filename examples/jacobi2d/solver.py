@@ -47,7 +47,8 @@ def main() -> int:
         name = "" if isinstance(error, TaskError) else f"{type(error).__name__}: "
         with suppress(OSError):  # nobody may be listening any more
             emit_error(name + str(error), comm.Get_rank(), resources=no_room(error))
-        time.sleep(LAST_WORDS_SECONDS)
+        with suppress(TerminatedError):  # heard sooner: they were last words
+            time.sleep(LAST_WORDS_SECONDS)
         comm.Abort(1)
     # From here on only MPI's own farewell is left, which no Python handler interrupts.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

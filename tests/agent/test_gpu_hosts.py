@@ -1,5 +1,6 @@
 """Hosts with a GPU: which of them run the GPU's implementation, with how many rows, and a whole set for real."""
 
+import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,24 @@ bandwidth = 1e9
 """
 
 
+def together(folder, monkeypatch):
+    """Return the options of a list of two hosts, of which one is bound to the GPU and one to numpy."""
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name))
+    own = sorted(os.sched_getaffinity(0))
+    (folder / "hosts.toml").write_text(TOGETHER.format(own[0], own[-1]))
+    template = (EXAMPLE / "template.toml").read_text()
+    for old, new in (
+        ("solver.py", str(EXAMPLE / "solver.py")),
+        ("[structure]", '[active_set]\ngil = "cuda"\nada = "numpy"\n\n[structure]'),
+    ):
+        template = template.replace(old, new)
+    (folder / "template.toml").write_text(template)
+    files = {"hosts": folder, "template": folder, "user": EXAMPLE}
+    words = [(f"--{name}", str(where / f"{name}.toml")) for name, where in files.items()]
+    return [*itertools.chain(*words), "--set", "grid=12"]
+
+
 @pytest.mark.mpi
 @pytest.mark.more
 def test_a_set_that_mixes_gpu_and_cpu_is_calibrated_planned_run_and_verified(
@@ -128,21 +147,7 @@ def test_a_set_that_mixes_gpu_and_cpu_is_calibrated_planned_run_and_verified(
     pytest.importorskip("numba", reason="numba is in the gpu extra")
     if not Path("/proc/driver/nvidia").exists():
         monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    own = sorted(os.sched_getaffinity(0))
-    for name in ("STATE", "CACHE"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
-    (tmp_path / "hosts.toml").write_text(TOGETHER.format(own[0], own[-1]))
-    template = (
-        (EXAMPLE / "template.toml").read_text().replace("solver.py", str(EXAMPLE / "solver.py"))
-    )
-    bound = template.replace(
-        "[structure]", '[active_set]\ngil = "cuda"\nada = "numpy"\n\n[structure]'
-    )
-    (tmp_path / "template.toml").write_text(bound)
-    files = [
-        *("--hosts", str(tmp_path / "hosts.toml"), "--template", str(tmp_path / "template.toml")),
-        *("--user", str(EXAMPLE / "user.toml"), "--set", "grid=12"),
-    ]
+    files = together(tmp_path, monkeypatch)
 
     done = command("apples", "calibrate", *files, "--rows", "2,6", "--json")
     assert done.code == 0, done.err
@@ -160,3 +165,17 @@ def test_a_set_that_mixes_gpu_and_cpu_is_calibrated_planned_run_and_verified(
         for host in done.document["plan"]["chosen"]["strips"]
     ]
     assert ran == [("gil", "cuda"), ("ada", "numpy")]
+
+
+@pytest.mark.mpi
+def test_a_host_that_has_no_gpu_after_all_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    pytest.importorskip("numba", reason="numba is in the gpu extra")
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("there is a GPU here")
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")
+    done = command("apples", "calibrate", *together(tmp_path, monkeypatch), "--rows", "6")
+    assert done.code == 0
+    assert done.out.startswith("ada  numpy  ")
+    (said,) = (line for line in done.err.splitlines() if line.startswith("warning: cuda on gil: "))
+    assert "the implementation cuda needs an NVIDIA GPU and its driver: " in said
+    assert "SIGTERM" not in said
