@@ -29,14 +29,24 @@ first = [HostShare(host) for host in json.loads(maps)[0]]
 job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 manager = (sys.executable, str(HERE / "scripted_manager.py"))
 argv = (*manager, "job.json", maps, str(folder / "stop"), strikes)
+
+
+def repeated(lines):
+    """Repeat what was heard; return the exit code that it means, None where the job goes on."""
+    code = None
+    for source, line in lines:
+        text = line.decode(errors="replace")
+        print(source, text, flush=True)
+        if text.startswith("notice JobEnded"):  # whatever the supervisor may still send
+            code = 0 if text.split()[2] == "finished" else 5
+        elif source == "report" and text.startswith("exit ") and code is None:
+            code = int(text.split()[1]) & 127
+    return code
+
+
 with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as processes:
-    while processes.supervised:
-        for source, line in processes.read(1.0):
-            text = line.decode(errors="replace")
-            print(source, text, flush=True)
-            if text.startswith("notice JobEnded"):  # whatever the supervisor may still send
-                processes.stop()
-                sys.exit(0 if text.split()[2] == "finished" else 5)
-            if source == "report" and text.startswith("exit "):
-                processes.stop()
-                sys.exit(int(text.split()[1]) & 127)
+    ended = None
+    while processes.supervised and ended is None:
+        ended = repeated(processes.read(1.0))
+    last = repeated(processes.stop())  # ranks write to a pipe of their own: it may be read last
+    sys.exit(last if ended is None else ended)
