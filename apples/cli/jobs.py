@@ -11,6 +11,7 @@ from apples import jobs as service
 from apples.cli import completion
 from apples.cli.options import Json
 from apples.cli.program import pass_through, say, show_answer, show_json
+from apples.cli.queue import cancel_scheduled, is_scheduled, until_over
 from apples.errors import UsageError
 from apples.views.job import (
     estimate_text,
@@ -27,7 +28,9 @@ from apples.views.job import (
 JobName = Annotated[
     str,
     typer.Argument(
-        metavar="JOB", help="Id of the job, or how it begins.", autocompletion=completion.jobs
+        metavar="JOB",
+        help="Id of the job, or how it begins.",
+        autocompletion=completion.jobs,
     ),
 ]
 RunName = Annotated[
@@ -36,6 +39,14 @@ RunName = Annotated[
         metavar="JOB",
         help="Id of the job or run, or how it begins.",
         autocompletion=completion.runs,
+    ),
+]
+ScheduledName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Id of the job, or how it begins; of a scheduler's job NAME.N.",
+        autocompletion=completion.jobs,
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
@@ -127,12 +138,18 @@ def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
 
 
 def wait(
-    job: RunName, timeout: Seconds = None, timeline: Timeline = False, json: Json = False
+    job: ScheduledName, timeout: Seconds = None, timeline: Timeline = False, json: Json = False
 ) -> int:
     """Wait for a job's end and print the record of its run; the exit code is the run's.
 
     Example: apples wait 1f2e3d4c --json
     """
+    if is_scheduled(job):
+        over = until_over(job, timeout)
+        job = over["record"]
+        if not job:  # it never ran
+            show_answer(over, f"{over['job']} is {over['state']}", json)
+            return int(over["exit_code"] or 5)
     record = service.wait(job, timeout)
     if record.state == "cancelled":
         say(f"apples: job {record.id} was cancelled")
@@ -154,11 +171,13 @@ def wait(
     return record.exit_code
 
 
-def cancel(job: JobName, json: Json = False) -> int:
+def cancel(job: ScheduledName, json: Json = False) -> int:
     """End a job; when this returns no process of it is left.
 
     Example: apples cancel 1f2e3d4c
     """
+    if is_scheduled(job):
+        return cancel_scheduled(job, json)
     status = service.cancel(job)
     show_answer(status.document(), f"{status.id} is {status.state}", json)
     return 0

@@ -30,6 +30,15 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "restart": ("apples.cli.jobs:restart", "Continue a job from its last commit."),
         "logs": ("apples.cli.jobs:logs", "What a job or a run said."),
     },
+    "Cluster": {
+        "scheduler": ("apples.cli.scheduler:scheduler", "Schedule jobs on hosts, live."),
+        "submit": ("apples.cli.queue:submit", "Submit a job to the scheduler."),
+        "queue": ("apples.cli.queue:queue", "Show the scheduler's hosts and jobs."),
+        "why": ("apples.cli.queue:why", "Why a job waits."),
+        "drain": ("apples.cli.queue:drain", "Have a host get no other job."),
+        "resume": ("apples.cli.queue:resume", "Have a drained host get jobs again."),
+        "history": ("apples.cli.queue:history", "Show the scheduler's jobs that are over."),
+    },
     "Simulate": {
         "simulate": ("apples.cli.simulate:simulate", "Run a scheduling policy over a log."),
         "sweep": ("apples.cli.sweep:sweep", "Simulate a grid of logs, policies and seeds."),

@@ -69,6 +69,18 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
         return _running_job(job, heard, talk)
 
 
+def begin(job: store.StoredJob) -> None:
+    """Start the supervisor of a job whose record was just made, and do not wait for what it says.
+
+    Raises
+    ------
+    LaunchError, OSError
+        There is none; the job is on record as failed.
+    """
+    with job.locked() as lock:
+        os.close(_start_supervisor(job, lock))
+
+
 def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
     """Start a job again that is over and not finished, from its last commit on disk; return once it runs.
 

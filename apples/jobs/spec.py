@@ -77,6 +77,7 @@ class JobSpec:
             "commit_seconds": run.commit_seconds,
             "engine": run.engine,
             "fresh": run.fresh,
+            "on": list(run.on),
         }
 
     @classmethod
@@ -93,6 +94,7 @@ class JobSpec:
             output=None if document["output"] is None else Path(document["output"]),
             warm=tuple(document["warm"]),
             fresh=bool(document.get("fresh", False)),
+            on=tuple(document.get("on", ())),
         )
         return cls(run, Path(document["directory"]))
 

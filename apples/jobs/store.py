@@ -301,7 +301,11 @@ def folder() -> Path:
 
 
 def create(
-    order: Mapping[str, Any], name: str, kind: str = JOB, where: Path | None = None
+    order: Mapping[str, Any],
+    name: str,
+    kind: str = JOB,
+    where: Path | None = None,
+    identifier: str = "",
 ) -> StoredJob:
     """Return the record of a new job, or of another kind of run, that is starting; durable when this returns.
 
@@ -309,18 +313,24 @@ def create(
     ----------
     where
         Directory of all records; default: `folder`.
+    identifier
+        The record's id, eight hexadecimal digits; empty: any that is free.
 
     Raises
     ------
+    FileExistsError
+        There is a record of this `identifier`; it stays as it is.
     OSError
         Nothing is left of it then.
     """
     where = where or folder()
     while True:
-        path = where / secrets.token_hex(4)
+        path = where / (identifier or secrets.token_hex(4))
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
+            if identifier:
+                raise
             continue
         break
     try:

@@ -526,6 +526,112 @@ class CompareDocument(TypedDict):
     figures: list[_ComparedFigures]
 
 
+class SubmittedDocument(TypedDict):
+    """``apples submit --json``."""
+
+    schema: Literal["apples.submitted/1"]
+    job: str
+    position: int
+    start: Interval | None
+    reason: str
+
+
+class _Scheduled(TypedDict):
+    job: str
+    state: Literal[
+        "held", "queued", "placing", "starting", "running", "resizing", "unsettled", "ending",
+        "finished", "failed", "cancelled", "lost",
+    ]  # fmt: skip
+    name: str
+    kind: Literal["rigid", "moldable", "malleable", "evolving"]
+    hosts: Hosts
+    minimum: int
+    maximum: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    iteration: int | None
+    iterations: int | None
+    resizes: int
+    attempt: int
+    record: str
+    reason: str
+    exit_code: int | None
+
+
+class ScheduledDocument(_Scheduled):
+    """``apples cancel NAME.N --json``: one job of a scheduler."""
+
+    schema: Literal["apples.scheduled/1"]
+
+
+class _ScheduledHost(TypedDict):
+    host: str
+    state: Literal[
+        "free", "reserved", "held", "leaving", "draining", "drained", "quarantined", "lost"
+    ]
+    job: str | None
+    reason: str
+
+
+class _Alarm(TypedDict):
+    time: float
+    text: str
+
+
+class QueueDocument(TypedDict):
+    """``apples queue --json``, and what ``drain`` and ``resume`` print."""
+
+    schema: Literal["apples.queue/1"]
+    name: str
+    policy: str
+    time: float
+    trouble: str
+    alarms: list[_Alarm]
+    hosts: list[_ScheduledHost]
+    jobs: list[_Scheduled]
+
+
+class _Holding(TypedDict):
+    job: str
+    hosts: Hosts
+
+
+class _Fitting(TypedDict):
+    minimum: int
+
+
+_Waiting = TypedDict(
+    "_Waiting",
+    {
+        "schema": Literal["apples.waiting/1"],
+        "job": str,
+        "state": str,
+        "reason": str,
+        "position": int | None,
+        "needs": int,
+        "free": int,
+        "before": list[str],
+        "holding": list[_Holding],
+        "with": _Fitting | None,
+    },
+)
+
+
+class WaitingDocument(_Waiting):
+    """``apples why JOB --json``."""
+
+
+class HistoryDocument(TypedDict):
+    """``apples history --json``."""
+
+    schema: Literal["apples.history/1"]
+    name: str
+    hosts: int
+    begin: float
+    jobs: list[_Scheduled]
+
+
 class JobsDocument(TypedDict):
     """``apples jobs --json``."""
 
@@ -1208,6 +1314,11 @@ DOCUMENTS: dict[str, Any] = {
     "apples.demo": DemoDocument,
     "apples.job": JobDocument,
     "apples.jobs": JobsDocument,
+    "apples.submitted": SubmittedDocument,
+    "apples.queue": QueueDocument,
+    "apples.scheduled": ScheduledDocument,
+    "apples.waiting": WaitingDocument,
+    "apples.history": HistoryDocument,
     "apples.joblog": JobLogDocument,
     "apples.runs": RunsDocument,
     "apples.compare": CompareDocument,

@@ -30,6 +30,18 @@ def access(host: Host, information: InformationPool) -> Rejection | None:
     return Rejection((host.name,), reason, (1.0, 0.0), "access")
 
 
+def chosen_already(
+    names: Sequence[str],
+    host: Host,
+    information: InformationPool,  # noqa: ARG001 - as every filter
+) -> Rejection | None:
+    """Refuse a host that is none of those which somebody has chosen already."""
+    if host.name in names:
+        return None
+    reason = f"{host.name} is none of the {len(names)} hosts chosen already: {', '.join(names)}"
+    return Rejection((host.name,), reason, (0.0, 1.0), "chosen_already")
+
+
 def fitness(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host that was looked at and does not answer, or lacks what a run needs."""
     reason = refusal(information, host)

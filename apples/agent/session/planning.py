@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from apples.agent.coordinator import Blueprint, Coordinator, Probe, decide_over_horizon
 from apples.agent.estimator import with_queue
@@ -14,6 +15,7 @@ from apples.agent.explanation import remedy, thresholds
 from apples.agent.information import InformationPool, Measuring, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
+from apples.agent.selector.filters import HOST_FILTERS, chosen_already
 from apples.agent.session.results import Explanation, PlanResult
 from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
@@ -140,7 +142,10 @@ def coordinator_of(
         selector=ResourceSelector(
             distance
             if callable(distance)
-            else resolve(distance, DISTANCES, "distance", ("host", "others", "information"))
+            else resolve(distance, DISTANCES, "distance", ("host", "others", "information")),
+            host_filters=(*HOST_FILTERS, partial(chosen_already, spec.on))
+            if spec.on
+            else HOST_FILTERS,
         ),
         planner=planner
         if callable(planner)

@@ -55,6 +55,9 @@ class PlanSpec:
         ``live``, ``static``, or a recorded weather file.
     fresh
         Whether a live weather is measured as a whole, whatever is remembered and whatever the plan depends on.
+    on
+        Hosts that somebody has chosen already, of the list: the plan uses no others. Empty: any. A job may be
+        resized to others later.
     """
 
     hosts: str | Path = "hosts.toml"
@@ -67,6 +70,7 @@ class PlanSpec:
     distance: str | Callable[..., Any] | None = None
     model: str | None = None
     fresh: bool = field(default=False, kw_only=True)
+    on: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

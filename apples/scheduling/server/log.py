@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.state import Record, SchedulerState, submitted_record
 from apples.storage import documents
 from apples.storage.folder import Folder
-from apples.storage.journal import Journal
+from apples.storage.journal import Journal, parse
 
 SCHEMA: Final = "apples.scheduler-log/1"
 HISTORY: Final = "history-"
@@ -86,6 +87,16 @@ class SchedulerLog:
         history = Journal(self._folder, "", name)
         history.rewrite([submitted_record(job) for job in jobs])
         history.close()
+
+    def history(self) -> list[LiveJob]:
+        """Return the jobs of the history's files; a file or line that is damaged is left out."""
+        found: dict[int, LiveJob] = {}
+        for name in self._folder.names():
+            if name.startswith(HISTORY):
+                with contextlib.suppress(OSError):
+                    records, _, _ = parse(self._folder.read(name), sealed=False)
+                    found |= folded(records)[0].jobs
+        return [found[number] for number in sorted(found)]
 
     @property
     def whole(self) -> bool:

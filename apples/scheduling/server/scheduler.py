@@ -343,7 +343,7 @@ class LiveScheduler(SchedulerBackend):
             and report.hosts
             and set(report.hosts) < set(job.hosts)
         ):
-            self._change(job.lose(report.hosts), "lose")
+            self._send(self._change(job.lose(report.hosts), "lose"))
             self._rebuild = True
 
     def _hear_ended(self, job: LiveJob, report: JobReport) -> None:
@@ -387,12 +387,17 @@ class LiveScheduler(SchedulerBackend):
         while self._wakes and self._wakes[0] <= self.now:
             heapq.heappop(self._wakes)
             self._mark()
-        self._settle(mark=False)
+        self._settle()
         if self._due() <= self.now:
             self._dirty = None
             self.passes += 1
             self.driver.run_pass()
-            self._settle(mark=False)
+            self._settle()
+
+    @property
+    def pass_is_due(self) -> bool:
+        """Whether something has happened that no pass of the policy has seen."""
+        return self._dirty is not None
 
     def next_time(self) -> float:
         """Return how many seconds from now `tick` has something to do at the latest."""
@@ -443,10 +448,8 @@ class LiveScheduler(SchedulerBackend):
         if self._dirty is None:
             self._dirty = self.now
 
-    def _settle(self, mark: bool = True) -> None:
+    def _settle(self) -> None:
         """After an event: a ledger that does not show what is true is made anew."""
-        if mark:
-            self._mark()
         if self._rebuild:
             self._place()
 
@@ -476,7 +479,7 @@ class LiveScheduler(SchedulerBackend):
                         ((host, why.epoch),),
                     )
                 )  # fmt: skip
-        self._settle(mark=False)
+        self._settle()
 
     def _quarantine(self, job: LiveJob) -> None:
         """Let go of a job's hosts that do not say that it has left them, and give them to nobody."""
@@ -498,6 +501,7 @@ class LiveScheduler(SchedulerBackend):
     def _record(self, do: str, **values: Any) -> None:
         """Change the state by a record."""
         record = {"do": do, "at": self.now, **values}
+        self._mark()
         self.state.apply(record)
         self._records.append(record)
 

@@ -1,0 +1,219 @@
+"""``apples submit | queue | why | drain | resume | history``: what a live scheduler is asked."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apples.cli import options
+from apples.cli.options import Json
+from apples.cli.program import say, show, show_answer
+from apples.errors import DeadlineError, UsageError
+from apples.scheduling.server.client import SchedulerClient, found
+from apples.views.queue import (
+    OVER,
+    history_text,
+    queue_text,
+    submitted_text,
+    swf_lines,
+    why_text,
+)
+
+KINDS = ("rigid", "moldable", "malleable")
+MOST_TEMPLATE = 1 << 20
+
+Scheduler = Annotated[
+    Path | None,
+    typer.Option("--scheduler", help="Its directory; $APPLES_SCHEDULER, or the only one."),
+]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job: NAME.NUMBER.")]
+HostName = Annotated[str, typer.Argument(metavar="HOST", help="A host of the scheduler's list.")]
+
+
+def submit(
+    template: options.Template = None,
+    user: options.User = None,
+    settings: options.Settings = None,
+    minimum: Annotated[int, typer.Option("--min", min=1, help="Fewest hosts.")] = 1,
+    maximum: Annotated[
+        int | None, typer.Option("--max", min=1, help="Most hosts; as many as --min.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help=f"{', '.join(KINDS)}; by the template and the hosts."),
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", min=0.001, help="Estimate of its run time on --max hosts."),
+    ] = 3600.0,
+    priority: Annotated[float, typer.Option("--priority", help="The larger, the sooner.")] = 0.0,
+    weather: options.WeatherName = "live",
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not check its result.")
+    ] = False,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> int:
+    """Submit a job to the scheduler; when this returns it is on the disk.
+
+    Example: apples submit --template template.toml --min 1 --max 4
+    """
+    from apples.agent.session.spec import RunSpec  # noqa: PLC0415 - for this command only
+    from apples.jobs.spec import JobSpec  # noqa: PLC0415
+
+    directory = found(scheduler)
+    # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
+    place, wishes = template or Path("template.toml"), user
+    _, place, wishes = options.files_of(directory / "journal", place, wishes)
+    malleable, name = _template(place)
+    most = minimum if maximum is None else maximum
+    if most < minimum:
+        raise UsageError(f"--max {most}: is less than --min {minimum}")
+    spec = RunSpec(
+        directory / "journal", place, wishes, options.settings_of(settings),
+        "minimum_execution_time", weather, verify="none" if no_verify else "auto",
+    )  # fmt: skip
+    work = JobSpec(spec).document() | {"actuator": "local"}
+    submission = {
+        "minimum": minimum, "maximum": most, "kind": _kind(kind, minimum, most, malleable),
+        "requested": seconds, "priority": priority, "name": name, "work": work,
+    }  # fmt: skip
+    body = {"request": secrets.token_hex(8), "submission": submission}
+    answer = SchedulerClient(directory).ask("POST", "/v1/jobs", body)
+    shown = {key: value for key, value in answer.items() if key != "state"}
+    show_answer(shown, lambda: submitted_text(answer), json)
+    return 0
+
+
+def _template(place: Path) -> tuple[bool, str]:
+    """Return whether a template's program is malleable, and what it is called; its job reads the rest."""
+    try:
+        with place.open("rb") as stream:
+            read = tomllib.loads(stream.read(MOST_TEMPLATE).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{place}: {error}") from None
+    return read.get("malleable") is True, str(read.get("name") or place.parent.name)[:80]
+
+
+def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str:
+    if asked is None:
+        return "rigid" if minimum == maximum else "malleable" if malleable else "moldable"
+    if asked not in KINDS:
+        raise UsageError(f"--kind {asked}: known are {', '.join(KINDS)}")
+    if asked == "malleable" and not malleable:
+        raise UsageError("--kind malleable: the template does not say 'malleable = true'")
+    if asked == "rigid" and minimum != maximum:
+        raise UsageError(f"--kind rigid: --min {minimum} and --max {maximum} differ")
+    return asked
+
+
+def queue(scheduler: Scheduler = None, json: Json = False) -> int:
+    """Show the scheduler's hosts and jobs.
+
+    Example: apples queue --json
+    """
+    document = _ask("GET", "/v1/queue", scheduler)
+    show_answer(document, lambda: queue_text(document), json)
+    return 0
+
+
+def why(job: JobName, scheduler: Scheduler = None, json: Json = False) -> int:
+    """Say why a job waits, and for whom.
+
+    Example: apples why local.17
+    """
+    document = _ask("GET", f"/v1/jobs/{_named(job)}/why", scheduler)
+    show_answer(document, lambda: why_text(document), json)
+    return 0
+
+
+def drain(host: HostName, scheduler: Scheduler = None, json: Json = False) -> int:
+    """Have a host get no other job; the one that it has stays.
+
+    Example: apples drain ada
+    """
+    document = _ask("POST", f"/v1/hosts/{_named(host)}/drain", scheduler)
+    show_answer(document, lambda: queue_text(document), json)
+    return 0
+
+
+def resume(host: HostName, scheduler: Scheduler = None, json: Json = False) -> int:
+    """Have a host that was drained get jobs again.
+
+    Example: apples resume ada
+    """
+    document = _ask("POST", f"/v1/hosts/{_named(host)}/resume", scheduler)
+    show_answer(document, lambda: queue_text(document), json)
+    return 0
+
+
+def history(
+    swf: Annotated[
+        bool, typer.Option("--swf", help="In the standard workload format, for apples simulate.")
+    ] = False,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> int:
+    """Show the jobs that are over.
+
+    Example: apples history --swf > log.swf
+    """
+    document = _ask("GET", "/v1/history", scheduler)
+    if swf:
+        show("\n".join(swf_lines(document)))
+    else:
+        show_answer(document, lambda: history_text(document), json)
+    return 0
+
+
+def cancel_scheduled(job: str, json: bool) -> int:
+    """End a job of a scheduler; returns when it is over."""
+    _ask("POST", f"/v1/jobs/{_named(job)}/cancel")
+    document = until_over(job, None)
+    show_answer(document, f"{job} is {document['state']}", json)
+    return 0
+
+
+def until_over(job: str, seconds: float | None) -> dict[str, Any]:
+    """Return a job of a scheduler that is over, after waiting for that.
+
+    Raises
+    ------
+    DeadlineError
+        It is not, after so many seconds.
+    """
+    deadline, pause = None if seconds is None else time.monotonic() + seconds, 0.05
+    while True:
+        document = _ask("GET", f"/v1/jobs/{_named(job)}")
+        if document["state"] in OVER:
+            if document["reason"]:
+                say(f"apples: {job} {document['state']}: {document['reason']}")
+            return document
+        if deadline is not None and time.monotonic() >= deadline:
+            raise DeadlineError(f"{job} is {document['state']} after {seconds:g} s")
+        time.sleep(pause)
+        pause = min(1.0, 1.3 * pause)
+
+
+def is_scheduled(job: str) -> bool:
+    """Whether an id is one of a scheduler's: NAME.NUMBER."""
+    return job.rpartition(".")[2].isdigit() and "." in job
+
+
+def _ask(method: str, path: str, scheduler: Path | None = None) -> dict[str, Any]:
+    return SchedulerClient(found(scheduler)).ask(method, path)
+
+
+def _named(word: str) -> str:
+    """Return a word that may stand in a path."""
+    if not word or len(word) > 80 or set(word) - NAME_LETTERS:
+        raise UsageError(f"'{word[:80]}' is no name of a job or host")
+    return word
+
+
+NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")

@@ -1,0 +1,94 @@
+"""``apples scheduler``: the live scheduler of this user's hosts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apples.agent.weather.conditions import listed
+from apples.cli import options
+from apples.cli.program import say
+from apples.errors import UsageError
+from apples.jobs.executor import JobServiceExecutor
+from apples.launch.remote.addresses import remote_hosts
+from apples.resources import read_host_list
+from apples.scheduling.policies import POLICIES
+from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.server.client import home
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.scheduler import LiveScheduler
+from apples.scheduling.server.service import NAME, SOCKET, SchedulerService, serve
+from apples.simulation.prepare import load_policy
+
+SHARES = "sd"
+"""The policy that puts two jobs on one host, which needs a topology daemon on each."""
+
+
+def scheduler(
+    hosts: options.Hosts = None,
+    name: Annotated[str, typer.Option("--name", help="First part of its jobs' ids.")] = "local",
+    policy: Annotated[
+        str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or FILE.py:NAME.")
+    ] = "easy",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="Of the policy: NAME=VALUE.")
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", help="Where its log and its socket are.")
+    ] = None,
+) -> int:
+    """Schedule this user's jobs on hosts until stopped; a new start takes up what runs.
+
+    Example: apples scheduler --hosts hosts.toml --policy equipartition
+    """
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {name}: letters, digits, dots, - and _")
+    place = (hosts or Path("hosts.toml")).absolute()
+    found = read_host_list(place)
+    if others := remote_hosts(found):
+        raise UsageError(
+            f"{place}: {listed(host.name for host in others)}: the scheduler runs jobs on hosts that are "
+            "this machine; others are not built yet"
+        )
+    decides = _policy(policy, options.settings_of(option, "--option"))
+    where = (directory or home() / name).absolute()
+    log = SchedulerLog.open(where)
+    began = time.monotonic()
+    machine = LiveScheduler(
+        log,
+        decides,
+        [host.name for host in found],
+        began,
+        time.time(),
+        lambda: secrets.token_hex(4),
+    )
+    for problem in machine.problems[:20]:
+        say(f"apples scheduler: {problem}")
+    service = SchedulerService(machine, name, time.monotonic)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: service.stop())
+    executor = JobServiceExecutor(name, place, time.monotonic, service.wake)
+    serve(service, executor, where, lambda: _ready(where))
+    os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
+
+
+def _ready(where: Path) -> None:
+    say(f"apples scheduler: ready at {where / SOCKET}")
+
+
+def _policy(name: str, values: Mapping[str, str]) -> SchedulingPolicy:
+    if name == SHARES:
+        raise UsageError(
+            f"--policy {SHARES}: puts two jobs on one host, which is not built yet here"
+        )
+    return load_policy(name, values)
+
+
+__all__: Sequence[str] = ["scheduler"]

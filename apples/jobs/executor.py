@@ -1,0 +1,307 @@
+"""`JobServiceExecutor`: the jobs of a live scheduler as jobs of this user's job service, on hosts of this machine.
+
+An attempt is a job of its own, whose id is the name of the folder that the scheduler chose: making the folder is
+what begins it, so it begins at most once, whatever is repeated and whoever dies in between. Jobs belong to their
+supervisors; this module starts, asks and ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from apples.errors import ApplesError, LaunchError
+from apples.jobs import service, store
+from apples.jobs.records import JobStatus
+from apples.refusals import refusal_of
+from apples.scheduling.server.orders import (
+    LAST,
+    AskOrder,
+    EndOrder,
+    HostLeft,
+    JobExecutor,
+    JobReport,
+    Order,
+    Phase,
+    Report,
+    ResizeOrder,
+    StartOrder,
+)
+from apples.supervision import job_processes
+
+LOOK_SECONDS = 0.1
+"""Between two looks at the records of the jobs."""
+SURE_SECONDS = 2.0
+"""A record is read again after so long, changed or not: who dies writes nothing."""
+AT_ONCE = 8
+"""Orders that are carried out at the same time."""
+
+
+@dataclass
+class _Attempt:
+    """What is known of an attempt here.
+
+    Attributes
+    ----------
+    job
+        Its record, which may not be there.
+    hosts
+        All on which it may ever have been, as far as was said.
+    map_epoch
+        The job's own count of its maps, below which its record is out of date.
+    epoch, refused
+        The last order to resize it that was answered, and whether it was refused.
+    """
+
+    number: int
+    attempt: int
+    job: store.StoredJob
+    hosts: set[str] = field(default_factory=set)
+    map_epoch: int = 0
+    epoch: int = 0
+    refused: bool = False
+    resizing: bool = False
+    changed: int = -1
+    read: float = 0.0
+    said: JobReport | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.number, self.attempt
+
+
+class JobServiceExecutor(JobExecutor):
+    """Runs jobs by the job service.
+
+    Parameters
+    ----------
+    name
+        Of the scheduler: it stands in the order of each of its jobs.
+    hosts
+        The scheduler's host list, all of this machine.
+    clock
+        Seconds; never goes back.
+    news
+        Called from any thread when there is something new to report.
+    """
+
+    def __init__(
+        self, name: str, hosts: Path, clock: Callable[[], float], news: Callable[[], None]
+    ) -> None:
+        self._name, self._hosts, self._clock, self._news = name, hosts, clock, news
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._attempts: dict[tuple[int, int], _Attempt] = {}
+        self._doing: set[tuple[type, int, int]] = set()
+        self._lock = threading.Lock()
+        self._folder = store.folder()
+        self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
+        self._stop = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._watcher.start()
+
+    def carry_out(self, orders: Sequence[Order]) -> None:
+        """Begin to carry orders out; one that is being carried out is not begun again."""
+        for order in orders:
+            doing = type(order), order.job, order.attempt
+            with self._lock:
+                if doing in self._doing or not store.IDENTIFIER.fullmatch(order.folder):
+                    continue
+                self._doing.add(doing)
+            self._workers.submit(self._obey, order, doing)
+
+    def reports(self) -> list[Report]:
+        """Return what is new."""
+        found: list[Report] = []
+        with contextlib.suppress(Empty):
+            while True:
+                found.append(self._reports.get_nowait())
+        return found
+
+    def close(self) -> None:
+        """Stop looking; the jobs go on."""
+        self._stop.set()
+        self._watcher.join()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _say(self, report: Report) -> None:
+        self._reports.put(report)
+        self._news()
+
+    # ------------------------------------------------------------------------------- orders
+    def _obey(self, order: Order, doing: tuple[type, int, int]) -> None:
+        try:
+            if isinstance(order, StartOrder):
+                self._start(order)
+            elif isinstance(order, ResizeOrder):
+                self._resize(order)
+            elif isinstance(order, EndOrder):
+                self._end(order)
+            else:
+                self._ask(order)
+        except (ApplesError, OSError):
+            pass  # it is given again, for nothing was reported
+        finally:
+            with self._lock:
+                self._doing.discard(doing)
+
+    def _known(self, order: Order) -> _Attempt:
+        """Return an attempt, watched from now on; its next report says all."""
+        with self._lock:
+            one = self._attempts.get((order.job, order.attempt))
+            if one is None:
+                job = store.StoredJob(self._folder / order.folder)
+                one = _Attempt(order.job, order.attempt, job)
+                self._attempts[one.key] = one
+            one.said, one.changed = None, -1
+        return one
+
+    def _start(self, order: StartOrder) -> None:
+        """Make the attempt's folder and start its supervisor, unless the folder is there."""
+        try:
+            job = self._create(order, {**order.work, "on": list(order.hosts)})
+        except FileExistsError:
+            self._known(order).hosts |= set(order.hosts)
+            return
+        except OSError as error:
+            reason, code = refusal_of(error)
+            self._say_ended(order, "failed", reason, code, order.hosts)
+            return
+        with contextlib.suppress(LaunchError, OSError):  # the record says it
+            service.begin(job)
+        self._known(order).hosts |= set(order.hosts)
+
+    def _create(self, order: Order, work: dict[str, Any]) -> store.StoredJob:
+        scheduled = {"scheduler": self._name, "job": order.job, "attempt": order.attempt}
+        found = {**work, "hosts": str(self._hosts), "scheduled": scheduled}
+        return store.create(found, "", identifier=order.folder)
+
+    def _never(self, order: Order, state: str, reason: str) -> None:
+        """Make the folder of an attempt that is not to begin: now it never does."""
+        job = self._create(order, {})
+        code = LaunchError.exit_code
+        job.write_last({**job.record(), "state": state, "reason": reason, "exit_code": code})
+
+    def _resize(self, order: ResizeOrder) -> None:
+        """Move a job to the hosts of an order, unless it is there; say what became of it."""
+        one = self._known(order)
+        with self._lock:
+            one.resizing = True
+            one.hosts |= set(order.hosts)
+        reason = ""
+        try:
+            before = JobStatus.of(one.job)
+            if set(before.hosts) != set(order.hosts):
+                service.resize(one.job.id, dict.fromkeys(order.hosts, 1.0))
+        except ApplesError as error:
+            reason = str(error)
+        after = JobStatus.of(one.job)
+        if after.state == "running":
+            done = set(after.hosts) == set(order.hosts)
+            with self._lock:
+                one.map_epoch = max(one.map_epoch, after.epoch or 0)
+                one.epoch, one.refused = order.epoch, not done
+            hosts = after.hosts if done else ()
+            self._say(
+                JobReport(
+                    *one.key, Phase.RUNNING, order.epoch, not done, hosts, after.iteration,
+                    after.iterations, reason=reason,
+                )
+            )  # fmt: skip
+            # The job says that it is resized when the hosts that it leaves are empty.
+            self._say_left(one, [(host, order.epoch) for host in one.hosts], after.hosts)
+        with self._lock:
+            one.resizing = False
+
+    def _end(self, order: EndOrder) -> None:
+        """See that an attempt is over, or never begins."""
+        if not (self._folder / order.folder).exists():
+            with contextlib.suppress(FileExistsError):
+                self._never(order, "cancelled", "")
+        service.cancel(order.folder)
+        self._known(order).hosts |= set(order.hosts)
+
+    def _ask(self, order: AskOrder) -> None:
+        """Say where an attempt is."""
+        if not (self._folder / order.folder).exists():
+            if not order.begun:
+                self._say(JobReport(order.job, order.attempt, Phase.ABSENT))
+                return
+            self._never(order, "failed", "its folder is gone")
+        one = self._known(order)
+        one.hosts |= {host for host, _ in order.leaving}
+        if order.leaving and not one.resizing:
+            status = JobStatus.of(one.job)
+            if status.state == "running" and status.hosts:
+                self._say_left(one, order.leaving, status.hosts)
+
+    def _say_left(
+        self, one: _Attempt, leaving: Sequence[tuple[str, int]], hosts: Sequence[str]
+    ) -> None:
+        for host, epoch in leaving:
+            if host not in hosts:
+                self._say(HostLeft(*one.key, host, epoch))
+
+    def _say_ended(
+        self, order: Order, state: str, reason: str, code: int, hosts: Sequence[str]
+    ) -> None:
+        where = order.job, order.attempt
+        self._say(JobReport(*where, Phase.ENDED, state=state, reason=reason, exit_code=code))
+        for host in hosts:
+            self._say(HostLeft(*where, host, LAST))
+
+    # ----------------------------------------------------------------------------- watching
+    def _watch(self) -> None:
+        """Look at the records of the jobs, and report what has changed."""
+        while not self._stop.wait(LOOK_SECONDS):
+            with self._lock:
+                watched = list(self._attempts.values())
+            for one in watched:
+                with contextlib.suppress(OSError):
+                    self._look(one)
+
+    def _look(self, one: _Attempt) -> None:
+        now, changed = self._clock(), (one.job.folder / "job.json").stat().st_mtime_ns
+        if changed == one.changed and now < one.read + SURE_SECONDS:
+            return
+        record = one.job.record()
+        one.changed, one.read = changed, now
+        if record["state"] in store.OVER:
+            if one.job.supervised() or job_processes.marked(one.job.id):
+                one.changed = -1  # it is ending
+                return
+            self._over(one, record)
+            return
+        with self._lock:
+            current = not one.resizing and int(record.get("epoch") or 0) >= one.map_epoch
+            report = JobReport(
+                *one.key,
+                Phase.RUNNING if record["state"] == "running" else Phase.STARTING,
+                one.epoch,
+                one.refused,
+                tuple(record.get("hosts", ())) if current else (),
+                record.get("iteration"),
+                record.get("iterations"),
+            )
+        if report != one.said:
+            one.said = report
+            self._say(report)
+
+    def _over(self, one: _Attempt, record: store.Record) -> None:
+        """Say that an attempt is over and has left all its hosts: no process of it is on this machine."""
+        with self._lock:
+            self._attempts.pop(one.key, None)
+        self._say(
+            JobReport(
+                *one.key, Phase.ENDED, one.epoch, one.refused, state=record["state"],
+                reason=record.get("reason") or "", exit_code=record.get("exit_code"),
+                iteration=record.get("iteration"), iterations=record.get("iterations"),
+            )
+        )  # fmt: skip
+        for host in one.hosts:
+            self._say(HostLeft(*one.key, host, LAST))

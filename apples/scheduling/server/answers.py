@@ -1,0 +1,136 @@
+"""What the live scheduler answers, as JSON: the queue, one job, why it waits, the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apples.scheduling.driver import name_of
+from apples.scheduling.server.live_job import LiveJob
+from apples.scheduling.server.scheduler import LiveScheduler
+
+Document = dict[str, Any]
+
+
+def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
+    """Return one job of a queue."""
+    state = scheduler.state
+    said = scheduler.progress.get(job.number)
+    decided = job.waits and job.number in scheduler.ledger.running
+    shown = "placing" if decided else job.state.value
+    if job.number in scheduler.ledger.held:
+        shown = "held"
+    submission = job.submission
+    return {
+        "job": f"{name}.{job.number}",
+        "state": shown,
+        "name": submission.name,
+        "kind": submission.kind.value,
+        "hosts": list(job.hosts),
+        "minimum": submission.minimum,
+        "maximum": submission.maximum,
+        "submitted": state.wall + job.submitted,
+        "started": None if job.started is None else state.wall + job.started,
+        "ended": None if job.ended is None else state.wall + job.ended,
+        "iteration": None if said is None else said.iteration,
+        "iterations": None if said is None else said.iterations,
+        "resizes": job.resizes,
+        "attempt": job.attempt,
+        "record": job.folder,
+        "reason": reason_of(scheduler, job),
+        "exit_code": job.exit_code,
+    }
+
+
+def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
+    """Return why a job waits, or why it ended as it did."""
+    if not job.waits:
+        return job.reason
+    said = scheduler.ledger.waits.get(job.number)
+    if said is not None:
+        return said.reason
+    if job.number in scheduler.ledger.running:
+        return "waits for its hosts to be left"
+    needs, free = needs_of(job), scheduler.ledger.free
+    if free < needs:
+        return f"needs {needs} host{'s' * (needs > 1)}, {free} {'is' if free == 1 else 'are'} free"
+    if scheduler.pass_is_due:
+        return "the next pass looks at it"
+    return (
+        f"{free} of the {needs} hosts it needs are free; {name_of(scheduler.policy)} lets it wait"
+    )
+
+
+def needs_of(job: LiveJob) -> int:
+    """Return the fewest hosts that a policy may start a job on."""
+    return job.submission.minimum if job.submission.kind != "rigid" else job.submission.maximum
+
+
+def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
+    """Return why a job waits, with the jobs before it and those that hold hosts."""
+    ledger = scheduler.ledger
+    waiting = [one.id for one in ledger.queue]
+    place = waiting.index(job.number) if job.number in waiting else None
+    needs, free = needs_of(job), ledger.free
+    return {
+        "schema": "apples.waiting/1",
+        "job": f"{name}.{job.number}",
+        "state": job_document(scheduler, name, job)["state"],
+        "reason": reason_of(scheduler, job),
+        "position": None if place is None else place + 1,
+        "needs": needs,
+        "free": free,
+        "before": [f"{name}.{one}" for one in waiting[: place or 0][:20]],
+        "holding": [
+            {"job": f"{name}.{one}", "hosts": list(scheduler.state.jobs[one].holds)}
+            for one in sorted({*scheduler.state.holders.values()})
+        ] if job.waits else [],
+        "with": {"minimum": free}
+        if job.waits and job.submission.kind != "rigid" and 0 < free < needs
+        else None,
+    }  # fmt: skip
+
+
+def queue_document(scheduler: LiveScheduler, name: str) -> Document:
+    """Return hosts and jobs as they are now."""
+    state = scheduler.state
+    reserved = {
+        state.hosts[node]: number
+        for number, running in scheduler.ledger.running.items()
+        if state.jobs[number].waits
+        for node in running.node_ids
+    }
+    hosts = []
+    for host in state.hosts:
+        shown, holder = state.host_state(host), state.holders.get(host)
+        if shown == "free" and host in reserved:
+            shown, holder = "reserved", reserved[host]
+        why = state.quarantined.get(host)
+        hosts.append({
+            "host": host, "state": shown, "job": None if holder is None else f"{name}.{holder}",
+            "reason": "" if why is None else why.reason,
+        })  # fmt: skip
+    return {
+        "schema": "apples.queue/1",
+        "name": name,
+        "policy": name_of(scheduler.policy),
+        "time": state.wall + scheduler.now,
+        "trouble": scheduler.trouble,
+        "alarms": [
+            {"time": state.wall + at, "text": text} for at, text in list(scheduler.alarms)[-20:]
+        ],
+        "hosts": hosts,
+        "jobs": [job_document(scheduler, name, job) for job in state.jobs.values()],
+    }
+
+
+def history_document(scheduler: LiveScheduler, name: str) -> Document:
+    """Return every job that is over, the oldest first; those of the history's files too."""
+    past = {job.number: job for job in scheduler.log.history()}
+    past |= {job.number: job for job in scheduler.state.jobs.values() if job.is_over}
+    return {
+        "schema": "apples.history/1",
+        "name": name,
+        "hosts": len(scheduler.state.hosts),
+        "begin": scheduler.state.wall,
+        "jobs": [job_document(scheduler, name, past[number]) for number in sorted(past)],
+    }

@@ -1,0 +1,93 @@
+"""The client of a live scheduler: finds it, asks it over its socket, and raises what it refuses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from apples.errors import LaunchError, UsageError
+from apples.refusals import error_of
+from apples.storage import state
+
+VARIABLE = "APPLES_SCHEDULER"
+SOCKET = "socket"
+ANSWER_SECONDS = 60.0
+
+
+def home() -> Path:
+    """Return the directory of this user's schedulers, by their names."""
+    return state.directory() / "schedulers"
+
+
+def found(asked: str | Path | None = None) -> Path:
+    """Return the directory of the scheduler to ask: the one named, that of the environment, or the only one.
+
+    Raises
+    ------
+    UsageError
+        There is none, or several.
+    """
+    named = asked or os.environ.get(VARIABLE)
+    if named:
+        place = Path(named)
+        if not place.is_dir():
+            raise UsageError(f"{place}: there is no scheduler's directory")
+        return place
+    known = sorted(each for each in home().glob("*") if (each / "journal").exists())
+    if len(known) == 1:
+        return known[0]
+    if known:
+        names = ", ".join(each.name for each in known)
+        raise UsageError(
+            f"several schedulers ({names}): say --scheduler DIRECTORY, or ${VARIABLE}"
+        )
+    raise UsageError("no scheduler; start one: apples scheduler --hosts hosts.toml")
+
+
+class SchedulerClient:
+    """Asks the scheduler that works in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer to a request.
+
+        Raises
+        ------
+        LaunchError
+            Nothing listens there, or it does not answer. Transient.
+        ApplesError
+            What it refuses, as it says.
+        """
+        try:
+            status, data = self._exchanged(method, path, body)
+            answer = json.loads(data)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise LaunchError(f"{self.directory}: no scheduler answers ({reason})") from None
+        if status != 200:
+            raise error_of(str(answer.get("reason")), int(answer.get("exit_code") or 4))
+        return dict(answer)
+
+    def _exchanged(
+        self, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
+        place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        connection = http.client.HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
+                there.settimeout(ANSWER_SECONDS)
+                there.connect(f"/proc/self/fd/{place}/{SOCKET}")
+                connection.sock = there
+                data = None if body is None else json.dumps(body).encode()
+                connection.request(method, path, data)
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+        finally:
+            os.close(place)

@@ -1,0 +1,408 @@
+"""The service of a live scheduler: one thread that decides, and HTTP on a UNIX socket for this user's commands.
+
+Each request is a call that is put into a queue. The deciding thread takes all that have gathered, has the
+scheduler take them in with whatever jobs have reported, has the records written under one sync, and only then
+answers and gives orders. The kernel says who is at the other end of the socket: this user, or root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
+from apples.refusals import error_of, refusal_of
+from apples.scheduling.server.answers import (
+    Document,
+    history_document,
+    job_document,
+    queue_document,
+    reason_of,
+    why_document,
+)
+from apples.scheduling.server.live_job import Submission, submission_of
+from apples.scheduling.server.orders import JobExecutor
+from apples.scheduling.server.scheduler import LiveScheduler
+
+SOCKET: Final = "socket"
+MOST_BODY: Final = 1 << 20
+MOST_CONNECTIONS: Final = 64
+MOST_GATHERED: Final = 1000
+REQUEST_SECONDS: Final = 30.0
+"""For a request to be read, and for it to be answered."""
+LONGEST_SLEEP: Final = 1.0
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+REQUEST = re.compile(r"[A-Za-z0-9._-]{1,64}")
+STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
+"""HTTP status by exit code."""
+
+Call = Callable[[float], Document]
+
+
+class SchedulerService:
+    """Has a scheduler decide, and an executor carry out.
+
+    Parameters
+    ----------
+    name
+        Of the scheduler: the first part of its jobs' ids.
+    clock
+        Seconds; never goes back.
+    """
+
+    def __init__(self, scheduler: LiveScheduler, name: str, clock: Callable[[], float]) -> None:
+        self.scheduler, self.name = scheduler, name
+        self._clock = clock
+        self._calls: SimpleQueue[tuple[Call, Future[Document]] | None] = SimpleQueue()
+        self._stopping = False
+
+    # --------------------------------------------------------------------------- deciding
+    def run(self, executor: JobExecutor) -> None:
+        """Decide until `stop`; jobs go on when this returns."""
+        while not self._stopping:
+            self._turn(executor, self._gathered(min(LONGEST_SLEEP, self.scheduler.next_time())))
+        self._turn(executor, self._gathered(0.0))
+
+    def stop(self) -> None:
+        """Have `run` return soon; may be called by a signal handler."""
+        self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the deciding thread look at what is new."""
+        self._calls.put(None)
+
+    def ask(self, call: Call) -> Document:
+        """Return the answer of a call, made by the deciding thread; what it changed is on the disk then.
+
+        Raises
+        ------
+        ApplesError
+            As the call says; or nothing can be recorded (`LaunchError`), or it took too long (`DeadlineError`).
+        """
+        future: Future[Document] = Future()
+        self._calls.put((call, future))
+        try:
+            return future.result(REQUEST_SECONDS)
+        except FutureTimeoutError:
+            raise DeadlineError(f"no answer within {REQUEST_SECONDS:g} s") from None
+
+    def _gathered(self, seconds: float) -> list[tuple[Call, Future[Document]]]:
+        """Return the calls that have come, after waiting for the first of anything."""
+        found = []
+        with suppress(Empty):
+            one = self._calls.get(timeout=seconds) if seconds > 0 else self._calls.get_nowait()
+            while True:
+                if one is not None:
+                    found.append(one)
+                if len(found) >= MOST_GATHERED:
+                    break
+                one = self._calls.get_nowait()
+        return found
+
+    def _turn(self, executor: JobExecutor, calls: Iterable[tuple[Call, Future[Document]]]) -> None:
+        """Take in what has come, write it down, answer, and give orders."""
+        scheduler, answers = self.scheduler, []
+        for call, future in calls:
+            try:
+                answers.append((future, call(self._clock())))
+            except Exception as error:  # noqa: BLE001 - one request must not take the others with it
+                text, code = refusal_of(error)
+                future.set_exception(error_of(text, code))
+        for report in executor.reports():
+            scheduler.report(self._clock(), report)
+        scheduler.tick(self._clock())
+        orders = scheduler.turn()
+        for future, answer in answers:
+            if scheduler.trouble:
+                future.set_exception(LaunchError(f"nothing can be recorded: {scheduler.trouble}"))
+            else:
+                future.set_result(answer)
+        executor.carry_out(orders)
+
+    # ----------------------------------------------------------------------------- requests
+    def number(self, job: str) -> int:
+        """Return the number of a job's id.
+
+        Raises
+        ------
+        UsageError
+            It is none of this scheduler's.
+        """
+        name, _, number = job.rpartition(".")
+        if name not in {"", self.name} or not re.fullmatch(r"[0-9]{1,12}", number):
+            raise UsageError(f"job {job[:80]}: jobs of this scheduler are {self.name}.1, ..")
+        return int(number)
+
+    def submit(self, body: Mapping[str, Any], user: str) -> Call:
+        """Return the call that submits a job."""
+        unknown = set(body) - {"request", "submission"}
+        if unknown or not isinstance(body.get("submission"), dict):
+            raise UsageError('a submission is {"request": id, "submission": {..}}')
+        request = str(body.get("request") or "")
+        if request and not REQUEST.fullmatch(request):
+            raise UsageError("request: 1 to 64 letters, digits, dots, - and _")
+        submission = checked({**body["submission"], "user": user})
+
+        def call(clock: float) -> Document:
+            scheduler = self.scheduler
+            number = scheduler.submit(clock, submission, f"{user}/{request}" if request else "")
+            scheduler.tick(clock)
+            job = scheduler.job(number)
+            waiting = [one.id for one in scheduler.ledger.queue]
+            return {
+                "schema": "apples.submitted/1",
+                "job": f"{self.name}.{number}",
+                "position": waiting.index(number) + 1 if number in waiting else 0,
+                "start": None,
+                "state": job_document(scheduler, self.name, job)["state"],
+                "reason": reason_of(scheduler, job),
+            }
+
+        return call
+
+    def job(self, job: str) -> Call:
+        """Return the call that looks at a job."""
+        return lambda _: {
+            "schema": "apples.scheduled/1",
+            **job_document(self.scheduler, self.name, self.scheduler.job(self.number(job))),
+        }
+
+    def why(self, job: str) -> Call:
+        """Return the call that says why a job waits."""
+        return lambda _: why_document(
+            self.scheduler, self.name, self.scheduler.job(self.number(job))
+        )
+
+    def cancel(self, job: str) -> Call:
+        """Return the call that ends a job."""
+
+        def call(clock: float) -> Document:
+            self.scheduler.cancel(clock, self.number(job))
+            return self.job(job)(clock)
+
+        return call
+
+    def drain(self, host: str) -> Call:
+        """Return the call after which a host gets no other job."""
+
+        def call(clock: float) -> Document:
+            self.scheduler.drain(clock, host)
+            return self.queue()(clock)
+
+        return call
+
+    def resume(self, host: str) -> Call:
+        """Return the call after which a host gets jobs again."""
+
+        def call(clock: float) -> Document:
+            self.scheduler.resume(clock, host)
+            return self.queue()(clock)
+
+        return call
+
+    def queue(self) -> Call:
+        """Return the call that looks at hosts and jobs."""
+        return lambda _: queue_document(self.scheduler, self.name)
+
+    def history(self) -> Call:
+        """Return the call that looks at the jobs that are over."""
+        return lambda _: history_document(self.scheduler, self.name)
+
+
+def checked(document: Mapping[str, Any]) -> Submission:
+    """Return the submission of a request.
+
+    Raises
+    ------
+    UsageError
+        It is none.
+    """
+    try:
+        one = submission_of(document)
+        whole = all(type(each) is int for each in (one.minimum, one.maximum))
+        texts = isinstance(one.name, str) and len(one.name) <= 80 and isinstance(one.work, dict)
+        finite = abs(float(one.requested)) < 1e9 and abs(float(one.priority)) < 1e9
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"submission: {str(error)[:200]}") from None
+    if not (whole and texts and finite):
+        raise UsageError(
+            "submission: hosts are whole numbers, a name has 80 characters, work is an object"
+        )
+    return one
+
+
+ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
+    (method, re.compile(path), name)
+    for method, path, name in (
+        ("GET", r"/v1/queue", "queue"),
+        ("GET", r"/v1/history", "history"),
+        ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})", "job"),
+        ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/why", "why"),
+        ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/cancel", "cancel"),
+        ("POST", r"/v1/hosts/([A-Za-z0-9._-]{1,80})/drain", "drain"),
+        ("POST", r"/v1/hosts/([A-Za-z0-9._-]{1,80})/resume", "resume"),
+    )
+)
+SUBMIT = ("POST", "/v1/jobs")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection: requests one after the other, each bounded in size and time."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = REQUEST_SECONDS  # type: ignore[mutable-override]
+    server: _Server  # type: ignore[mutable-override]
+
+    def address_string(self) -> str:
+        return "socket"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is named there
+        """Log nothing: what was asked is in the log of the scheduler."""
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def _serve(self, method: str) -> None:
+        try:
+            user = self._user()
+            body = self._body()
+            document = self.server.service.ask(self._call(method, body, user))
+            self._answer(200, document)
+        except PermissionError as error:
+            self._refuse(403, str(error), 2)
+        except LookupError:
+            self._refuse(404, f"{method} {self.path[:80]}: there is no such thing", 2)
+        except ApplesError as error:
+            self._refuse(STATUS.get(error.exit_code, 500), str(error), error.exit_code)
+
+    def _call(self, method: str, body: Mapping[str, Any], user: str) -> Call:
+        service = self.server.service
+        if (method, self.path) == SUBMIT:
+            return service.submit(body, user)
+        for verb, path, name in ROUTES:
+            found = path.fullmatch(self.path)
+            if found and verb == method:
+                call: Call = getattr(service, name)(*found.groups())
+                return call
+        raise LookupError
+
+    def _user(self) -> str:
+        """Return who is at the other end, by the kernel's word."""
+        found = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        uid = struct.unpack("3i", found)[1]
+        if uid not in {0, os.geteuid()}:
+            raise PermissionError(f"this scheduler is of uid {os.geteuid()}, not of {uid}")
+        return f"uid:{uid}"
+
+    def _body(self) -> Mapping[str, Any]:
+        length = self.headers.get("Content-Length", "0")
+        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MOST_BODY:
+            self.close_connection = True
+            raise UsageError(f"a request has at most {MOST_BODY} bytes, and says how many")
+        if not int(length):
+            return {}
+        try:
+            found = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise UsageError("a request is one JSON object") from None
+        if not isinstance(found, dict):
+            raise UsageError("a request is one JSON object")
+        return found
+
+    def _refuse(self, status: int, reason: str, code: int) -> None:
+        self._answer(status, {"reason": reason, "exit_code": code, "transient": status >= 500})
+
+    def _answer(self, status: int, document: Mapping[str, Any]) -> None:
+        data = json.dumps(document).encode()
+        with suppress(OSError):
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Listens in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, directory: Path, service: SchedulerService) -> None:
+        self.service = service
+        self._open = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        (directory / SOCKET).unlink(missing_ok=True)
+        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        before = os.umask(0o177)
+        try:
+            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", _Handler)
+        finally:
+            os.umask(before)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own, if there are not too many."""
+        if not self._open.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that is gone."""
+
+    def server_close(self) -> None:
+        """Stop listening."""
+        super().server_close()
+        os.close(self._directory)
+
+
+def serve(
+    service: SchedulerService, executor: JobExecutor, directory: Path, ready: Callable[[], None]
+) -> None:
+    """Serve until `SchedulerService.stop`; jobs go on when this returns.
+
+    Parameters
+    ----------
+    directory
+        Where the socket is made.
+    ready
+        Called when it listens.
+    """
+    server = _Server(directory, service)
+    listening = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="listen", daemon=True
+    )
+    listening.start()
+    try:
+        ready()
+        service.run(executor)
+    finally:
+        server.shutdown()
+        server.server_close()
+        with suppress(FileNotFoundError):
+            (directory / SOCKET).unlink()
+        executor.close()
+        service.scheduler.log.close()

@@ -1,0 +1,219 @@
+"""The live scheduler by its commands: real jobs on hosts of this machine, and what is refused."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from apples.jobs import store
+from apples.supervision.job_processes import marked
+from apples.views.documents import DOCUMENTS
+
+SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
+SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
+LONG = ("--weather", "static", "--no-verify", "--set", "iterations=100000", "--set", "pause=0.01")
+
+
+class Site:
+    """A scheduler as a process, and its user's commands."""
+
+    def __init__(self, folder, policy):
+        self.folder, self.policy = folder, policy
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k != "APPLES_SCHEDULER"},
+            "XDG_STATE_HOME": str(folder),
+        }
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "apples", "scheduler", "--policy", self.policy],
+            cwd=SAMPLE, env=self.environment, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stderr.readline()
+        assert "ready at" in line, line + self.process.stderr.read()
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(30)
+        self.process.stderr.close()
+
+    def run(self, *words):
+        return subprocess.run(
+            [sys.executable, "-m", "apples", *words],
+            cwd=SAMPLE, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def ask(self, *words):
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def submit(self, *words):
+        return self.ask("submit", *words)["job"]
+
+    def job(self, name):
+        return next(one for one in self.ask("queue")["jobs"] if one["job"] == name)
+
+    def until(self, name, state):
+        until(lambda: self.job(name)["state"] == state, 90)
+        return self.job(name)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = []
+
+    def started(policy="fcfs"):
+        made.append(Site(tmp_path, policy))
+        made[-1].start()
+        return made[-1]
+
+    yield started
+    for one in made:
+        if one.process.poll() is None:
+            for job in one.ask("queue")["jobs"]:
+                one.run("cancel", job["job"])
+            one.stop()
+    assert [job.id for job in store.jobs() if marked(job.id)] == []
+
+
+@pytest.mark.mpi
+def test_jobs_run_one_after_the_other_and_the_history_is_a_log_for_the_simulator(site, tmp_path):
+    one = site()
+    first, second = one.submit("--min", "4", *SHORT), one.submit("--min", "3", *SHORT)
+    assert (first, second) == ("local.1", "local.2")
+    record = one.ask("wait", second)
+    assert record["schema"] == "apples.run/1"
+    assert len(record["execution"]["hosts"]) == 3
+    jobs = one.ask("history")["jobs"]
+    assert [job["state"] for job in jobs] == ["finished", "finished"]
+    assert jobs[0]["ended"] <= jobs[1]["started"]
+    log = tmp_path / "log.swf"
+    log.write_text(one.run("history", "--swf").stdout)
+    simulated = one.ask("simulate", str(log), "--policy", "fcfs", "--processors", "4")
+    assert simulated["jobs"] == 2
+
+
+@pytest.mark.mpi
+def test_a_malleable_job_is_shrunk_for_another_and_grows_when_that_is_over(site):
+    one = site("equipartition")
+    first = one.submit("--min", "1", "--max", "3", *LONG)
+    assert len(one.until(first, "running")["hosts"]) == 3
+    second = one.submit("--min", "1", "--max", "3", *LONG)
+    one.until(second, "running")
+    hosts = {name: one.job(name)["hosts"] for name in (first, second)}
+    assert [len(hosts[first]), len(hosts[second])] == [2, 2]
+    assert not set(hosts[first]) & set(hosts[second])
+    assert one.ask("cancel", second)["state"] == "cancelled"
+    until(lambda: len(one.job(first)["hosts"]) == 3, 90)
+    assert one.job(first)["resizes"] == 2
+
+
+@pytest.mark.mpi
+def test_a_scheduler_that_is_killed_harms_no_job_and_another_takes_it_up(site):
+    one = site()
+    running, waiting = one.submit("--min", "3", *LONG), one.submit("--min", "2", *SHORT)
+    record = one.until(running, "running")["record"]
+    one.stop(signal.SIGKILL)
+    refused = one.run("queue")
+    assert refused.returncode == 4
+    assert "no scheduler answers" in refused.stderr
+    one.start()
+    found = one.until(running, "running")
+    assert (found["record"], found["attempt"]) == (record, 1)
+    assert one.job(waiting)["state"] == "queued"
+    assert one.ask("cancel", running)["state"] == "cancelled"
+    assert one.ask("wait", waiting)["schema"] == "apples.run/1"
+
+
+@pytest.mark.mpi
+def test_a_job_whose_program_fails_is_failed_with_its_reason_and_exit_code(site):
+    one = site()
+    job = one.submit("--min", "2", *SHORT, "--set", "fail_at=5")
+    done = one.run("wait", job)
+    assert done.returncode == 5
+    found = one.job(job)
+    assert (found["state"], found["attempt"], found["exit_code"]) == ("failed", 1, 5)
+    assert all(host["state"] == "free" for host in one.ask("queue")["hosts"])
+
+
+def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
+    one = site("first_fit")
+    cases = {
+        ("submit", "--min", "5"): (2, "wants up to 5 hosts: there are 4"),
+        ("submit", "--min", "3", "--max", "2"): (2, "--max 2: is less than --min 3"),
+        ("submit", "--kind", "odd"): (2, "known are rigid, moldable, malleable"),
+        ("submit", "--template", "nowhere.toml"): (2, "nowhere.toml: there is no such file"),
+        ("why", "local.7"): (2, "job 7: there is none of this number"),
+        ("why", "lab.7"): (2, "jobs of this scheduler are local.1, .."),
+        ("cancel", "local.7"): (2, "job 7: there is none"),
+        ("drain", "zoe"): (2, "unknown host 'zoe': the list has ada, bob, cleo, dan"),
+        ("drain", "../x"): (2, "'../x' is no name"),
+        ("queue", "--scheduler", str(tmp_path / "none")): (2, "there is no scheduler's directory"),
+        ("scheduler", "--policy", "sd"): (2, "puts two jobs on one host"),
+        ("scheduler",): (4, "another scheduler works on this directory"),
+        ("scheduler", "--name", "../x"): (2, "letters, digits"),
+    }
+    for words, (code, text) in cases.items():
+        done = one.run(*words)
+        assert (done.returncode, text in done.stderr) == (code, True), (words, done.stderr)
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_waiting_job_says_why_and_a_drained_host_gets_none(site):
+    one = site()
+    for host in ("ada", "bob", "cleo", "dan"):
+        one.ask("drain", host)
+    job = one.submit("--min", "2", *SHORT)
+    why = one.ask("why", job)
+    assert (why["needs"], why["free"], why["position"]) == (2, 0, 1)
+    assert one.run("why", job).stdout.startswith(f"{job} waits: needs 2 hosts, 0 are free")
+    assert [host["state"] for host in one.ask("queue")["hosts"]] == ["drained"] * 4
+    assert one.ask("cancel", job)["state"] == "cancelled"
+    assert one.ask("resume", "ada")["hosts"][0]["state"] == "free"
+
+
+def test_the_socket_answers_what_is_malformed_and_goes_on(site, tmp_path):
+    one = site()
+    place = tmp_path / "apples" / "schedulers" / "local" / "socket"
+    assert place.stat().st_mode & 0o777 == 0o600
+    submission = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}
+    for method, path, body, status in (
+        ("GET", "/v1/nothing", b"", 404),
+        ("DELETE", "/v1/queue", b"", 501),
+        ("POST", "/v1/queue", b"", 404),
+        ("POST", "/v1/jobs", b"{", 400),
+        ("POST", "/v1/jobs", b"[" * 5000, 400),
+        ("POST", "/v1/jobs", b"[1]", 400),
+        ("POST", "/v1/jobs", b"{}", 400),
+        ("POST", "/v1/jobs", json.dumps({"submission": {**submission, "minimum": 0}}).encode(), 400),
+        ("POST", "/v1/jobs", json.dumps({"submission": {**submission, "kind": "x"}}).encode(), 400),
+        ("POST", "/v1/jobs", json.dumps({"submission": {**submission, "odd": 1}}).encode(), 400),
+        ("POST", "/v1/jobs", json.dumps({"submission": submission, "request": "/"}).encode(), 400),
+        ("POST", "/v1/jobs/9/cancel", b"", 400),
+        ("GET", "/v1/queue", b"", 200),
+    ):  # fmt: skip
+        with socket.socket(socket.AF_UNIX) as there:
+            there.connect(str(place))
+            connection = http.client.HTTPConnection("x")
+            connection.sock = there
+            connection.request(method, path, body)
+            assert connection.getresponse().status == status, (path, body[:40])
+    with socket.socket(socket.AF_UNIX) as there:  # what is too long is not read
+        there.connect(str(place))
+        there.sendall(b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n")
+        assert there.recv(100).startswith(b"HTTP/1.1 400")
+    assert one.ask("queue")["jobs"] == []
+
+
+def test_the_documents_are_described():
+    assert {"apples.queue", "apples.submitted", "apples.history"} <= DOCUMENTS.keys()
