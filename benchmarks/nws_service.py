@@ -191,7 +191,7 @@ def wide(server, client, series, seconds=12):
 def clients(server, client, count, seconds):
     """Let each of many clients store ten series every second; count the rounds that were late."""
     token = client._session.headers["Authorization"].split()[1]
-    rounds, late, errors = [0] * count, [0] * count, []
+    rounds, late, errors, taken = [0] * count, [0] * count, [], []
     begin = time.time() + 1.0
 
     def report(number):
@@ -200,23 +200,27 @@ def clients(server, client, count, seconds):
             for turn in range(seconds):
                 due = begin + turn + number / count
                 time.sleep(max(0.0, due - time.time()))
+                begun = time.perf_counter()
                 try:
                     own.store([Measurement(name, due, 0.5) for name in names])
                 except ServiceError as error:
                     errors.append(str(error))
+                taken.append(time.perf_counter() - begun)
                 rounds[number] += 1
                 late[number] += time.time() > due + 1.0
 
     threads = [threading.Thread(target=report, args=(number,)) for number in range(count)]
-    before = cpu_seconds(server)
+    before, own_before = cpu_seconds(server), time.process_time()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     spent = (cpu_seconds(server) - before) / seconds
+    own_spent = (time.process_time() - own_before) / seconds
     print(
         f"{count} clients x 10 series x 1 Hz for {seconds} s: {sum(late)} of {sum(rounds)} rounds late, "
-        f"{len(errors)} errors {sorted(set(errors))[:3]}, server {spent:.1%} of a CPU"
+        f"{len(errors)} errors {sorted(set(errors))[:3]}, server {spent:.1%} of a CPU, "
+        f"the clients {own_spent:.1%}; a round took {told(taken)}"
     )
     print(f"stored {client.status()['stored_total']:,} of {10 * sum(rounds):,}")
 
