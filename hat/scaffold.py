@@ -16,11 +16,15 @@ from hat.problem import HatError, shown
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-ProgramKind = Literal["rigid", "malleable", "blocks", "c", "fortran"]
+ProgramKind = Literal["rigid", "malleable", "blocks", "c", "fortran", "sweep"]
 """What the program is, or in which language; a folder of the templates has what is other there."""
 
-FILES = ("README.md", "agent.py", "hosts.toml", "template.toml", "user.toml")
+FILES = ("README.md", "agent.py", "hosts.toml")
 """What every folder holds."""
+DOCUMENTS = ("template.toml", "user.toml")
+"""What the folder of an application of one template holds besides."""
+SWEEP = ("sweep.toml",)
+"""The same of a parameter sweep."""
 HEADER = {"apples.h": "the application protocol's side in C: nothing to change"}
 PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
     "c": {"program.c": "the work itself: put yours here", "Makefile": "how it is built", **HEADER},
@@ -30,8 +34,13 @@ PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
         "apples.f90": "the calls of `apples.h` in Fortran: nothing to change",
         **HEADER,
     },
+    "sweep": {
+        "program.py": "one task: put yours here",
+        "text-1.txt": "a file that half of the tasks read",
+        "text-2.txt": "and one for the other half",
+    },
 }
-"""What the folder of a compiled program holds besides, and what that is."""
+"""What the folder of a compiled program, or of a sweep, holds besides, and what that is."""
 SCRIPT = {"program.py": "the work itself: put yours here"}
 LANGUAGES: Mapping[ProgramKind, str] = {"c": "C", "fortran": "Fortran"}
 TEMPLATES = Path(__file__).parent / "templates"
@@ -55,7 +64,7 @@ def new(
     kind
         Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
         migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
-        Fortran, to be built by ``make``.
+        Fortran, to be built by ``make``; or that it is run at many settings (``sweep``).
 
     Raises
     ------
@@ -67,7 +76,8 @@ def new(
             "the name must start with a letter and hold at most 64 letters, digits, - and _ "
             f"(is {shown(name)})"
         )
-    files = sorted({*FILES, *PROGRAMS.get(kind, SCRIPT)})
+    documents = SWEEP if kind == "sweep" else DOCUMENTS
+    files = sorted({*FILES, *documents, *PROGRAMS.get(kind, SCRIPT)})
     target = Path(directory) / name
     unfinished = Path(directory) / f".{name}.{secrets.token_hex(4)}"
     try:

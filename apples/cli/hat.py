@@ -22,6 +22,9 @@ COMMANDS: Mapping[str, Entry] = {
 }
 
 
+MODELS = ("strip", "sweep")
+
+
 def main() -> None:
     """Run the command line and exit."""
     run(
@@ -45,18 +48,26 @@ def new(
     fortran: Annotated[
         bool, typer.Option("--fortran", help="A program in Fortran, which keeps its hosts.")
     ] = False,
+    model: Annotated[
+        str, typer.Option("--model", help="strip: one grid; sweep: many settings of one program.")
+    ] = "strip",
     json: Json = False,
 ) -> int:
     """Make a folder with template, user file, host list, program and agent that run at once.
 
     Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
+    if model not in MODELS:
+        raise UsageError(f"--model '{model}': known are {', '.join(MODELS)}")
+    if model != "strip" and (c or fortran or malleable or blocks):
+        raise UsageError(f"--model {model}: not with --c, --fortran, --malleable or --blocks")
     if (c or fortran) and (malleable or blocks or (c and fortran)):
         raise UsageError(
             "--c and --fortran: one of them, and neither with --malleable nor --blocks:"
             " a program in C or Fortran keeps the hosts it was started on"
         )
     asked: dict[hat.ProgramKind, bool] = {
+        "sweep": model == "sweep",
         "blocks": blocks,
         "malleable": malleable,
         "c": c,

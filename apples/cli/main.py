@@ -14,6 +14,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Plan and run": {
         "plan": ("apples.cli.plan:plan", "Choose hosts and strips for an application."),
         "run": ("apples.cli.run:run", "Plan, run, and check the prediction."),
+        "parameter-sweep": (
+            "apples.cli.parameter_sweep:parameter_sweep",
+            "Run one program at many settings.",
+        ),
         "demo": ("apples.cli.demo:demo", "The four methods of the paper on this machine."),
         "calibrate": ("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
     },

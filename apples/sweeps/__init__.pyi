@@ -6,7 +6,7 @@ from apples.sweeps.driver import SweepDriver as SweepDriver
 from apples.sweeps.driver import SweepOutcome as SweepOutcome
 from apples.sweeps.executor import FileMoved as FileMoved
 from apples.sweeps.executor import HostLost as HostLost
-from apples.sweeps.executor import SimulatedExecutor as SimulatedExecutor
+from apples.sweeps.executor import SimulatedSweepExecutor as SimulatedSweepExecutor
 from apples.sweeps.executor import SweepEvent as SweepEvent
 from apples.sweeps.executor import SweepExecutor as SweepExecutor
 from apples.sweeps.executor import TaskEnded as TaskEnded
@@ -20,6 +20,10 @@ from apples.sweeps.planning import SweepDecision as SweepDecision
 from apples.sweeps.planning import SweepPlan as SweepPlan
 from apples.sweeps.planning import plan_by as plan_by
 from apples.sweeps.planning import plan_sweep as plan_sweep
+from apples.sweeps.running import SweepResult as SweepResult
+from apples.sweeps.running import SweepSpec as SweepSpec
+from apples.sweeps.running import plan_parameter_sweep as plan_parameter_sweep
+from apples.sweeps.running import run_parameter_sweep as run_parameter_sweep
 from apples.sweeps.tasks import InputFile as InputFile
 from apples.sweeps.tasks import ParameterSweep as ParameterSweep
 from apples.sweeps.tasks import SiteCache as SiteCache

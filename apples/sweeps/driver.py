@@ -35,6 +35,12 @@ SUSPECT = 1.25
 """A host where a task takes so many times as long as forecast is taken to be that slow before the task ends."""
 
 
+APART = 10.0
+"""Two plans are so many times as far apart as the last one took to make."""
+MOST_MOVES = 3
+"""A file that does not come to a cache after so many tries ends the sweep."""
+
+
 @dataclass
 class _Run:
     """A task on a lane, and what it was predicted to take there without what was learned."""
@@ -90,6 +96,8 @@ class SweepDriver:
         Tasks that were acknowledged before.
     present
         Files that are in caches already.
+    lost
+        Hosts that could not be reached, with the reason.
     every
         Seconds between two plans, surprises apart; these are a twentieth of it apart at least.
     attempts
@@ -106,12 +114,13 @@ class SweepDriver:
         acknowledge: Callable[[TaskEnded], None] | None = None,
         done: Mapping[str, TaskEnded] | None = None,
         present: frozenset[tuple[str, str]] = frozenset(),
+        lost: Mapping[str, str] | None = None,
         every: float = 120.0,
         attempts: int = 2,
         heuristics: Mapping[str, Heuristic] | None = HEURISTICS,
         talk: Talk = unheard,
     ) -> None:
-        self.outcome = SweepOutcome(done=dict(done or {}))
+        self.outcome = SweepOutcome(done=dict(done or {}), lost=dict(lost or {}))
         self._costs, self._executor = costs, executor
         self._acknowledge, self._talk = acknowledge, talk
         self._every, self._attempts, self._heuristics = every, attempts, heuristics
@@ -127,10 +136,11 @@ class SweepDriver:
         self._running: dict[int, _Run] = {}
         self._queues: dict[int, list[str]] = {}
         self._failures: dict[str, list[str]] = {}
+        self._lost_moves: dict[tuple[str, int], int] = {}
         self._host_factor: dict[str, float] = {}
         self._link_factor: dict[tuple[int, int], float] = {}
         self._planned_at, self._planned_with = -math.inf, dict[str, float]()
-        self._must_plan = True
+        self._must_plan, self._took = True, 0.0
 
     def run(self) -> SweepOutcome:
         """Return once every task has a result or has failed as often as it may.
@@ -171,8 +181,9 @@ class SweepDriver:
             self._take_next()
         elif next(self._waiting(), None) is not None:
             asked = self._must_plan or self._surprised()
-            if apart >= (self._every / 20 if asked else self._every):
+            if apart >= max(self._every / 20 if asked else self._every, APART * self._took):
                 self._plan(now, self._heuristics)
+                self._took = self._executor.now() - now
 
     def _plan(self, now: float, heuristics: Mapping[str, Heuristic]) -> None:
         costs = self._learned_costs(now)
@@ -304,12 +315,19 @@ class SweepDriver:
                 self.outcome.moves += 1
 
     def _replicate(self) -> None:
-        """Start what is expected to end last once more on a free lane, where it would end clearly sooner."""
+        """Start what is expected to end last once more on a free lane, where it would end clearly sooner.
+
+        Not what has failed before: its copies would take turns in failing.
+        """
         if self._heuristics is None or next(self._waiting(), None) is not None:
             return
         now = self._executor.now()
         factors = self._factors(now)
-        alone = [run for run in self._running.values() if self._copies(run.task) == 1]
+        alone = [
+            run
+            for run in self._running.values()
+            if self._copies(run.task) == 1 and run.task not in self._failures
+        ]
         for run in sorted(alone, key=lambda run: -self._end_of(run, now, TAIL)):
             left = self._end_of(run, now, TAIL) - now
             number = self._tasks[run.task]
@@ -331,6 +349,7 @@ class SweepDriver:
         if self._heuristics is None:
             return now + self._every
         due = self._planned_at + (self._every / 20 if self._must_plan else self._every)
+        due = max(due, self._planned_at + APART * self._took)
         if next(self._waiting(), None) is None:
             due = now + self._every
         ends = [self._end_of(run, now) for run in self._running.values()]
@@ -381,12 +400,20 @@ class SweepDriver:
         link = self._link(event.file, cache)
         self._moving.pop(link, None)
         if event.failure:
-            raise LaunchError(f"{event.file} to {event.cache}: {event.failure}")
+            self._must_plan = True
+            self._lost_moves[event.file, cache] = self._lost_moves.get((event.file, cache), 0) + 1
+            self._talk(f"{event.file} did not come to {event.cache}: {event.failure}")
+            if self._lost_moves[event.file, cache] >= MOST_MOVES and self._lives(cache):
+                raise LaunchError(f"{event.file} to {event.cache}: {event.failure}")
+            return
         self._present.add((event.file, cache))
         predicted = float(self._costs.transfer[self._costs.sweep.numbers[event.file], cache])
         ratio = max(1e-9, event.seconds) / predicted
         known = self._link_factor.get(link, ratio)
         self._link_factor[link] = known ** (1 - LEARNING) * ratio**LEARNING
+
+    def _lives(self, cache: int) -> bool:
+        return any(host not in self.outcome.lost for host in self._costs.caches[cache].hosts)
 
     def _lose(self, event: HostLost) -> None:
         self.outcome.lost[event.host] = event.reason

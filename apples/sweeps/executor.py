@@ -76,7 +76,7 @@ class SweepExecutor(ABC):
         """Return what has happened; waits for it, at most until that moment."""
 
 
-class SimulatedExecutor(SweepExecutor):
+class SimulatedSweepExecutor(SweepExecutor):
     """Takes as long as it is told, on a clock of its own.
 
     Parameters

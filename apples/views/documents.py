@@ -1023,6 +1023,54 @@ class SweepDocument(TypedDict):
     fractions: list[_Fraction]
 
 
+class _PlannedTask(TypedDict):
+    task: str
+    host: str
+    start: float
+    end: float
+
+
+class _PlannedMove(TypedDict):
+    file: str
+    cache: str
+    start: float
+    end: float
+
+
+class _FailedTask(TypedDict):
+    task: str
+    parameters: dict[str, int | float | str]
+    reason: str
+
+
+class _SweepExecution(TypedDict):
+    measured_seconds: float
+    done: int
+    hosts: dict[str, int]
+    failed: list[_FailedTask]
+    plans: int
+    replicas: int
+    moved_files: int
+    lost: dict[str, str]
+
+
+class ParameterSweepDocument(TypedDict):
+    """``apples parameter-sweep --json``."""
+
+    schema: Literal["apples.parameter-sweep/1"]
+    name: str
+    tasks: int
+    resumed: int
+    heuristic: str | None
+    predicted_seconds: float
+    makespans: dict[str, float]
+    assumed: list[str]
+    planned: list[_PlannedTask]
+    moves: list[_PlannedMove]
+    execution: _SweepExecution | None
+    results: str | None
+
+
 class _ComparedPolicy(_Figures):
     policy: str
     changes: dict[str, _MetricChange]
@@ -1334,6 +1382,7 @@ DOCUMENTS: dict[str, Any] = {
     "apples.simulation": SimulationDocument,
     "apples.explained_waits": ExplainedWaitsDocument,
     "apples.sweep": SweepDocument,
+    "apples.parameter-sweep": ParameterSweepDocument,
     "apples.report": ReportDocument,
     "apples.log": LogDocument,
     "apples.logs": LogsDocument,

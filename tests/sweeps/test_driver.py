@@ -12,7 +12,7 @@ from apples.sweeps import (
     HEURISTICS,
     InputFile,
     ParameterSweep,
-    SimulatedExecutor,
+    SimulatedSweepExecutor,
     SiteCache,
     SweepDriver,
     SweepTask,
@@ -23,7 +23,7 @@ from apples.sweeps import (
 from nws import Weather
 
 
-class CheckedExecutor(SimulatedExecutor):
+class CheckedExecutor(SimulatedSweepExecutor):
     """Refuses what no real executor could do, and notes what was started."""
 
     def __init__(self, costs, compute=None, present=(), **more):
@@ -99,7 +99,7 @@ def test_every_task_is_acknowledged_once_whatever_it_takes_and_whoever_is_lost(
     if lost:  # what a lost host was at is nobody's any more
         executor.stop = lambda task, lane: (
             executor.busy.discard(lane),
-            SimulatedExecutor.stop(executor, task, lane),
+            SimulatedSweepExecutor.stop(executor, task, lane),
         )
     driver = SweepDriver(costs, executor, acknowledge=heard.append, heuristics=rules)
     outcome = driver.run()
@@ -147,6 +147,16 @@ def test_a_task_that_fails_is_tried_on_another_host_and_then_given_up_with_its_l
     assert outcome.failed.keys() == {"u"}
     assert outcome.failed["u"].endswith(": never")
     assert sum(task == "u" for task, _ in executor.started) == 2
+
+
+def test_copies_of_a_task_that_fails_late_do_not_take_turns_in_failing():
+    costs = small([SweepTask("t"), SweepTask("u")])
+    compute = costs.compute.copy()
+    compute[:, 0] = 50.0
+    failing = {("t", "h0"): "late", ("t", "h1"): "late"}
+    executor = CheckedExecutor(costs, compute, failing=failing)
+    assert SweepDriver(costs, executor).run().failed.keys() == {"t"}
+    assert sum(task == "t" for task, _ in executor.started) <= 3
 
 
 def test_what_was_acknowledged_is_not_started_again_and_what_has_come_not_moved_again():

@@ -1,0 +1,471 @@
+"""`HostsExecutor`: tasks and files of a sweep on this machine's and on other hosts, over one connection a host.
+
+A file goes from its storage through this machine to the cache, and is there when it is whole. A result is fetched
+before its lane is free: results come first. Whatever ends the connection ends what runs at its other end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import hat
+from apples.errors import LaunchError
+from apples.launch.remote import shipping, ssh
+from apples.launch.remote.addresses import remote_hosts
+from apples.resources import Host, HostList
+from apples.sweeps.costs import SweepCosts
+from apples.sweeps.executor import FileMoved, HostLost, SweepEvent, SweepExecutor, TaskEnded
+from apples.sweeps.tasks import InputFile, SiteCache
+from apples.sweeps.worker import HELLO, LONGEST_OUTPUT, MOST_BYTES, TASKS
+from apples.wire.json_lines import Greeting, LineError
+
+WORKER = "apples.sweeps.worker"
+ANSWER_SECONDS = 60.0
+"""For what is no task: a piece of a file, a list."""
+HELLO_SECONDS = 20.0
+LONGEST_HEAD = 1 << 12
+MOST_BEFORE_HELLO = 1 << 16
+END_SECONDS = 5.0
+MOST_OUTPUT_FILE = 1 << 36
+HOLE = re.compile(r"\{([A-Za-z_]\w*)\}")
+"""What stands for a value in a word of a command."""
+
+
+class HostWorker:
+    """The connection to the worker of one host. Every method may be called from any thread.
+
+    Raises
+    ------
+    LaunchError
+        It cannot be started, or does not begin to talk.
+    """
+
+    def __init__(self, host: Host, hosts: HostList) -> None:
+        self.name, self.reason = host.name, ""
+        self.python = host.python or sys.executable
+        remote = host.name in {each.name for each in remote_hosts(hosts)}
+        words = shipping.words(site=False)
+        argv = ssh.command(ssh.reach(host, hosts), words) if remote else [sys.executable, *words]
+        self._lock, self._numbers = Lock(), itertools.count(1)
+        self._answers: dict[int, queue.SimpleQueue[tuple[dict[str, Any], bytes] | None]] = {}
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        self._talk: list[str] = []
+        cpus = [] if remote else list(host.cpus)
+        self._write(shipping.parcel((WORKER,), f"{WORKER}:serve", {"cpus": cpus}))
+        self._heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._threads = [
+            Thread(target=task, daemon=True) for task in (self._listen, self._hear_talk)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
+        """Return when the worker talks."""
+        with suppress(queue.Empty):
+            if self._heard.get(timeout=seconds):
+                return
+        self.close()
+        words = self._talk[-1] if self._talk else self.reason or "does not answer"
+        raise LaunchError(f"{self.name}: {hat.printable(words)}")
+
+    def ask(
+        self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the worker's answer; None `within`: whenever it comes.
+
+        Raises
+        ------
+        LaunchError
+            The connection is gone, it does not answer, or says that it cannot.
+        """
+        answer: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
+        number = next(self._numbers)
+        self._answers[number] = answer
+        if self.reason:
+            raise LaunchError(f"{self.name}: {self.reason}")
+        what["asked"] = number
+        line = json.dumps({**what, "do": do, "id": number, "size": len(body)}).encode()
+        self._write(line + b"\n" + body)
+        try:
+            found = answer.get(timeout=within)
+        except queue.Empty:
+            raise LaunchError(f"{self.name}: does not answer") from None
+        finally:
+            self._answers.pop(number, None)
+        if found is None:
+            raise LaunchError(f"{self.name}: {self.reason}")
+        if "error" in found[0]:
+            raise LaunchError(f"{self.name}: {hat.printable(str(found[0]['error']))}")
+        return found
+
+    def close(self) -> None:
+        """End the connection, and with it whatever runs there."""
+        with suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread, pipe in zip(
+            self._threads, (self._process.stdout, self._process.stderr), strict=True
+        ):
+            thread.join(END_SECONDS)
+            if pipe and not thread.is_alive():
+                pipe.close()
+
+    def _write(self, data: bytes) -> None:
+        with self._lock, suppress(OSError, ValueError):
+            self._process.stdin.write(data)  # type: ignore[union-attr]
+            self._process.stdin.flush()  # type: ignore[union-attr]
+
+    def _listen(self) -> None:
+        try:
+            self._read_answers()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.reason = f"what it says is no worker's: {hat.printable(str(error))}"
+        self.reason = self.reason or (self._talk[-1] if self._talk else "the connection ended")
+        self._heard.put(False)
+        for answer in list(self._answers.values()):
+            answer.put(None)
+
+    def _read_answers(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None  # noqa: S101 - for the type checker: it is a pipe
+        greeting = Greeting(HELLO, MOST_BEFORE_HELLO)
+        while not greeting.heard:
+            if not (data := stream.read(1)):
+                return
+            greeting.skip(data)
+        self._heard.put(True)
+        while line := stream.readline(LONGEST_HEAD):
+            header = json.loads(line)
+            size = header["size"]
+            if not isinstance(size, int) or not 0 <= size <= 2 * MOST_BYTES:
+                raise LineError(f"a frame of {size} bytes")
+            body = stream.read(size)
+            if len(body) < size:
+                return
+            if answer := self._answers.get(header["id"]):
+                answer.put((header, body))
+
+    def _hear_talk(self) -> None:
+        for line in self._process.stderr or ():
+            self._talk = [*self._talk[-4:], line.decode(errors="replace").rstrip()]
+
+
+@dataclass(frozen=True)
+class SweepCommand:
+    """What each task runs.
+
+    Attributes
+    ----------
+    words
+        What is run; ``{NAME}`` stands for a parameter's value, the path of an input or the host's ``{python}``,
+        and a whole word that is a name of `program` for its path.
+    values
+        By task: values of its parameters, as text.
+    inputs
+        By task: the name of its file, by that of the input.
+    program
+        Files that are sent to each cache.
+    storage
+        By input file: its path on its storage.
+    cached
+        By input file: its name in a cache, another when the file has changed.
+    outputs
+        Names of files that each task leaves in its folder.
+    timeout
+        Seconds that a task may take.
+    """
+
+    words: Sequence[str]
+    values: Mapping[str, Mapping[str, str]]
+    inputs: Mapping[str, Mapping[str, str]]
+    program: Mapping[str, Path]
+    storage: Mapping[str, str]
+    cached: Mapping[str, str]
+    outputs: Sequence[str] = ()
+    timeout: float | None = None
+
+
+class HostsExecutor(SweepExecutor):
+    """Runs tasks where the host list says. A context manager: its end ends every task.
+
+    Parameters
+    ----------
+    costs
+        Whose lanes, caches and files.
+    workers
+        By host: of every host of a cache and every storage.
+    folders
+        By cache: where it is, on the hosts that share it.
+    results
+        Where the files that tasks leave are kept, in a folder each.
+    """
+
+    def __init__(
+        self,
+        costs: SweepCosts,
+        command: SweepCommand,
+        workers: Mapping[str, HostWorker],
+        folders: Mapping[str, str],
+        results: Path,
+    ) -> None:
+        self._costs, self._command, self._workers = costs, command, workers
+        self._folders, self._results = dict(folders), results
+        self._begun = time.monotonic()
+        self._events: queue.SimpleQueue[SweepEvent] = queue.SimpleQueue()
+        self._pool = ThreadPoolExecutor(len(costs.hosts) + len(costs.caches) ** 2 + 4)
+        self._asked: dict[tuple[str, int], str] = {}
+        self._number = itertools.count(1)
+        self._broken = ""
+        self._lost: set[str] = set()
+        self._files = {file.name: file for file in costs.sweep.files}
+        self._cache_of_host = {h: cache for cache in costs.caches for h in cache.hosts}
+
+    def prepare(self) -> frozenset[tuple[str, str]]:
+        """Make the caches and send them the program; return which files they have already.
+
+        Raises
+        ------
+        LaunchError
+            A cache cannot be had.
+        """
+        return frozenset().union(*self._pool.map(self._prepare, self._costs.caches))
+
+    def clear(self) -> None:
+        """Remove the caches: all results are here."""
+        for cache in self._costs.caches:
+            for host in self._living(cache)[:1]:
+                with suppress(LaunchError):
+                    self._workers[host].ask("remove", path=self._folders[cache.name])
+
+    def now(self) -> float:
+        """Return the seconds since it was made."""
+        return time.monotonic() - self._begun
+
+    def start(self, task: str, lane: int) -> None:
+        """Have the host's worker run it."""
+        cache = self._cache_of_host[self._costs.hosts[lane]].name
+        self._asked[task, lane] = self._path(cache, f"{TASKS}{next(self._number)}")
+        self._pool.submit(self._run, task, lane)
+
+    def stop(self, task: str, lane: int) -> None:
+        """Have the worker kill it; its end is heard by nobody."""
+        host = self._costs.hosts[lane]
+        with suppress(LaunchError):
+            self._workers[host].ask("stop", path=self._asked[task, lane])
+
+    def move(self, file: str, cache: str) -> None:
+        """Bring a file from its storage, through this machine, to the first host of a cache that is there."""
+        self._pool.submit(self._move, file, cache)
+
+    def events(self, until: float) -> list[SweepEvent]:
+        """Return what has happened."""
+        if self._broken:
+            raise LaunchError(self._broken)
+        found: list[SweepEvent] = []
+        with suppress(queue.Empty):
+            found.append(self._events.get(timeout=max(0.0, until - self.now())))
+            while True:
+                found.append(self._events.get_nowait())
+        return found
+
+    def close(self) -> None:
+        """End everything."""
+        for worker in self._workers.values():
+            worker.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # ------------------------------------------------------------------------ in threads
+    def _prepare(self, cache: SiteCache) -> set[tuple[str, str]]:
+        if not (living := self._living(cache)):
+            return set()
+        worker = self._workers[living[0]]
+        header, body = worker.ask("list", path=self._folders[cache.name])
+        self._folders[cache.name] = str(header["folder"])
+        try:
+            there = dict(json.loads(body))
+        except (ValueError, TypeError, RecursionError):
+            raise LaunchError(f"{worker.name}: what it says of its cache is no list") from None
+        for name, path in self._command.program.items():
+            self._send(worker, path.read_bytes(), self._path(cache.name, name))
+        return {
+            (name, cache.name)
+            for name, file in self._files.items()
+            if there.get(self._command.cached[name]) == file.size
+            and file.storage not in cache.hosts
+        }
+
+    def _living(self, cache: SiteCache) -> Sequence[str]:
+        return [h for h in cache.hosts if h not in self._lost and not self._workers[h].reason]
+
+    def _send(self, worker: HostWorker, data: bytes, path: str) -> None:
+        for offset in range(0, max(1, len(data)), MOST_BYTES):
+            piece = data[offset : offset + MOST_BYTES]
+            last = offset + MOST_BYTES >= len(data)
+            worker.ask("write", piece, path=path, offset=offset, last=last)
+
+    def _move(self, name: str, cache: str) -> None:
+        begun, file = self.now(), self._files[name]
+        each = next(each for each in self._costs.caches if each.name == cache)
+        failure = ""
+        try:
+            target = self._workers[(self._living(each) or each.hosts)[0]]
+            self._copy(
+                self._workers[file.storage],
+                target,
+                file,
+                self._path(cache, self._command.cached[name]),
+            )
+        except LaunchError as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
+            failure = f"{type(error).__name__}: {error}"
+        self._events.put(FileMoved(name, cache, self.now() - begun, failure))
+
+    def _copy(self, source: HostWorker, target: HostWorker, file: InputFile, path: str) -> None:
+        """Copy a file piece by piece: one is read while the one before is written."""
+        place, size = self._command.storage[file.name], int(file.size)
+        pieces = [
+            (offset, min(MOST_BYTES, size - offset)) for offset in range(0, size, MOST_BYTES)
+        ] or [(0, 0)]
+
+        def read(piece: tuple[int, int]) -> bytes:
+            data = source.ask("read", path=place, offset=piece[0], count=piece[1])[1]
+            if len(data) < piece[1]:
+                raise LaunchError(f"{source.name}: {place} has become shorter")
+            return data
+
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(read, pieces[0])
+            for number, (offset, _) in enumerate(pieces):
+                data = coming.result()
+                last = number + 1 == len(pieces)
+                if not last:
+                    coming = ahead.submit(read, pieces[number + 1])
+                target.ask("write", data, path=path, offset=offset, last=last)
+
+    def _run(self, task: str, lane: int) -> None:
+        host = self._costs.hosts[lane]
+        worker = self._workers[host]
+        folder = self._asked[task, lane]
+        try:
+            header, said = worker.ask(
+                "run", within=None, argv=self._argv(task, host), path=folder,
+                timeout=self._command.timeout,
+            )  # fmt: skip
+            self._events.put(self._ended(task, lane, header, said, worker))
+            worker.ask("remove", path=folder)
+        except LaunchError as error:
+            if worker.reason and host not in self._lost:
+                self._lost.add(host)
+                self._events.put(HostLost(host, worker.reason))
+            elif not worker.reason:
+                self._events.put(TaskEnded(task, lane, 0.0, {}, str(error)))
+        except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
+            words = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError):  # this machine's: the results cannot be kept
+                self._broken = f"{error.filename or self._results}: {error.strerror or error}"
+            self._events.put(TaskEnded(task, lane, 0.0, {}, words))
+
+    def _ended(
+        self, task: str, lane: int, header: Mapping[str, Any], said: bytes, worker: HostWorker
+    ) -> TaskEnded:
+        """Return how a task ended: its result, checked, and the files that it left fetched."""
+        seconds = float(header["seconds"])
+        if header["late"]:
+            return TaskEnded(
+                task, lane, seconds, {}, f"took more than {self._command.timeout:g} s"
+            )
+        if header["code"] != 0:
+            lines = said.decode(errors="replace").strip().splitlines() or ["said nothing"]
+            words = f"exit code {header['code']}: {hat.printable(lines[-1])[:200]}"
+            return TaskEnded(task, lane, seconds, {}, words)
+        result, wrong = result_of(said)
+        if wrong:
+            return TaskEnded(task, lane, seconds, {}, wrong)
+        for name in self._command.outputs:
+            try:
+                self._fetch(
+                    worker, f"{self._asked[task, lane]}/{name}", self._results / task / name
+                )
+            except LaunchError as error:
+                return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}")
+        return TaskEnded(task, lane, seconds, result)
+
+    def _fetch(self, worker: HostWorker, there: str, here: Path) -> None:
+        size = worker.ask("stat", path=there)[0]["bytes"]
+        if not isinstance(size, int) or not 0 <= size <= MOST_OUTPUT_FILE:
+            raise LaunchError(f"{worker.name}: a file of {size} bytes")
+        here.parent.mkdir(parents=True, exist_ok=True)
+        partial = here.with_name(here.name + ".part")
+        with partial.open("wb") as stream:
+            while stream.tell() < size:
+                left = size - stream.tell()
+                data = worker.ask("read", path=there, offset=stream.tell(), count=left)[1]
+                if not data:
+                    raise LaunchError(f"{worker.name}: {there} has become shorter")
+                stream.write(data)
+        partial.replace(here)
+
+    # ------------------------------------------------------------------------ names
+    def _path(self, cache: str, name: str) -> str:
+        return f"{self._folders[cache]}/{name}"
+
+    def _argv(self, task: str, host: str) -> list[str]:
+        """Return the words that run a task on a host."""
+        cache, command = self._cache_of_host[host], self._command
+        values = {**command.values[task], "python": self._workers[host].python}
+        for name, file in command.inputs[task].items():
+            here = self._files[file].storage in cache.hosts
+            values[name] = (
+                command.storage[file] if here else self._path(cache.name, command.cached[file])
+            )
+        return [
+            self._path(cache.name, word)
+            if word in command.program
+            else HOLE.sub(lambda hole: values.get(hole[1], hole[0]), word)
+            for word in command.words
+        ]
+
+
+def result_of(said: bytes) -> tuple[dict[str, Any], str]:
+    """Return the result that a task printed, and what is wrong with it.
+
+    Examples
+    --------
+    >>> result_of(b'{"energy": 1.5}'), result_of(b"1.5")
+    (({'energy': 1.5}, ''), ({}, 'its output is no JSON object: 1.5'))
+    """
+    if len(said) > LONGEST_OUTPUT:
+        return {}, f"its output has more than {LONGEST_OUTPUT} bytes"
+    try:
+        result = json.loads(said, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        result = None
+    if not isinstance(result, dict):
+        shown = hat.printable(said[:60].decode(errors="replace").strip())
+        return {}, f"its output is no JSON object: {shown}"
+    return result, ""
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(word)

@@ -1,0 +1,454 @@
+"""`run_parameter_sweep`: from a sweep's file and a host list to results, resumable at any moment.
+
+The folder of results is the record of the sweep: a journal, in which a result is on the disk before anything
+else is done with it, and at the end `results.jsonl`, a line a task. A sweep that was ended, by whatever, goes on
+with the same command: what the journal has is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import hat
+from apples.agent.weather.conditions import Conditions
+from apples.errors import ApplicationError, LaunchError, UsageError
+from apples.launch.events import Talk, unheard
+from apples.launch.remote.addresses import remote_hosts
+from apples.resources import Host, HostList, read_host_list
+from apples.storage import documents
+from apples.storage.folder import Folder
+from apples.storage.journal import Journal
+from apples.sweeps.costs import SweepCosts, sweep_costs
+from apples.sweeps.document import (
+    ParameterSweepFile,
+    TaskSetting,
+    digest,
+    program_files,
+    settings_text,
+    task_settings,
+)
+from apples.sweeps.driver import SweepDriver, SweepOutcome
+from apples.sweeps.executor import TaskEnded
+from apples.sweeps.heuristics import HEURISTICS, Heuristic
+from apples.sweeps.hosts import HostsExecutor, HostWorker, SweepCommand
+from apples.sweeps.planning import SweepDecision, plan_sweep
+from apples.sweeps.tasks import InputFile, ParameterSweep, SiteCache, SweepTask, one_cache_a_site
+from nws import Weather
+
+SCHEMA = "apples.parameter-sweep/1"
+JOURNAL_SCHEMA = "apples.parameter-sweep-journal/1"
+CACHES = "~/.cache/apples/sweeps"
+WORK_QUEUE = "queue"
+"""In place of a heuristic: no plan is made, each lane takes the next task when it is free."""
+MOST_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """What to run, and where.
+
+    Attributes
+    ----------
+    sweep, hosts
+        The files.
+    weather
+        ``static``, or a recorded weather file.
+    out
+        Folder of results; None: the sweep's name and ``-results``, beside its file.
+    heuristic
+        The only one that plans, or ``queue``; empty: the best of all.
+    """
+
+    sweep: Path = Path("sweep.toml")
+    hosts: Path = Path("hosts.toml")
+    weather: str = "static"
+    out: Path | None = None
+    heuristic: str = ""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What was planned, and what came of it; `outcome` is None where nothing was started."""
+
+    name: str
+    out: Path
+    costs: SweepCosts
+    settings: Mapping[str, TaskSetting]
+    decision: SweepDecision | None
+    resumed: int
+    outcome: SweepOutcome | None = None
+    hosts: Mapping[str, int] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        plan = self.decision.plan if self.decision else None
+        outcome = self.outcome
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "tasks": len(self.settings),
+            "resumed": self.resumed,
+            "heuristic": plan.heuristic if plan else None,
+            "predicted_seconds": plan.makespan if plan else 0.0,
+            "makespans": dict(self.decision.makespans) if self.decision else {},
+            "assumed": list(self.costs.assumed),
+            "planned": [] if plan is None or outcome else [
+                {"task": b.task, "host": b.host, "start": b.start, "end": b.end} for b in plan.tasks
+            ],
+            "moves": [] if plan is None or outcome else [
+                {"file": b.file, "cache": b.cache, "start": b.start, "end": b.end}
+                for b in plan.transfers
+            ],
+            "execution": None if outcome is None else {
+                "measured_seconds": outcome.seconds,
+                "done": len(outcome.done),
+                "hosts": dict(self.hosts),
+                "failed": [
+                    {"task": t, "parameters": dict(self.settings[t].parameters), "reason": why}
+                    for t, why in outcome.failed.items()
+                ],
+                "plans": outcome.plans,
+                "replicas": outcome.replicas,
+                "moved_files": outcome.moves,
+                "lost": dict(outcome.lost),
+            },
+            "results": str(self.out / "results.jsonl") if outcome else None,
+        }  # fmt: skip
+
+    def check(self) -> None:
+        """Raise what a user must hear of tasks that have no result.
+
+        Raises
+        ------
+        ApplicationError
+            Tasks have failed as often as they may.
+        """
+        failed = self.outcome.failed if self.outcome else {}
+        if failed:
+            task, why = next(iter(failed.items()))
+            at = settings_text(self.settings[task].parameters)
+            more = f" ({len(failed) - 1} more tasks failed)" if len(failed) > 1 else ""
+            raise ApplicationError(f"task {task} ({at}) has failed on {why}{more}")
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    spec: SweepSpec
+    document: ParameterSweepFile
+    out: Path
+    settings: Mapping[str, TaskSetting]
+    command: SweepCommand
+    costs: SweepCosts
+    folders: Mapping[str, str]
+    heuristics: Mapping[str, Heuristic] | None
+    digest: str
+
+
+def plan_parameter_sweep(spec: SweepSpec) -> SweepResult:
+    """Return what would be done; nothing is started but what looks at the input files.
+
+    Raises
+    ------
+    hat.DocumentError, UsageError
+        What is wrong in the files, or a file nobody has.
+    NoFeasiblePlanError
+        The files of a task fit nowhere.
+    LaunchError
+        A storage cannot be reached.
+    """
+    with _workers() as workers:
+        ready = _prepare(spec, workers)
+    decision = plan_sweep(
+        ready.costs, heuristics=ready.heuristics or {"work-queue": HEURISTICS["work-queue"]}
+    )
+    return SweepResult(ready.document.name, ready.out, ready.costs, ready.settings, decision, 0)
+
+
+def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
+    """Return the results once every task has one, or has failed as often as it may (see `SweepResult.check`).
+
+    Raises
+    ------
+    hat.DocumentError, UsageError
+        What is wrong in the files; results of another sweep, or of one that still runs, in the folder.
+    NoFeasiblePlanError
+        The files of a task fit nowhere.
+    LaunchError
+        A storage, or the last host, cannot be reached; a result cannot be written.
+    """
+    with ExitStack() as stack:
+        workers = stack.enter_context(_workers())
+        ready = _prepare(spec, workers)
+        journal, done = stack.enter_context(_journal(ready))
+        lost = workers.start(list(ready.costs.hosts), talk)
+        executor = HostsExecutor(
+            ready.costs, ready.command, workers.by_name, ready.folders, ready.out / "files"
+        )
+        stack.callback(executor.close)
+        present = executor.prepare()
+        driver = SweepDriver(
+            ready.costs, executor, acknowledge=lambda end: journal.append(_record(end, ready)), done=done,
+            present=present, lost=lost, every=ready.document.every, attempts=ready.document.attempts,
+            heuristics=ready.heuristics, talk=talk,
+        )  # fmt: skip
+        outcome = driver.run()
+        _write_results(ready, outcome)
+        if not outcome.failed:
+            executor.clear()
+    hosts = dict.fromkeys(ready.costs.hosts, 0)
+    for end in outcome.done.values():
+        if end.lane >= 0:
+            hosts[ready.costs.hosts[end.lane]] += 1
+    return SweepResult(
+        ready.document.name, ready.out, ready.costs, ready.settings, outcome.decision, len(done), outcome, hosts
+    )  # fmt: skip
+
+
+class _Workers:
+    """The connections of one sweep, opened when first needed."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, HostWorker] = {}
+        self.hosts = HostList((), None)  # type: ignore[arg-type]
+
+    def start(self, names: list[str], talk: Talk | None = None) -> dict[str, str]:
+        """Connect to hosts, all at once; return those that cannot be reached, an error unless there is `talk`."""
+        lost: dict[str, str] = {}
+        new = [name for name in dict.fromkeys(names) if name not in self.by_name]
+        for name in new:
+            self.by_name[name] = HostWorker(self.hosts[name], self.hosts)
+        for name in new:
+            try:
+                self.by_name[name].await_hello()
+            except LaunchError as error:
+                if talk is None:
+                    raise
+                talk(f"warning: {error}")
+                lost[name] = str(error)
+        if lost and len(lost) == len(set(names)):
+            raise LaunchError(f"no host can be reached: {next(iter(lost.values()))}")
+        return lost
+
+
+@contextmanager
+def _workers() -> Iterator[_Workers]:
+    found = _Workers()
+    try:
+        yield found
+    finally:
+        for worker in found.by_name.values():
+            worker.close()
+
+
+def _prepare(spec: SweepSpec, workers: _Workers) -> _Prepared:
+    document = hat.read(spec.sweep, ParameterSweepFile)
+    hosts = workers.hosts = read_host_list(spec.hosts)
+    folder = spec.sweep.absolute().parent
+    program = program_files(document, folder)
+    mark = digest(document, program)
+    settings = task_settings(document)
+    files, places, cached = _files(document, settings, hosts, folder, workers)
+    tasks = tuple(
+        SweepTask(t.name, t.work, tuple(dict.fromkeys(t.inputs.values()))) for t in settings
+    )
+    out = spec.out or folder / f"{document.name}-results"
+    caches, folders = _caches(document, hosts, out)
+    weather = _weather(spec.weather)
+    costs = sweep_costs(ParameterSweep(tasks, files), caches, Conditions(hosts, weather))
+    command = SweepCommand(
+        document.command,
+        {t.name: {k: str(v) for k, v in t.parameters.items()} for t in settings},
+        {t.name: t.inputs for t in settings},
+        program, places, cached, document.outputs, document.timeout,
+    )  # fmt: skip
+    by_name = {t.name: t for t in settings}
+    return _Prepared(
+        spec, document, out, by_name, command, costs, folders, _heuristics(spec.heuristic), mark
+    )
+
+
+def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
+    if not name:
+        return HEURISTICS
+    if name == WORK_QUEUE:
+        return None
+    if name not in HEURISTICS:
+        known = [*HEURISTICS, WORK_QUEUE]
+        near = hat.nearest(name, known)
+        hint = f"; did you mean '{near}'?" if near else f"; known are {', '.join(known)}"
+        raise UsageError(f"--heuristic '{name}': there is none{hint}")
+    return {name: HEURISTICS[name]}
+
+
+def _weather(name: str) -> Weather:
+    if name == "static":
+        return Weather()
+    if not Path(name).exists():
+        raise UsageError(f"--weather '{name}': neither static nor a file of that name")
+    from apples.agent.weather.source import read_weather  # noqa: PLC0415 - a static plan does without
+
+    return read_weather(name)
+
+
+def _caches(
+    document: ParameterSweepFile, hosts: HostList, out: Path
+) -> tuple[tuple[SiteCache, ...], dict[str, str]]:
+    """Return the caches of the sites, and their folders, which no other sweep has."""
+    own = hashlib.sha256(f"{socket.gethostname()}:{out.absolute()}".encode()).hexdigest()[:12]
+    entries = {entry.site: entry for entry in document.cache}
+    sites = {host.site for host in hosts}
+    for site in entries:
+        if site not in sites:
+            near = hat.nearest(site, sorted(sites))
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise UsageError(f"cache: '{site}' is no site of {hosts.source}{hint}")
+    found, folders = [], {}
+    known = [host.name for host in hosts]
+    for name in document.hosts:
+        if name not in known:
+            near = hat.nearest(name, known)
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise UsageError(f"hosts: '{name}' is no host of {hosts.source}{hint}")
+    used = tuple(h for h in hosts if not document.hosts or h.name in document.hosts)
+    for cache in one_cache_a_site(replace(hosts, hosts=used)):
+        entry = entries.get(cache.name)
+        capacity = inf if entry is None or entry.capacity is None else float(entry.capacity)
+        found.append(SiteCache(cache.name, cache.hosts, capacity))
+        base = entry.directory if entry and entry.directory else CACHES
+        folders[cache.name] = f"{base}/{document.name}-{own}/{cache.name}"
+    return tuple(found), folders
+
+
+def _files(
+    document: ParameterSweepFile,
+    settings: tuple[TaskSetting, ...],
+    hosts: HostList,
+    folder: Path,
+    workers: _Workers,
+) -> tuple[tuple[InputFile, ...], dict[str, str], dict[str, str]]:
+    """Return the input files with their sizes, their paths on the storages and their names in caches.
+
+    Raises
+    ------
+    UsageError
+        A file that its storage does not have, or a storage that is no host. Permanent.
+    """
+    wanted: dict[str, tuple[str, str, TaskSetting]] = {}
+    for key, entry in document.input.items():
+        if entry.storage not in hosts:
+            near = hat.nearest(entry.storage, [host.name for host in hosts])
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise UsageError(f"input {key}: '{entry.storage}' is no host of {hosts.source}{hint}")
+        for setting in settings:
+            name = setting.inputs[key]
+            known = wanted.setdefault(name, (entry.storage, key, setting))
+            if known[0] != entry.storage:
+                raise UsageError(f"input {key}: {name} lies on {known[0]} already")
+    workers.start([storage for storage, _, _ in wanted.values()])
+    far = {host.name for host in remote_hosts(hosts)}
+
+    def look(name: str) -> tuple[InputFile, str, str]:
+        storage, key, setting = wanted[name]
+        place = _place(name, hosts[storage], folder, storage in far)
+        worker = workers.by_name[storage]
+        try:
+            found = worker.ask("stat", path=place)[0]
+        except LaunchError as error:
+            if worker.reason:
+                raise
+            at = settings_text(setting.parameters)
+            raise UsageError(f"input {key} of task {setting.name} ({at}): {error}") from None
+        size, written = found.get("bytes"), found.get("written")
+        if not isinstance(size, int) or not isinstance(written, int) or size < 0:
+            raise LaunchError(f"{storage}: says nothing of the size of {place}")
+        return InputFile(name, size, storage), place, f"{written:x}-{name.replace('/', '_')}"
+
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        looked = list(pool.map(look, wanted))
+    return (
+        tuple(file for file, _, _ in looked),
+        {file.name: place for file, place, _ in looked},
+        {file.name: cached for file, _, cached in looked},
+    )
+
+
+def _place(name: str, host: Host, folder: Path, far: bool) -> str:
+    if far:
+        return f"{host.directory}/{name}" if host.directory and not name.startswith("/") else name
+    return str(folder / name)
+
+
+# ------------------------------------------------------------------------ results
+@contextmanager
+def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]:
+    """Open the journal of the folder of results, with what it has of this sweep; nobody else has it meanwhile."""
+    out = ready.out
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(documents.locked(out / "lock", 0.0))
+            except BlockingIOError:
+                raise LaunchError(f"{out}: another process runs this sweep") from None
+            folder = stack.enter_context(Folder.open(out, links=True))
+            journal = Journal(folder, JOURNAL_SCHEMA)
+            stack.callback(journal.close)
+            records = journal.recover().records
+            head = next((r for r in records if r.get("do") == "sweep"), None)
+            if head is not None and head.get("digest") != ready.digest:
+                raise UsageError(
+                    f"{out}: has results of another sweep, or the command, a parameter, an input or a program of "
+                    "this one has changed; --out names another folder"
+                )
+            kept = {
+                str(r["task"]): r
+                for r in records
+                if r.get("do") == "done" and r.get("task") in ready.settings
+            }
+            if head is None or not journal.whole:
+                journal.rewrite([{"do": "sweep", "digest": ready.digest}, *kept.values()])
+            yield journal, {name: _ended(record, ready) for name, record in kept.items()}
+    except OSError as error:
+        raise LaunchError(f"{error.filename or out}: {error.strerror or error}") from None
+
+
+def _record(end: TaskEnded, ready: _Prepared) -> dict[str, Any]:
+    host = ready.costs.hosts[end.lane]
+    return {
+        "do": "done",
+        "task": end.task,
+        "host": host,
+        "seconds": end.seconds,
+        "result": end.result,
+    }
+
+
+def _ended(record: Mapping[str, Any], ready: _Prepared) -> TaskEnded:
+    host = record.get("host")
+    lane = ready.costs.hosts.index(host) if host in ready.costs.hosts else -1
+    return TaskEnded(
+        str(record["task"]), lane, float(record.get("seconds", 0.0)), record.get("result", {})
+    )
+
+
+def _write_results(ready: _Prepared, outcome: SweepOutcome) -> None:
+    """Write a line a task that has a result, in the order of the tasks."""
+    lines = []
+    for name, setting in ready.settings.items():
+        if end := outcome.done.get(name):
+            host = ready.costs.hosts[end.lane] if end.lane >= 0 else None
+            line = {
+                "task": name, "parameters": dict(setting.parameters), "host": host,
+                "seconds": end.seconds, "result": end.result,
+            }  # fmt: skip
+            lines.append(json.dumps(line))
+    documents.replace(ready.out / "results.jsonl", "".join(f"{line}\n" for line in lines))

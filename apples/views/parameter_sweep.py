@@ -1,0 +1,56 @@
+"""A parameter sweep as text: what is planned, or what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from apples.units import duration
+
+
+def sweep_text(document: dict[str, Any]) -> str:
+    """Return ``apples.parameter-sweep/1`` as lines."""
+    lines = _done(document) if document["execution"] else _planned(document)
+    return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
+
+
+def _planned(document: dict[str, Any]) -> list[str]:
+    others = ", ".join(
+        f"{name} {duration(seconds)}"
+        for name, seconds in document["makespans"].items()
+        if name != document["heuristic"]
+    )
+    seconds = duration(document["predicted_seconds"])
+    lines = [
+        f"{document['name']}: {document['tasks']} tasks in {seconds} by {document['heuristic']}"
+    ]
+    lines += [f"other plans: {others}"] if others else []
+    for host, count in Counter(each["host"] for each in document["planned"]).items():
+        end = max(each["end"] for each in document["planned"] if each["host"] == host)
+        lines.append(f"  {host}: {count} tasks, done at {duration(end)}")
+    for cache, count in Counter(each["cache"] for each in document["moves"]).items():
+        end = max(each["end"] for each in document["moves"] if each["cache"] == cache)
+        lines.append(f"  to {cache}: {count} files, there at {duration(end)}")
+    return lines
+
+
+def _done(document: dict[str, Any]) -> list[str]:
+    done = document["execution"]
+    before = f" ({document['resumed']} had their result before)" if document["resumed"] else ""
+    lines = [
+        f"{document['name']}: {done['done']} of {document['tasks']} tasks have a result{before}"
+    ]
+    if document["resumed"] < document["tasks"]:
+        predicted = (
+            f", {duration(document['predicted_seconds'])} predicted by {document['heuristic']}"
+            if document["heuristic"]
+            else ""
+        )
+        lines.append(
+            f"{duration(done['measured_seconds'])}{predicted}; {done['plans']} plans, "
+            f"{done['moved_files']} files moved, {done['replicas']} replicas"
+        )
+    lines += [f"  {host}: {count} tasks" for host, count in done["hosts"].items()]
+    for each in done["failed"]:
+        lines.append(f"  task {each['task']} has failed on {each['reason']}")
+    return [*lines, f"results: {document['results']}"]

@@ -1,0 +1,356 @@
+"""Sweeps from their files to results, with real processes: whole, refused, failing, killed, resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import command
+from waiting import until
+
+import apples
+from apples import ApplicationError, LaunchError, NoFeasiblePlanError, UsageError
+from apples.sweeps import SweepSpec, plan_parameter_sweep, run_parameter_sweep
+from hat import DocumentError
+
+HOSTS = """
+[[host]]
+name = "here"
+site = "lab"
+slots = 2
+seconds_per_point = 0.05
+[[host]]
+name = "there"
+site = "partner"
+seconds_per_point = 0.05
+[default_link]
+latency = 1e-4
+bandwidth = 1e7
+"""
+SWEEP = """
+name = "letters"
+command = ["{python}", "task.py", "{text}", "{length}"]
+program = ["task.py"]
+outputs = ["copy"]
+every = 10.0
+[parameters]
+part = {from = 1, to = 2}
+length = [1, 2, 3]
+[input.text]
+file = "text-{part}.txt"
+storage = "here"
+"""
+TASK = """
+import json, sys
+text = open(sys.argv[1]).read()
+open("copy", "w").write(text)
+print(json.dumps({"letters": len(text) * int(sys.argv[2])}))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    write("hosts.toml", HOSTS)
+    write("sweep.toml", SWEEP)
+    write("task.py", TASK)
+    for part in (1, 2):
+        write(f"text-{part}.txt", "a" * part)
+    return tmp_path
+
+
+def write(name, text):
+    Path(name).write_text(text)
+
+
+def with_(old, new):
+    assert old in SWEEP
+    write("sweep.toml", SWEEP.replace(old, new))
+
+
+def results(folder, out="letters-results"):
+    return [json.loads(line) for line in (folder / out / "results.jsonl").read_text().splitlines()]
+
+
+def test_every_combination_is_run_once_with_its_files_and_its_result_is_kept(folder):
+    result = run_parameter_sweep(SweepSpec())
+    result.check()
+    found = results(folder)
+    assert [line["parameters"] for line in found] == [
+        {"part": part, "length": length} for part in (1, 2) for length in (1, 2, 3)
+    ]
+    assert [line["result"]["letters"] for line in found] == [1, 2, 3, 2, 4, 6]
+    copies = folder / "letters-results/files"
+    assert [(copies / str(n) / "copy").read_text() for n in range(1, 7)] == ["a"] * 3 + ["aa"] * 3
+    assert sum(result.hosts.values()) == 6
+    left = [path for path in (folder / "home").rglob("*") if path.is_file()]
+    assert left == [], "caches of a sweep that is over are removed"
+
+
+def test_a_plan_starts_nothing_and_says_which_file_goes_where(folder):
+    document = plan_parameter_sweep(SweepSpec()).document()
+    assert document["execution"] is None
+    assert {each["task"] for each in document["planned"]} == set("123456")
+    assert not (folder / "letters-results").exists()
+    assert all(each["cache"] == "partner" for each in document["moves"])
+    shown = command("apples", "parameter-sweep", "--dry-run", "--json").document
+    assert shown["makespans"] == document["makespans"]
+
+
+def test_a_sweep_that_is_over_is_not_run_again(folder):
+    run_parameter_sweep(SweepSpec())
+    write("task.py", TASK)
+    again = run_parameter_sweep(SweepSpec())
+    assert (again.resumed, again.outcome.plans, again.outcome.moves) == (6, 0, 0)
+    assert len(results(folder)) == 6
+
+
+SLOW = """
+import json, os, sys, time
+with open(os.environ["RUNS"], "a") as stream:
+    stream.write(sys.argv[1] + "\\n")
+    stream.flush()
+time.sleep(0.2)
+print(json.dumps({"n": int(sys.argv[1])}))
+"""
+COUNTED = """
+name = "counted"
+command = ["{python}", "task.py", "{n}"]
+program = ["task.py"]
+work = "4"
+[parameters]
+n = {from = 1, to = 24}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_that_is_killed_goes_on_and_runs_nothing_that_was_acknowledged(
+    folder, number, monkeypatch
+):
+    runs = folder / "runs"
+    monkeypatch.setenv("RUNS", str(runs))
+    write("sweep.toml", COUNTED)
+    write("task.py", SLOW)
+    journal = folder / "counted-results/journal"
+    apples_command = Path(sys.executable).parent / "apples"
+    process = subprocess.Popen(
+        [apples_command, "parameter-sweep"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+    def acknowledged():
+        return journal.read_bytes().count(b'"do":"done"') if journal.exists() else 0
+
+    until(lambda: acknowledged() >= 5, 60)
+    process.send_signal(number)
+    process.communicate()
+    before = {
+        json.loads(line.split(b" ", 2)[2])["task"]
+        for line in journal.read_bytes().splitlines()
+        if b'"done"' in line
+    }
+    until(lambda: not left_over(str(folder)), 30)
+    result = run_parameter_sweep(SweepSpec())
+    result.check()
+    assert result.resumed == len(before) >= 5
+    assert [line["result"]["n"] for line in results(folder, "counted-results")] == list(
+        range(1, 25)
+    )
+    ran = runs.read_text().split()
+    assert all(ran.count(str(int(task))) == 1 for task in before)
+    assert set(ran) == {str(n) for n in range(1, 25)}
+
+
+def left_over(folder):
+    """Return the processes of tasks of a sweep below a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"task.py" in words and folder.encode() in words:
+                found.append(entry.name)
+    return found
+
+
+def test_two_agents_do_not_run_one_sweep_at_once(folder):
+    (folder / "letters-results").mkdir()
+    descriptor = os.open(folder / "letters-results/lock", os.O_RDWR | os.O_CREAT)
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(LaunchError, match="another process runs this sweep"):
+        run_parameter_sweep(SweepSpec())
+    os.close(descriptor)
+
+
+@pytest.mark.usefixtures("folder")
+def test_results_of_a_program_that_has_changed_are_not_mixed():
+    run_parameter_sweep(SweepSpec())
+    write("task.py", TASK + "# changed\n")
+    with pytest.raises(
+        UsageError, match="has results of another sweep, or the command, a parameter"
+    ):
+        run_parameter_sweep(SweepSpec())
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import sys; sys.exit('no convergence')", "exit code 1: no convergence"),
+        ("print('energy: 3')", "its output is no JSON object: energy: 3"),
+        ("print('[1]')", r"its output is no JSON object: \[1\]"),
+        ("print('{\"a\": NaN}')", "its output is no JSON object"),
+        ("print('x' * 100000)", "its output has more than 65536 bytes"),
+        ("print('{}')", "no copy: .*No such file"),
+        ("import time; time.sleep(60)", "took more than 6 s"),
+        ("import os; os.kill(os.getpid(), 9)", "exit code -9: said nothing"),
+    ],
+)
+def test_a_task_that_fails_or_says_nonsense_is_named_with_its_settings_and_the_others_are_kept(
+    folder, program, reason
+):
+    with_(
+        'name = "letters"',
+        'name = "letters"\ntimeout = 6.0' if "sleep" in program else 'name = "letters"',
+    )
+    write(
+        "task.py",
+        TASK.replace(
+            "\nimport json, sys\n",
+            f"\nimport json, sys\nif sys.argv[2] == '3':\n    {program}\n    sys.exit()\n",
+        ),
+    )
+    result = run_parameter_sweep(SweepSpec())
+    assert len(results(folder)) == 4
+    with pytest.raises(
+        ApplicationError,
+        match=rf"task \d \(part=\d, length=3\) has failed on \w+: {reason}.*\(1 more tasks failed\)",
+    ):
+        result.check()
+    assert command("apples", "parameter-sweep").code == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"{length}"]', '"{lenght}"]', r"sweep.toml:3: command\[3\]: names 'lenght', which is no.*'length'"),
+        ("text-{part}", "text-{prat}", r"input.text.file: names 'prat', which is no parameter.*'part'"),
+        ("to = 2", "to = 0", r"parameters.part: must have at least one value"),
+        ("to = 2", "to = 1000000", r"parameters: must make at most 10000 tasks"),
+        ("every = 10.0", "evry = 10.0", r"unknown field 'evry': did you mean 'every'"),
+        ("every = 10.0", 'work = "lenght"', r"work: names 'lenght', which is no parameter whose"),
+        ("[input.text]", "[input.part]", r"input.part: must be another name"),
+        ("part = {", "python = {", r"parameters.python: must be another name"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("folder")
+def test_a_mistake_in_the_file_is_told_with_its_line_and_what_would_be_right(old, new, message):
+    with_(old, new)
+    with pytest.raises(DocumentError, match=message):
+        plan_parameter_sweep(SweepSpec())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("text-{part}", "txt-{part}", r"input text of task \d \(part=\d, length=1\): here: .*txt-\d.txt: No"),
+        ('storage = "here"', 'storage = "hear"', "input text: 'hear' is no host of .*; did you mean 'here'"),
+        ('["task.py"]', '["tusk.py"]', "program: there is no file .*tusk.py"),
+        ("every = 10.0", 'work = "length - 2"', r"task 1 \(part=1, length=1\): work must be positive \(is -1\)"),
+        ("every = 10.0", 'hosts = ["hear"]', "hosts: 'hear' is no host of hosts.toml; did you mean 'here'"),
+        ("every = 10.0", '[[cache]]\nsite = "lob"\n', "cache: 'lob' is no site of hosts.toml; did you mean 'lab'"),
+    ],
+)  # fmt: skip
+def test_what_the_files_name_and_nobody_has_is_refused_before_anything_starts(
+    folder, old, new, message
+):
+    text = SWEEP.replace(old, "") + new if new.startswith("[[") else SWEEP.replace(old, new)
+    write("sweep.toml", text)
+    with pytest.raises(UsageError, match=message):
+        run_parameter_sweep(SweepSpec())
+    assert not (folder / "letters-results").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_heuristic_that_nobody_has_is_refused():
+    with pytest.raises(
+        UsageError, match="--heuristic 'sufferag': there is none; did you mean 'sufferage'"
+    ):
+        plan_parameter_sweep(SweepSpec(heuristic="sufferag"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_storage_that_is_full_takes_no_task_and_where_all_are_no_plan_is_the_answer():
+    write("sweep.toml", SWEEP + '[[cache]]\nsite = "partner"\ncapacity = 1\n')
+    assert {each["file"] for each in plan_parameter_sweep(SweepSpec()).document()["moves"]} <= {
+        "text-1.txt"
+    }
+    text = SWEEP.replace("every = 10.0", 'hosts = ["there"]')
+    write("sweep.toml", text + '[[cache]]\nsite = "partner"\ncapacity = 1\n')
+    with pytest.raises(
+        NoFeasiblePlanError, match=r"task \d needs 2.00 B of files that no cache has"
+    ):
+        plan_parameter_sweep(SweepSpec())
+    assert command("apples", "parameter-sweep").code == 3
+
+
+def test_a_host_that_cannot_be_reached_is_left_out(folder, monkeypatch):
+    write(
+        "hosts.toml",
+        HOSTS.replace(
+            'name = "there"',
+            'name = "there"\naddress = "192.0.2.1"\npython = "/no/python"\nuser = "nobody"',
+        ),
+    )
+    write("ssh", "#!/bin/sh\necho 'no route to host' >&2\nexit 255\n")
+    Path("ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    said = []
+    result = run_parameter_sweep(SweepSpec(), talk=said.append)
+    result.check()
+    assert result.hosts == {"here": 6, "there": 0}
+    assert "warning: there: no route to host" in said
+    assert result.outcome.lost.keys() == {"there"}
+
+
+def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert command("hat", "new", "waves", "--model", "sweep").code == 0
+    agent = tmp_path / "waves/agent.py"
+    assert len(agent.read_text().splitlines()) <= 60
+    environment = {**os.environ, "PYTHONPATH": str(Path(apples.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, agent], capture_output=True, text=True, env=environment, check=True
+    )
+    assert "20 tasks; most again: 10 at {'part': 1, 'shift': 7}" in done.stdout
+
+
+def test_a_model_that_nobody_has_is_refused(tmp_path):
+    done = command("hat", "new", "waves", "--model", "swep", "--into", tmp_path)
+    assert (done.code, "known are strip, sweep" in done.err) == (2, True)
+
+
+DYING = """
+if sys.argv[2] == "3" and not os.path.exists("{mark}"):
+    open("{mark}", "w").close()
+    os.kill(os.getppid(), 9)  # the worker of this host
+"""
+
+
+def test_over_ssh_the_same_results_come_and_a_host_that_dies_is_done_without(folder, sshd):
+    write("hosts.toml", sshd.host_list(3))
+    text = SWEEP.replace('"here"', '"h1"').replace("text-{part}", f"{folder}/text-{{part}}")
+    write("sweep.toml", text)
+    dying = DYING.format(mark=folder / "died")
+    write("task.py", TASK.replace("import json, sys\n", f"import json, os, sys\n{dying}"))
+    result = run_parameter_sweep(SweepSpec())
+    result.check()
+    assert [line["result"]["letters"] for line in results(folder)] == [1, 2, 3, 2, 4, 6]
+    assert len(result.outcome.lost) == 1
