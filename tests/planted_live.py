@@ -9,7 +9,7 @@ from dataclasses import replace
 from apples.scheduling.server import scheduler
 from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import Phase
+from apples.scheduling.server.orders import AttemptPhase
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.state import SchedulerState
 
@@ -69,8 +69,8 @@ def any_epoch_leaves(self, left):
 
 
 def absent_is_lost(self, report):
-    if report.phase is Phase.ABSENT:
-        report = replace(report, phase=Phase.ENDED, state="lost")
+    if report.phase is AttemptPhase.ABSENT:
+        report = replace(report, phase=AttemptPhase.ENDED, state="lost")
     HEAR(self, report)
 
 

@@ -23,12 +23,12 @@ from apples.refusals import refusal_of
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
+    AttemptPhase,
     EndOrder,
     HostLeft,
     JobExecutor,
     JobReport,
     Order,
-    Phase,
     Report,
     ResizeOrder,
     StartOrder,
@@ -97,7 +97,7 @@ class JobServiceExecutor(JobExecutor):
         self._name, self._hosts, self._clock, self._news = name, hosts, clock, news
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
-        self._doing: set[tuple[type, int, int]] = set()
+        self._doing: set[tuple[bool, int, int]] = set()
         self._lock = threading.Lock()
         self._folder = store.folder()
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
@@ -106,9 +106,13 @@ class JobServiceExecutor(JobExecutor):
         self._watcher.start()
 
     def carry_out(self, orders: Sequence[Order]) -> None:
-        """Begin to carry orders out; one that is being carried out is not begun again."""
+        """Begin to carry orders out; an order to an attempt that is at another is left out, for it is given again.
+
+        An order to end must not meet one to start half-way: it would find nothing to end. A resize may take long,
+        and an attempt may be asked and ended meanwhile.
+        """
         for order in orders:
-            doing = type(order), order.job, order.attempt
+            doing = isinstance(order, ResizeOrder), order.job, order.attempt
             with self._lock:
                 if doing in self._doing or not store.IDENTIFIER.fullmatch(order.folder):
                     continue
@@ -134,7 +138,7 @@ class JobServiceExecutor(JobExecutor):
         self._news()
 
     # ------------------------------------------------------------------------------- orders
-    def _obey(self, order: Order, doing: tuple[type, int, int]) -> None:
+    def _obey(self, order: Order, doing: tuple[bool, int, int]) -> None:
         try:
             if isinstance(order, StartOrder):
                 self._start(order)
@@ -209,7 +213,7 @@ class JobServiceExecutor(JobExecutor):
             hosts = after.hosts if done else ()
             self._say(
                 JobReport(
-                    *one.key, Phase.RUNNING, order.epoch, not done, hosts, after.iteration,
+                    *one.key, AttemptPhase.RUNNING, order.epoch, not done, hosts, after.iteration,
                     after.iterations, reason=reason,
                 )
             )  # fmt: skip
@@ -230,7 +234,7 @@ class JobServiceExecutor(JobExecutor):
         """Say where an attempt is."""
         if not (self._folder / order.folder).exists():
             if not order.begun:
-                self._say(JobReport(order.job, order.attempt, Phase.ABSENT))
+                self._say(JobReport(order.job, order.attempt, AttemptPhase.ABSENT))
                 return
             self._never(order, "failed", "its folder is gone")
         one = self._known(order)
@@ -251,7 +255,9 @@ class JobServiceExecutor(JobExecutor):
         self, order: Order, state: str, reason: str, code: int, hosts: Sequence[str]
     ) -> None:
         where = order.job, order.attempt
-        self._say(JobReport(*where, Phase.ENDED, state=state, reason=reason, exit_code=code))
+        self._say(
+            JobReport(*where, AttemptPhase.ENDED, state=state, reason=reason, exit_code=code)
+        )
         for host in hosts:
             self._say(HostLeft(*where, host, LAST))
 
@@ -281,7 +287,7 @@ class JobServiceExecutor(JobExecutor):
             current = not one.resizing and int(record.get("epoch") or 0) >= one.map_epoch
             report = JobReport(
                 *one.key,
-                Phase.RUNNING if record["state"] == "running" else Phase.STARTING,
+                AttemptPhase.RUNNING if record["state"] == "running" else AttemptPhase.STARTING,
                 one.epoch,
                 one.refused,
                 tuple(record.get("hosts", ())) if current else (),
@@ -298,7 +304,7 @@ class JobServiceExecutor(JobExecutor):
             self._attempts.pop(one.key, None)
         self._say(
             JobReport(
-                *one.key, Phase.ENDED, one.epoch, one.refused, state=record["state"],
+                *one.key, AttemptPhase.ENDED, one.epoch, one.refused, state=record["state"],
                 reason=record.get("reason") or "", exit_code=record.get("exit_code"),
                 iteration=record.get("iteration"), iterations=record.get("iterations"),
             )

@@ -26,16 +26,16 @@ from apples.errors import LaunchError
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
-from apples.scheduling.server.live_job import MOST_RESTARTS, LiveJobState, Submission
+from apples.scheduling.server.live_job import MOST_RESTARTS, JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog, folded
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
+    AttemptPhase,
     EndOrder,
     HostLeft,
     JobReport,
     Order,
-    Phase,
     Report,
     ResizeOrder,
     StartOrder,
@@ -83,7 +83,7 @@ class SimulatedAttempt:
 
     job: int
     attempt: int
-    phase: Phase = Phase.STARTING
+    phase: AttemptPhase = AttemptPhase.STARTING
     hosts: tuple[str, ...] = ()
     on: set[str] = field(default_factory=set)
     epoch: int = 0
@@ -93,7 +93,7 @@ class SimulatedAttempt:
     exit_code: int | None = None
 
 
-class SimulatedExecutor:
+class SimulatedJobs:
     """Runs simulated jobs on simulated hosts, which do what they are told in their own time.
 
     Attributes
@@ -121,7 +121,7 @@ class SimulatedExecutor:
         elif isinstance(order, StartOrder):
             one = self._begin(order)
         elif isinstance(order, EndOrder):  # it never begins
-            one = SimulatedAttempt(order.job, order.attempt, Phase.ENDED, state="cancelled")
+            one = SimulatedAttempt(order.job, order.attempt, AttemptPhase.ENDED, state="cancelled")
             self.attempts[order.job, order.attempt] = one
             self._obey(one, order)
         elif isinstance(order, AskOrder) and order.begun:
@@ -130,7 +130,7 @@ class SimulatedExecutor:
 
     def _obey(self, one: SimulatedAttempt, order: Order) -> None:
         if isinstance(order, ResizeOrder):
-            if one.phase is Phase.RUNNING and not one.pending:
+            if one.phase is AttemptPhase.RUNNING and not one.pending:
                 self._resize(one, order)
         elif isinstance(order, EndOrder):
             self._end(one, "cancelled", None)
@@ -149,12 +149,12 @@ class SimulatedExecutor:
         return one
 
     def _run(self, one: SimulatedAttempt) -> None:
-        if one.phase is not Phase.STARTING:
+        if one.phase is not AttemptPhase.STARTING:
             return
         if self.chance.random() < 0.1:
             self._end(one, "failed", self.chance.choice((3, 4, 4, 5)))
         else:
-            one.phase = Phase.RUNNING
+            one.phase = AttemptPhase.RUNNING
             if len(one.hosts) > 1 and self.chance.random() < 0.1:  # its plan does without a host
                 self._leave(one, one.hosts[-1:])
                 one.hosts = one.hosts[:-1]
@@ -175,7 +175,7 @@ class SimulatedExecutor:
         self.clock.after(seconds, lambda: self._resized(one, order, done))
 
     def _resized(self, one: SimulatedAttempt, order: ResizeOrder, done: bool) -> None:
-        if one.phase is Phase.ENDED:
+        if one.phase is AttemptPhase.ENDED:
             return
         goes = set(one.hosts if done else order.hosts) - set(order.hosts if done else one.hosts)
         one.hosts = order.hosts if done else one.hosts
@@ -184,9 +184,9 @@ class SimulatedExecutor:
         self._say(one.job, one.attempt, one)
 
     def _end(self, one: SimulatedAttempt, state: str, code: int | None) -> None:
-        if one.phase is not Phase.ENDED:
+        if one.phase is not AttemptPhase.ENDED:
             one.phase, one.state, one.exit_code, one.hosts, one.pending = (
-                Phase.ENDED, state, code, (), 0,
+                AttemptPhase.ENDED, state, code, (), 0,
             )  # fmt: skip
             self._leave(one, tuple(sorted(one.on)))
 
@@ -194,7 +194,7 @@ class SimulatedExecutor:
         """Have a host be left some time later, unless it is taken again before."""
 
         def gone(host: str, epoch: int) -> None:
-            if one.phase is Phase.ENDED or (one.epoch == epoch and not one.pending):
+            if one.phase is AttemptPhase.ENDED or (one.epoch == epoch and not one.pending):
                 one.on.discard(host)
                 self._say_left(one, [(host, 0)])
 
@@ -204,7 +204,7 @@ class SimulatedExecutor:
 
     def _say_left(self, one: SimulatedAttempt, asked: Sequence[tuple[str, int]]) -> None:
         for host, epoch in asked:
-            if one.phase is Phase.ENDED and host not in one.on:
+            if one.phase is AttemptPhase.ENDED and host not in one.on:
                 self.tell(HostLeft(one.job, one.attempt, host, LAST))
             elif not one.pending and host not in one.hosts and one.epoch >= epoch:
                 if host in one.on:
@@ -214,7 +214,7 @@ class SimulatedExecutor:
 
     def _say(self, job: int, attempt: int, one: SimulatedAttempt | None) -> None:
         if one is None:
-            self.tell(JobReport(job, attempt, Phase.ABSENT))
+            self.tell(JobReport(job, attempt, AttemptPhase.ABSENT))
             return
         self.tell(
             JobReport(
@@ -247,7 +247,7 @@ class SimulatedCluster:
         self.faults = faults or NetworkFaults(stop=300.0, partitions=6)
         self.clock = Clockwork()
         self.network = SimulatedNetwork(self.clock, chance, self.faults)
-        self.executor = SimulatedExecutor(self.clock, chance, self._say)
+        self.executor = SimulatedJobs(self.clock, chance, self._say)
         self.hosts = tuple(f"h{k}" for k in range(chance.randint(3, 8)))
         self.directory = directory
         self.disk = CrashingDisk()
@@ -308,12 +308,12 @@ class SimulatedCluster:
     def _drawn_policy(self) -> SchedulingPolicy:
         return POLICIES[self.chance.choice((*["equipartition"] * 4, *LIVE_POLICIES))]()
 
-    def _drawn_job(self) -> Submission:
+    def _drawn_job(self) -> JobSubmission:
         chance = self.chance
         kind = chance.choice((JobKind.RIGID, JobKind.MALLEABLE, JobKind.MALLEABLE))
         most = chance.randint(1, len(self.hosts))
         least = most if kind is JobKind.RIGID else chance.randint(1, most)
-        return Submission(least, most, kind, chance.uniform(1.0, 200.0))
+        return JobSubmission(least, most, kind, chance.uniform(1.0, 200.0))
 
     # -------------------------------------------------------------------------- the scheduler
     def _start(self) -> None:
@@ -382,7 +382,7 @@ class SimulatedCluster:
         self.network.carry("<", hear)
 
     # ------------------------------------------------------------------------------- clients
-    def _submission(self, request: str, submission: Submission) -> Callable[[], None]:
+    def _submission(self, request: str, submission: JobSubmission) -> Callable[[], None]:
         def submit() -> None:
             answer: list[int] = []
 
@@ -469,7 +469,7 @@ class SimulatedCluster:
 
     def _check_place(self, one: SimulatedAttempt, scheduler: LiveScheduler) -> None:
         """Check that a job is nowhere but where the scheduler says, when both have settled."""
-        if one.phase is not Phase.RUNNING or one.pending:
+        if one.phase is not AttemptPhase.RUNNING or one.pending:
             return
         job = scheduler.state.jobs[one.job]
         settled = job.state is LiveJobState.RUNNING and not job.leaving
@@ -485,7 +485,7 @@ class SimulatedCluster:
                 if found.setdefault(host, key) != key:
                     raise BrokenPromiseError(f"{host} has {found[host]} and {key} at once")
             if (
-                one.phase is not Phase.ENDED
+                one.phase is not AttemptPhase.ENDED
                 and alive.setdefault(one.job, one.attempt) != one.attempt
             ):
                 raise BrokenPromiseError(f"job {one.job} runs twice")

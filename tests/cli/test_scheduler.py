@@ -199,6 +199,7 @@ def test_the_socket_answers_what_is_malformed_and_goes_on(site, tmp_path):
         ("POST", "/v1/jobs", json.dumps({"submission": {**submission, "kind": "x"}}).encode(), 400),
         ("POST", "/v1/jobs", json.dumps({"submission": {**submission, "odd": 1}}).encode(), 400),
         ("POST", "/v1/jobs", json.dumps({"submission": submission, "request": "/"}).encode(), 400),
+        ("POST", "/v1/jobs", json.dumps({"submission": {**submission, "work": {"x": "y" * 3000}}}).encode(), 400),
         ("POST", "/v1/jobs/9/cancel", b"", 400),
         ("GET", "/v1/queue", b"", 200),
     ):  # fmt: skip

@@ -24,15 +24,15 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
 )
 from apples.scheduling.proposals import Change
-from apples.scheduling.server.live_job import LiveJobState, Submission
+from apples.scheduling.server.live_job import JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
+    AttemptPhase,
     EndOrder,
     HostLeft,
     JobReport,
-    Phase,
     ResizeOrder,
     StartOrder,
 )
@@ -86,10 +86,10 @@ class Stage:
         return self.one.turn()
 
     def submit(self, least=1, most=1, kind=JobKind.RIGID, request=""):
-        number = self.one.submit(self.now, Submission(least, most, kind, 100.0), request)
+        number = self.one.submit(self.now, JobSubmission(least, most, kind, 100.0), request)
         return number, self.turn()
 
-    def say(self, order, phase=Phase.RUNNING, **more):
+    def say(self, order, phase=AttemptPhase.RUNNING, **more):
         """Report of the attempt of an order; return the orders that follow."""
         self.one.report(self.now, JobReport(order.job, order.attempt, phase, **more))
         return self.turn()
@@ -130,7 +130,7 @@ def test_a_job_is_started_runs_and_ends_and_its_hosts_are_free_when_they_say_so(
     assert orders == []
     s.say(start)
     assert s.state(number) is LiveJobState.RUNNING
-    s.say(start, Phase.ENDED, state="finished", exit_code=0)
+    s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
     assert s.state(number) is LiveJobState.ENDING
     assert s.left(start, "ada", "bob") == []
     (next_start,) = s.left(start, "cleo")
@@ -170,7 +170,7 @@ def test_a_job_whose_hosts_failed_it_waits_in_its_old_place_and_fails_after_thre
     later, _ = s.submit(4, 4)
     for attempt in (1, 2, 3):
         assert (start.job, start.attempt) == (number, attempt)
-        s.say(start, Phase.ENDED, state="failed", exit_code=4, reason="bob is gone")
+        s.say(start, AttemptPhase.ENDED, state="failed", exit_code=4, reason="bob is gone")
         (start,) = s.left(start, *HOSTS)
     assert start.job == later
     assert s.one.state.jobs[number].reason == "bob is gone"
@@ -180,7 +180,7 @@ def test_a_job_whose_hosts_failed_it_waits_in_its_old_place_and_fails_after_thre
 def test_a_job_that_fails_by_itself_is_not_started_again(stage):
     s = stage()
     number, (start,) = s.submit()
-    s.say(start, Phase.ENDED, state="failed", exit_code=5)
+    s.say(start, AttemptPhase.ENDED, state="failed", exit_code=5)
     assert s.left(start, "ada") == []
     assert s.state(number) is LiveJobState.FAILED
 
@@ -193,7 +193,7 @@ def test_a_cancelled_job_keeps_its_hosts_until_it_is_over_and_they_are_left(stag
     assert kinds(s.turn()) == [EndOrder]
     s.left(start, *HOSTS)
     assert s.state(number) is LiveJobState.ENDING
-    s.say(start, Phase.ENDED, state="cancelled")
+    s.say(start, AttemptPhase.ENDED, state="cancelled")
     assert s.state(number) is LiveJobState.CANCELLED
 
 
@@ -201,7 +201,7 @@ def test_a_host_that_is_not_left_is_quarantined_and_comes_back_when_it_says_so(s
     s = stage()
     number, (start,) = s.submit(4, 4)
     s.say(start)
-    s.say(start, Phase.ENDED, state="finished", exit_code=0)
+    s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
     s.left(start, "ada", "bob", "cleo")
     orders = s.turn(11.0)
     assert s.state(number) is LiveJobState.FINISHED
@@ -262,7 +262,7 @@ def test_a_start_whose_order_was_lost_is_the_same_attempt_again(stage):
     _, (start,) = s.submit()
     s.again()
     s.turn()
-    (again,) = s.say(start, Phase.ABSENT)
+    (again,) = s.say(start, AttemptPhase.ABSENT)
     assert (again.attempt, again.folder) == (start.attempt, start.folder)
     assert again.incarnation == start.incarnation + 1
 
@@ -336,7 +336,7 @@ def test_jobs_that_are_over_move_to_the_history_and_the_state_stays_small(stage,
     for _ in range(23):
         _, (start,) = s.submit()
         s.say(start)
-        s.say(start, Phase.ENDED, state="finished", exit_code=0)
+        s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
         s.left(start, "ada")
     assert len(s.one.state.jobs) < 12
     files = sorted(s.directory.glob("history-*.jsonl"))
@@ -393,7 +393,7 @@ class Replayed:
     def submit(self, job):
         self.stage.one.submit(
             self.stage.now,
-            Submission(job.minimum, job.maximum, job.kind, job.requested),
+            JobSubmission(job.minimum, job.maximum, job.kind, job.requested),
         )
 
     def end(self, number):
@@ -401,7 +401,7 @@ class Replayed:
         one = self.stage.one
         one.report(
             self.stage.now,
-            JobReport(number, job.attempt, Phase.ENDED, state="finished", exit_code=0),
+            JobReport(number, job.attempt, AttemptPhase.ENDED, state="finished", exit_code=0),
         )
         for host in job.hosts:
             one.report(self.stage.now, HostLeft(number, job.attempt, host, LAST))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
@@ -65,10 +64,12 @@ class SchedulerClient:
         ApplesError
             What it refuses, as it says.
         """
+        from http.client import HTTPException  # noqa: PLC0415 - it loads ssl, for who asks only
+
         try:
             status, data = self._exchanged(method, path, body)
             answer = json.loads(data)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise LaunchError(f"{self.directory}: no scheduler answers ({reason})") from None
         if status != 200:
@@ -78,8 +79,10 @@ class SchedulerClient:
     def _exchanged(
         self, method: str, path: str, body: Mapping[str, Any] | None
     ) -> tuple[int, bytes]:
+        from http.client import HTTPConnection  # noqa: PLC0415 - as above
+
         place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        connection = http.client.HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
+        connection = HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
                 there.settimeout(ANSWER_SECONDS)

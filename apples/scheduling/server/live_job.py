@@ -46,7 +46,7 @@ CHANGING = frozenset({LiveJobState.RESIZING, LiveJobState.UNSETTLED})
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class JobSubmission:
     """What was submitted; never changes.
 
     Attributes
@@ -102,7 +102,7 @@ class LiveJob:
     """
 
     number: int
-    submission: Submission
+    submission: JobSubmission
     submitted: float
     state: LiveJobState = LiveJobState.QUEUED
     attempt: int = 0
@@ -216,7 +216,7 @@ class LiveJob:
 
     @classmethod
     def parse(
-        cls, number: int, submission: Submission, submitted: float, found: Mapping[str, Any]
+        cls, number: int, submission: JobSubmission, submitted: float, found: Mapping[str, Any]
     ) -> LiveJob:
         """Return the job of a record.
 
@@ -238,16 +238,16 @@ class LiveJob:
 CHANGEABLE = tuple(
     each.name for each in fields(LiveJob) if each.name not in {"number", "submission", "submitted"}
 )
-_NEW = LiveJob(0, Submission(1, 1), 0.0)
+_NEW = LiveJob(0, JobSubmission(1, 1), 0.0)
 DEFAULTS: Mapping[str, Any] = {each: getattr(_NEW, each) for each in CHANGEABLE}
 
 
-def submission_document(submission: Submission) -> dict[str, Any]:
+def submission_document(submission: JobSubmission) -> dict[str, Any]:
     """Return a submission as JSON."""
     return {**asdict(submission), "work": dict(submission.work)}
 
 
-def submission_of(found: Mapping[str, Any]) -> Submission:
+def submission_of(found: Mapping[str, Any]) -> JobSubmission:
     """Return the submission of a record.
 
     Raises
@@ -255,7 +255,7 @@ def submission_of(found: Mapping[str, Any]) -> Submission:
     ValueError, TypeError, KeyError
         It is none.
     """
-    one = Submission(**{**found, "kind": JobKind(found["kind"])})
+    one = JobSubmission(**{**found, "kind": JobKind(found["kind"])})
     if not 1 <= one.minimum <= one.maximum or not one.requested > 0:
         raise ValueError(f"{one.minimum} to {one.maximum} hosts for {one.requested} s")
     return one

@@ -82,7 +82,7 @@ class AskOrder:
 Order = StartOrder | ResizeOrder | EndOrder | AskOrder
 
 
-class Phase(StrEnum):
+class AttemptPhase(StrEnum):
     """Where an attempt is, as whoever runs it says."""
 
     ABSENT = "absent"
@@ -111,7 +111,7 @@ class JobReport:
 
     job: int
     attempt: int
-    phase: Phase
+    phase: AttemptPhase
     epoch: int = 0
     refused: bool = False
     hosts: tuple[str, ...] = ()

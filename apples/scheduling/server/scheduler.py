@@ -26,20 +26,20 @@ from apples.scheduling.server.live_job import (
     CHANGING,
     MOST_RESTARTS,
     OVER,
+    JobSubmission,
     LiveJob,
     LiveJobState,
-    Submission,
     submission_document,
 )
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
+    AttemptPhase,
     EndOrder,
     HostLeft,
     JobReport,
     Order,
-    Phase,
     Report,
     ResizeOrder,
     StartOrder,
@@ -55,7 +55,7 @@ from apples.storage.journal import JournalError
 
 RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
 """What counts as made only when the job has said so."""
-MOST_WAITING = 20_000
+MOST_WAITING = 10_000
 MOST_ENDED = 1000
 """Jobs that are over and are kept in the state; older ones are in the history only."""
 SHOWN_ALARMS = 100
@@ -195,7 +195,7 @@ class LiveScheduler(SchedulerBackend):
         self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
 
     # ------------------------------------------------------------------- what clients ask for
-    def submit(self, clock: float, submission: Submission, request: str = "") -> int:
+    def submit(self, clock: float, submission: JobSubmission, request: str = "") -> int:
         """Put a job into the queue; return its number, the same for the same request.
 
         Raises
@@ -299,7 +299,7 @@ class LiveScheduler(SchedulerBackend):
     def _hear(self, report: JobReport) -> None:
         job = self.state.jobs.get(report.job)
         if job is None or report.attempt > job.attempt:
-            if report.phase is not Phase.ENDED:
+            if report.phase is not AttemptPhase.ENDED:
                 self._alarm(
                     f"attempt {report.attempt} of job {report.job} is unknown; it is ended"
                 )
@@ -311,14 +311,14 @@ class LiveScheduler(SchedulerBackend):
             return
         self._unheard.discard(job.number)
         if job.state is LiveJobState.ENDING:
-            if report.phase is Phase.ENDED and not job.over:
+            if report.phase is AttemptPhase.ENDED and not job.over:
                 self._gone(self._change(job.end(OVER_UNKNOWN, "", self.now, True), "over"))
-        elif report.phase is Phase.ABSENT:
+        elif report.phase is AttemptPhase.ABSENT:
             if job.state is LiveJobState.STARTING:
                 self._send(job)
-        elif report.phase is Phase.RUNNING:
+        elif report.phase is AttemptPhase.RUNNING:
             self._hear_running(job, report)
-        elif report.phase is Phase.ENDED:
+        elif report.phase is AttemptPhase.ENDED:
             self._hear_ended(job, report)
 
     def _hear_running(self, job: LiveJob, report: JobReport) -> None:

@@ -33,12 +33,14 @@ from apples.scheduling.server.answers import (
     reason_of,
     why_document,
 )
-from apples.scheduling.server.live_job import Submission, submission_of
+from apples.scheduling.server.live_job import JobSubmission, submission_of
 from apples.scheduling.server.orders import JobExecutor
 from apples.scheduling.server.scheduler import LiveScheduler
 
 SOCKET: Final = "socket"
 MOST_BODY: Final = 1 << 20
+MOST_WORK: Final = 2048
+"""Bytes of what is to be run, as JSON: `MOST_WAITING` of them are less than a journal can be read of."""
 MOST_CONNECTIONS: Final = 64
 MOST_GATHERED: Final = 1000
 REQUEST_SECONDS: Final = 30.0
@@ -175,11 +177,20 @@ class SchedulerService:
         return call
 
     def job(self, job: str) -> Call:
-        """Return the call that looks at a job."""
-        return lambda _: {
-            "schema": "apples.scheduled/1",
-            **job_document(self.scheduler, self.name, self.scheduler.job(self.number(job))),
-        }
+        """Return the call that looks at a job, one of the history too."""
+
+        def call(_: float) -> Document:
+            scheduler, number = self.scheduler, self.number(job)
+            past = number <= scheduler.state.last and number not in scheduler.state.jobs
+            found = (
+                next((one for one in scheduler.log.history() if one.number == number), None)
+                if past
+                else None
+            )
+            shown = job_document(scheduler, self.name, found or scheduler.job(number))
+            return {"schema": "apples.scheduled/1", **shown}
+
+        return call
 
     def why(self, job: str) -> Call:
         """Return the call that says why a job waits."""
@@ -223,7 +234,7 @@ class SchedulerService:
         return lambda _: history_document(self.scheduler, self.name)
 
 
-def checked(document: Mapping[str, Any]) -> Submission:
+def checked(document: Mapping[str, Any]) -> JobSubmission:
     """Return the submission of a request.
 
     Raises
@@ -236,8 +247,13 @@ def checked(document: Mapping[str, Any]) -> Submission:
         whole = all(type(each) is int for each in (one.minimum, one.maximum))
         texts = isinstance(one.name, str) and len(one.name) <= 80 and isinstance(one.work, dict)
         finite = abs(float(one.requested)) < 1e9 and abs(float(one.priority)) < 1e9
+        size = len(json.dumps(one.work))
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"submission: {str(error)[:200]}") from None
+    if size > MOST_WORK:
+        raise UsageError(
+            f"what is to be run takes {size} bytes of settings and paths, and may take {MOST_WORK}"
+        )
     if not (whole and texts and finite):
         raise UsageError(
             "submission: hosts are whole numbers, a name has 80 characters, work is an object"

@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from apples.errors import UsageError
 from apples.scheduling.server.live_job import (
+    JobSubmission,
     LiveJob,
     LiveJobState,
-    Submission,
     submission_document,
     submission_of,
 )
 
 Record = dict[str, Any]
 
-MOST_ANSWERS: Final = 100_000
+MOST_ANSWERS: Final = 20_000
 ANSWER_SECONDS: Final = 86_400.0
 """For so long a request of the same id is answered as it was the first time."""
 LOST_SUBMISSION = (
@@ -139,7 +139,7 @@ class SchedulerState:
         elif known is not None:
             submission, submitted = known.submission, known.submitted
         else:
-            submission, submitted = Submission(1, 1, name=LOST_SUBMISSION), 0.0
+            submission, submitted = JobSubmission(1, 1, name=LOST_SUBMISSION), 0.0
         return LiveJob.parse(number, submission, submitted, record.get("is", {}))
 
     def records(self) -> list[Record]:
@@ -208,7 +208,7 @@ class SchedulerState:
         return "leaving" if host in job.leaving or job.state is LiveJobState.ENDING else "held"
 
 
-def digest_of(submission: Submission) -> str:
+def digest_of(submission: JobSubmission) -> str:
     """Return by what two submissions of the same request id are told apart."""
     text = json.dumps(submission_document(submission), sort_keys=True)
     return sha256(text.encode()).hexdigest()[:32]
