@@ -232,6 +232,6 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
     }
     if not programs:
         raise UsageError(f"{template}: no implementation has what it requires on this machine")
-    return check_program(
-        programs, *(ProblemSize(one.parameters, one.rows) for one in (small, telling))
-    )
+    few, many = (ProblemSize(one.parameters, one.rows, one.columns) for one in (small, telling))
+    tiled = {one.name for one in found.implementations if one.rectangles}
+    return check_program(programs, few, many, of_rectangles=tiled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from apples.launch.plan import SCHEMA, Parameters
 from apples.launch.run import Run
 from apples.resources import Host
 
+Piece = Mapping[str, int]
+"""What one host has: an entry of a task's partition without the host."""
 HOSTS = {"first": 2, "second": 1}
 """Two hosts and three ranks: the smallest partition in which both neighbours and slots occur."""
 ALONE = {"first": 1}
@@ -42,14 +44,18 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ProblemSize:
-    """Parameters of a program, and how many rows its grid has at them."""
+    """Parameters of a program, and how many rows and columns its grid has at them; columns only for rectangles."""
 
     parameters: Parameters
     rows: int
+    columns: int = 0
 
 
 def check_program(
-    programs: Mapping[str, Sequence[str]], small: ProblemSize, telling: ProblemSize
+    programs: Mapping[str, Sequence[str]],
+    small: ProblemSize,
+    telling: ProblemSize,
+    of_rectangles: Collection[str] = (),
 ) -> list[Check]:
     """Return the checks of a program and all its implementations, each made whatever came before it.
 
@@ -61,10 +67,13 @@ def check_program(
         The program runs three times at this size for each implementation, and calibrates; at least 3 rows.
     telling
         Large enough that the time a host computes tells how many rows it has.
+    of_rectangles
+        Implementations whose template says that they take rectangles: these are run on some too.
     """
     checks: list[Check] = []
     for name, program in programs.items():
-        checks += Conformance(name, tuple(program), small, telling).checks()
+        check = Conformance(name, tuple(program), small, telling, name in of_rectangles)
+        checks += check.checks()
     return checks
 
 
@@ -76,17 +85,23 @@ class Conformance:
     program: tuple[str, ...]
     small: ProblemSize
     telling: ProblemSize
+    of_rectangles: bool = False
 
     def checks(self) -> Iterator[Check]:
         """Yield one check after another; each runs the program for real."""
         digests, worked, rows = [], 0, self.small.rows
         last = rows // 3
-        partitions = {"3 ranks": ([rows - last, last], HOSTS), "1 rank": ([rows], ALONE)}
-        for label, (strips, ranks) in partitions.items():
+        partitions = {
+            "3 ranks": (_strips([rows - last, last]), HOSTS),
+            "1 rank": (_strips([rows]), ALONE),
+        }
+        if self.of_rectangles:
+            partitions["rectangles"] = _columns(rows, self.small.columns), HOSTS
+        for label, (pieces, ranks) in partitions.items():
             events: list[Event] = []
             yield self._tried(
                 f"runs on {label}",
-                lambda: self._run(self.small, strips, ranks, events),  # noqa: B023 - called at once
+                lambda: self._run(self.small, pieces, ranks, events),  # noqa: B023 - called at once
             )
             if outcome := _outcome(events):
                 worked += 1
@@ -115,12 +130,12 @@ class Conformance:
     def _run(
         self,
         size: ProblemSize,
-        strips: Sequence[int],
+        pieces: Sequence[Piece],
         ranks: Mapping[str, int],
         events: list[Event],
     ) -> str:
         with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-            self._events(self._task(size, strips, ranks, folder), ranks, events)
+            self._events(self._task(size, pieces, ranks, folder), ranks, events)
         if _outcome(events) is None:
             raise ApplicationError("the program said 'done' without a 'result'")
         return ""
@@ -134,17 +149,16 @@ class Conformance:
         run.finish()
 
     def _task(
-        self, size: ProblemSize, strips: Sequence[int], ranks: Mapping[str, int], folder: str
+        self, size: ProblemSize, pieces: Sequence[Piece], ranks: Mapping[str, int], folder: str
     ) -> dict[str, Any]:
-        first = [sum(strips[:i]) for i in range(len(strips))]
         return {
             "schema": SCHEMA,
             "mode": "run",
             "parameters": dict(size.parameters),
             "implementations": dict.fromkeys(ranks, self.name),
             "partition": [
-                {"host": h, "address": "127.0.0.1", "ranks": n, "first_row": f, "rows": r}
-                for (h, n), f, r in zip(ranks.items(), first, strips, strict=True)
+                {"host": host, "address": "127.0.0.1", "ranks": count, **piece}
+                for (host, count), piece in zip(ranks.items(), pieces, strict=True)
             ],
             "output": folder,
             "progress_seconds": PROGRESS_SECONDS,
@@ -183,7 +197,7 @@ class Conformance:
         least = math.inf
         for _ in range(TRIES):
             events: list[Event] = []
-            self._run(self.telling, strips, UNEQUAL, events)
+            self._run(self.telling, _strips(strips), UNEQUAL, events)
             outcome = _outcome(events)
             spent = {h.host: _computing(h) for h in outcome.hosts} if outcome else {}
             if set(spent) != set(UNEQUAL) or spent["many"] < LEAST_SECONDS:
@@ -198,7 +212,7 @@ class Conformance:
 
     def _refusal(self) -> str:
         """Give the program a mode that does not exist; it must fail and not say done."""
-        task = self._task(self.small, [self.small.rows], ALONE, "")
+        task = self._task(self.small, _strips([self.small.rows]), ALONE, "")
         task |= {"mode": "no-such-mode", "output": None}
         try:
             self._events(task, ALONE, [])
@@ -210,6 +224,20 @@ class Conformance:
         host, (parameters, sizes) = Host("first"), (self.small.parameters, (self.small.rows,))
         one, *_ = calibrate(host, self.program, self.name, parameters, sizes, talk=_quiet)
         return f"{one.seconds_per_point:.3g} s per point"
+
+
+def _strips(rows: Sequence[int]) -> list[Piece]:
+    """Return what hosts with so many rows have, one after the other."""
+    return [{"first_row": sum(rows[:k]), "rows": count} for k, count in enumerate(rows)]
+
+
+def _columns(rows: int, columns: int) -> list[Piece]:
+    """Return two columns, two thirds of the grid and the rest: the ranks of the first are beside the second."""
+    left = columns - columns // 3
+    return [
+        {"first_row": 0, "rows": rows, "first_column": first, "columns": count}
+        for first, count in ((0, left), (left, columns - left))
+    ]
 
 
 class UntoldError(ApplicationError):

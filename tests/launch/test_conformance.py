@@ -5,6 +5,7 @@ import pytest
 
 from apples.launch.conformance import ProblemSize, check_program
 
+ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
 
 
@@ -33,3 +34,29 @@ def test_a_program_that_does_not_start_fails_every_check():
     rest = [check for check in checks if check not in wrong]
     assert [check.ok for check in rest] == [None] * 3, "nothing is ok that was not tried"
     assert all(check.detail.startswith("not checked: ") for check in rest)
+
+
+@pytest.mark.mpi
+def test_a_program_that_is_said_to_take_rectangles_is_run_on_some():
+    solver = (sys.executable, str(ROOT / "examples" / "jacobi2d" / "solver.py"))
+    size = ProblemSize({"grid": 12, "iterations": 3}, 12, 12)
+    checks = check_program({"numpy": solver}, size, size, of_rectangles={"numpy"})
+    found = {check.name.partition(": ")[2]: check for check in checks}
+    assert found["runs on rectangles"].ok
+    assert found["the result does not depend on the partition"].ok
+    assert "numpy on rectangles: gives a digest" in [check.name for check in checks]
+
+
+@pytest.mark.mpi
+def test_a_program_of_whole_rows_that_is_said_to_take_rectangles_is_found_out(tmp_path):
+    program = tmp_path / "rows.py"
+    program.write_text(
+        "from apples.program import Task\n"
+        "with Task(defaults=dict(grid=9, iterations=1)) as task:\n    pass\n"
+    )
+    size = ProblemSize({"grid": 9, "iterations": 1}, 9, 9)
+    argv = (sys.executable, str(program))
+    checks = check_program({"rows": argv}, size, size, of_rectangles={"rows"})
+    (check,) = [check for check in checks if check.name == "rows: runs on rectangles"]
+    assert check.ok is False
+    assert "rectangles = true is wrong in its template" in check.detail
