@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -36,7 +37,7 @@ FEW = 16
 LEAST_ROOM = 9
 """Points that a host must have memory for: one, and those around it."""
 TRIED = 2
-"""Divisions into columns, the most promising first, that whole rows and columns are found for."""
+"""Divisions into columns, the most promising first, that whole rows and columns are found for and have memory."""
 
 
 def rectangles(resources: ResourceSet, information: InformationPool) -> Schedule:
@@ -134,8 +135,9 @@ class _Planning:
             return None
         demands = self.demands(hosts)
         shares = _shares(demands, math.prod(self.grid))
-        tried = [self.settled(*each, demands) for each in self.promising(hosts, shares)]
-        return min((each for each in tried if each), key=lambda e: e.seconds, default=None)
+        settled = (self.settled(*each, demands) for each in self.promising(hosts, shares))
+        fitting = islice((found for found in settled if found), TRIED)
+        return min(fitting, key=lambda found: found.seconds, default=None)
 
     def demands(self, hosts: Sequence[Host]) -> Demands:
         """Return what hosts take per point where all have the same, borders apart."""
@@ -163,7 +165,7 @@ class _Planning:
                 if near is not None:
                     found.append((self.judged(mine, near).seconds, (mine, order, sizes)))
         found.sort(key=lambda each: each[0])
-        return [each for _, each in found[:TRIED]]
+        return [each for _, each in found]
 
     def settled(
         self, hosts: Sequence[Host], order: Sequence[int], sizes: Sequence[int], demands: Demands

@@ -158,6 +158,20 @@ def test_a_rectangle_larger_than_its_hosts_memory_is_refused_by_name():
     assert "small would page: its rectangle of 50 x 100 points needs" in reason
 
 
+@pytest.mark.parametrize("seed", [8, 50, 60])
+def test_where_the_quickest_columns_have_no_memory_others_are_taken(seed):
+    """Six hosts with memory for 1.12 times the grid: the two most promising divisions do not fit."""
+    free = 2 * 8 * 100 * 100 * 1.12 * np.random.default_rng(seed).dirichlet(np.full(6, 2.0))
+    hosts = tuple(
+        Host(f"h{i}", seconds_per_point=1e-9 * (1 + 3 * i), free_memory=int(max(each, 2000)))
+        for i, each in enumerate(free.tolist())
+    )
+    information = pool(hosts, LAN, grid=100)
+    schedule = rectangles(hosts, information)
+    assert len(schedule.rectangles) == 6
+    assert Coordinator(information).is_feasible(schedule)
+
+
 def test_a_program_that_says_nothing_of_rectangles_or_has_another_model_gets_none():
     hosts = alike(2)
     strips = hat.parse('name = "heat"\nprogram = ["heat"]\n', hat.ApplicationTemplate)
