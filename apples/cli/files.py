@@ -28,11 +28,23 @@ def is_host_list(document: Mapping[str, Any]) -> bool:
     return "host" in document or "default_link" in document
 
 
+def _sweep_model() -> type[Any]:
+    from apples.sweeps.document import ParameterSweepFile  # noqa: PLC0415 - for sweeps only
+
+    return ParameterSweepFile
+
+
+def is_sweep(document: Mapping[str, Any]) -> bool:
+    """Whether a document looks like a parameter sweep: its command is what no other document has."""
+    return "command" in document
+
+
 def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> int:
     """Say every problem of the files on stderr; exit code 2 when there is any."""
     anything = only is not None
     kinds: dict[str, hat.Kind] = {
-        "host list": (lambda document: anything or is_host_list(document), _host_list_model)
+        "host list": (lambda document: anything or is_host_list(document), _host_list_model),
+        "parameter sweep": (is_sweep, _sweep_model),
     }
     results = [hat.inspect(path, kinds) for path in files]
     pairs = list(zip(files, results, strict=True))

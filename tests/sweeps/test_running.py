@@ -278,6 +278,15 @@ def test_what_the_files_name_and_nobody_has_is_refused_before_anything_starts(
 
 
 @pytest.mark.usefixtures("folder")
+def test_hat_check_knows_a_sweep_and_its_mistakes():
+    assert command("hat", "check", "sweep.toml").out == "sweep.toml: parameter sweep, ok\n"
+    with_("{part}", "{prat}")
+    done = command("hat", "check", "sweep.toml", "hosts.toml")
+    assert done.code == 2
+    assert "sweep.toml:11: input.text.file: names 'prat', which is no parameter" in done.err
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_heuristic_that_nobody_has_is_refused():
     with pytest.raises(
         UsageError, match="--heuristic 'sufferag': there is none; did you mean 'sufferage'"
