@@ -164,6 +164,27 @@ def test_a_sweep_that_is_killed_goes_on_and_runs_nothing_that_was_acknowledged(
     assert set(ran) == {str(n) for n in range(1, 25)}
 
 
+ENDLESS = """
+import os, time
+open(os.environ["RUNS"], "w").close()
+time.sleep(3600)
+"""
+
+
+def test_tasks_end_with_the_agent_whatever_ends_it(folder, monkeypatch):
+    monkeypatch.setenv("RUNS", str(folder / "runs"))
+    write("sweep.toml", COUNTED.replace("to = 24", "to = 1"))
+    write("task.py", ENDLESS)
+    process = subprocess.Popen(
+        [Path(sys.executable).parent / "apples", "parameter-sweep"], stderr=subprocess.PIPE
+    )
+    until((folder / "runs").exists, 60)
+    assert left_over(str(folder))
+    process.kill()
+    process.communicate()
+    until(lambda: not left_over(str(folder)), 30)
+
+
 def left_over(folder):
     """Return the processes of tasks of a sweep below a folder."""
     found = []
