@@ -166,12 +166,14 @@ class JobServiceExecutor(JobExecutor):
         return one
 
     def _start(self, order: StartOrder) -> None:
-        """Make the attempt's folder and start its supervisor, unless the folder is there."""
+        """Make the attempt's folder and start its supervisor, unless it had one."""
         try:
             job = self._create(order, {**order.work, "on": list(order.hosts)})
         except FileExistsError:
-            self._known(order).hosts |= set(order.hosts)
-            return
+            job = store.StoredJob(self._folder / order.folder)
+            if not job.unbegun():
+                self._known(order).hosts |= set(order.hosts)
+                return
         except OSError as error:
             reason, code = refusal_of(error)
             self._say_ended(order, "failed", reason, code, order.hosts)
@@ -232,10 +234,11 @@ class JobServiceExecutor(JobExecutor):
 
     def _ask(self, order: AskOrder) -> None:
         """Say where an attempt is."""
-        if not (self._folder / order.folder).exists():
-            if not order.begun:
-                self._say(JobReport(order.job, order.attempt, AttemptPhase.ABSENT))
-                return
+        job = store.StoredJob(self._folder / order.folder)
+        if not order.begun and (not job.folder.exists() or job.unbegun()):
+            self._say(JobReport(order.job, order.attempt, AttemptPhase.ABSENT))
+            return
+        if not job.folder.exists():
             self._never(order, "failed", "its folder is gone")
         one = self._known(order)
         one.hosts |= {host for host, _ in order.leaving}

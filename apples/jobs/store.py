@@ -250,6 +250,16 @@ class StoredJob:
         """Whether the supervisor lives."""
         return not self.until_over(0.0)
 
+    def unbegun(self) -> bool:
+        """Whether its record was made and nobody has supervised it: who was to start it died before."""
+        found = document_of(self.folder / "job.json") or {}
+        if found.get("state") != "starting" or self.supervised():
+            return False
+        try:
+            return not (self.folder / "lock").stat().st_size
+        except FileNotFoundError:
+            return False
+
     def supervisor(self) -> int:
         """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
         deadline = time.monotonic() + START_SECONDS

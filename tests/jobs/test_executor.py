@@ -75,6 +75,20 @@ def test_an_order_to_end_does_not_meet_one_to_start_half_way(watched, monkeypatc
     until(watched.ended, 30)
 
 
+def test_an_attempt_whose_starter_died_before_its_supervisor_is_begun_by_the_next(
+    watched, monkeypatch
+):
+    store.create({}, "", identifier="0000abcd")
+    watched.executor.carry_out([AskOrder(1, 1, 2, "0000abcd", False)])
+    until(lambda: not watched.executor._doing, 30)
+    assert [one.phase for one in watched.executor.reports()] == [AttemptPhase.ABSENT]
+    begun = []
+    monkeypatch.setattr(service, "begin", begun.append)
+    watched.executor.carry_out([START])
+    until(lambda: not watched.executor._doing, 30)
+    assert [job.id for job in begun] == ["0000abcd"]
+
+
 def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absent(watched):
     watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", False)])
     until(lambda: not watched.executor._doing, 30)

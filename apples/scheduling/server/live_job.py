@@ -10,7 +10,7 @@ told to leave until the host itself has said that nothing of the job is there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -244,7 +244,7 @@ DEFAULTS: Mapping[str, Any] = {each: getattr(_NEW, each) for each in CHANGEABLE}
 
 def submission_document(submission: JobSubmission) -> dict[str, Any]:
     """Return a submission as JSON."""
-    return {**asdict(submission), "work": dict(submission.work)}
+    return {each.name: getattr(submission, each.name) for each in fields(submission)}
 
 
 def submission_of(found: Mapping[str, Any]) -> JobSubmission:

@@ -206,7 +206,7 @@ class LiveScheduler(SchedulerBackend):
             The queue is full, or nothing can be recorded. Transient.
         """
         self._at(clock)
-        digest = digest_of(submission)
+        digest = digest_of(submission) if request else ""
         known = self.state.answered(request, digest) if request else None
         if known is not None:
             return known

@@ -164,11 +164,12 @@ class SchedulerService:
             number = scheduler.submit(clock, submission, f"{user}/{request}" if request else "")
             scheduler.tick(clock)
             job = scheduler.job(number)
-            waiting = [one.id for one in scheduler.ledger.queue]
             return {
                 "schema": "apples.submitted/1",
                 "job": f"{self.name}.{number}",
-                "position": waiting.index(number) + 1 if number in waiting else 0,
+                "position": scheduler.state.waiting
+                if job.waits
+                else 0,  # the last that came is the last
                 "start": None,
                 "state": job_document(scheduler, self.name, job)["state"],
                 "reason": reason_of(scheduler, job),
