@@ -70,8 +70,8 @@ class CheckedExecutor(SimulatedSweepExecutor):
         return found
 
 
-def small(tasks, hosts=2, seconds=1.0, files=()):
-    listed = tuple(Host(f"h{n}", seconds_per_point=seconds) for n in range(hosts))
+def small(tasks, hosts=2, seconds=1.0, files=(), slots=1):
+    listed = tuple(Host(f"h{n}", seconds_per_point=seconds, slots=slots) for n in range(hosts))
     network = Network({}, Link(0, 1.0), {host.name: host.site for host in listed})
     caches = (SiteCache("local", tuple(host.name for host in listed)),)
     sweep = ParameterSweep(tuple(tasks), tuple(files))
@@ -136,6 +136,16 @@ def test_a_slow_host_is_found_out_before_its_first_task_ends():
     outcome = SweepDriver(costs, CheckedExecutor(costs, compute), every=4).run()
     assert outcome.seconds < 25  # nine each would take 500
     assert outcome.plans > 1
+
+
+def test_an_overdue_task_tells_of_its_host_so_that_a_plan_far_off_is_not_waited_for():
+    costs = small([SweepTask(f"t{n}", 1 + n % 7 / 10) for n in range(80)], hosts=3, slots=4)
+    compute = costs.compute.copy()
+    compute[:4] *= 20
+    outcome = SweepDriver(costs, CheckedExecutor(costs, compute), every=200).run()
+    assert (
+        outcome.seconds < 18
+    )  # 21.6 where the first end on that host is waited for; 13 is the least
 
 
 def test_a_task_that_fails_is_tried_on_another_host_and_then_given_up_with_its_last_words():
