@@ -27,6 +27,7 @@ from figures.machine import Machine
 
 from apples import Coordinator, lab
 from apples.agent import check, launch_plan, load_information, recall, refusal, remember
+from apples.agent.models.rectangle import contacts
 from apples.lab import commands
 from apples.launch import RecordingActuator, SshActuator, example_folder
 from apples.schedule import NoFeasiblePlanError
@@ -169,7 +170,7 @@ class World:
             "method": method,
             "grid": pool.application.rows,
             "hosts": list(estimate.names),
-            "rows": [int(r) for r in estimate.schedule.rows],
+            "rows": [int(one.height) for one in estimate.schedule.allocations],
             "iterations": outcome.iterations,
             "predicted": estimate.iteration_seconds,
             "measured": outcome.iteration_seconds,
@@ -225,8 +226,12 @@ class World:
     def _assert_the_links_were_used(self, record, estimate):
         """Refuse a run whose borders did not cross the emulated links: they went by shared memory."""
         sites = [host.site for host in estimate.schedule.resources]
-        crossings = sum(a != b for a, b in pairwise(sites))
-        least = 0.9 * crossings * record["iterations"] * record["grid"] * 8
+        crossing = record["grid"] * sum(a != b for a, b in pairwise(sites))
+        if tiles := estimate.schedule.rectangles:
+            found = contacts(tiles)
+            ends = zip(found.first, found.second, found.points, strict=True)
+            crossing = sum(points for i, j, points in ends if sites[i] != sites[j])
+        least = 0.9 * crossing * record["iterations"] * 8
         assert record["crossed_bytes"] >= least, (record, least)
 
 
