@@ -275,7 +275,13 @@ class JobServiceExecutor(JobExecutor):
                     self._look(one)
 
     def _look(self, one: _Attempt) -> None:
-        now, changed = self._clock(), (one.job.folder / "job.json").stat().st_mtime_ns
+        try:
+            now, changed = self._clock(), (one.job.folder / "job.json").stat().st_mtime_ns
+        except FileNotFoundError:  # whoever made the folder died before its record was whole
+            reason = "its record was not completed; it never began"
+            failed = {"state": "failed", "reason": reason, "exit_code": LaunchError.exit_code}
+            one.job.write({**store.first_record(one.job.id, ""), **failed})
+            return
         if changed == one.changed and now < one.read + SURE_SECONDS:
             return
         record = one.job.record()

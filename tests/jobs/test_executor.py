@@ -89,6 +89,13 @@ def test_an_attempt_whose_starter_died_before_its_supervisor_is_begun_by_the_nex
     assert [job.id for job in begun] == ["0000abcd"]
 
 
+def test_an_attempt_whose_record_was_not_completed_is_over_and_never_began(watched):
+    (store.folder() / "0000abcd").mkdir()
+    watched.executor.carry_out([START])
+    until(watched.ended, 30)
+    assert store.StoredJob(store.folder() / "0000abcd").record()["exit_code"] == 4
+
+
 def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absent(watched):
     watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", False)])
     until(lambda: not watched.executor._doing, 30)
