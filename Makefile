@@ -83,7 +83,7 @@ soak: setup
 	$(BIN)/python tests/malleable/faults/loaded.py $(N)
 
 clean:
-	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .coverage .import_linter_cache .hypothesis
+	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .coverage .import_linter_cache .hypothesis
 
 # An emulated machine with systemd, cgroup v2 and two NUMA nodes; needs root and packaging/vm/emulated.py's packages.
 vm: build/vm/root.img

@@ -317,7 +317,7 @@ def parse(line: bytes) -> Event | None:
     Examples
     --------
     >>> parse(b'{"event": "error", "message": "no such file", "rank": 2}')
-    ErrorEvent(message='no such file', rank=2)
+    ErrorEvent(message='no such file', rank=2, resources=False)
     >>> parse(b"computing...") is None
     True
     >>> parse(b'{"event": "progress", "iteration": -1, "iterations": 5, "seconds": 0.1}')

@@ -26,10 +26,11 @@ class ConnectionTable:
     def __init__(self) -> None:
         self._open: dict[str, dict[asyncio.Task[None], None]] = {}
         self._operators: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     def tasks(self) -> set[asyncio.Task[None]]:
         """Return all tasks that serve a connection."""
-        return self._operators.union(*self._open.values())
+        return self._operators.union(self._ending, *self._open.values())
 
     def admit(self, caller: Caller, task: asyncio.Task[None]) -> str:
         """Take a connection in; return why not, or nothing.
@@ -50,13 +51,18 @@ class ConnectionTable:
                 return f"all {MOST_CONNECTIONS} connections are taken, {len(own)} of them by {caller.principal}"
             oldest = next(iter(most))
             del most[oldest]
-            oldest.cancel()
+            self._ending.add(oldest)
+            for (
+                one
+            ) in self._ending:  # again: `asyncio.wait_for` of Python 3.11 may drop a cancellation
+                one.cancel()
         self._open.setdefault(caller.principal, {})[task] = None
         return ""
 
     def leave(self, caller: Caller, task: asyncio.Task[None]) -> None:
         """Let a connection go; nothing happens where it has been let go."""
         self._operators.discard(task)
+        self._ending.discard(task)
         own = self._open.get(caller.principal, {})
         own.pop(task, None)
         if not own:

@@ -302,6 +302,7 @@ class Server:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+        await asyncio.sleep(0)  # a transport that was closed lets its socket go in the next pass
 
     async def _watching(self) -> None:
         seconds = self.handler.node.options.watch_seconds
