@@ -346,6 +346,30 @@ def test_jobs_that_are_over_move_to_the_history_and_the_state_stays_small(stage,
     assert s.submit()[0] == 24
 
 
+@pytest.mark.parametrize("fails", range(1, 11))
+def test_where_a_write_fails_while_jobs_move_to_the_history_no_record_is_lost(
+    stage, monkeypatch, fails
+):
+    monkeypatch.setattr("apples.scheduling.server.scheduler.MOST_ENDED", 2)
+    s = stage()
+    for number in range(1, 6):
+        s.one.submit(s.now, JobSubmission(1, 1))
+        s.one.cancel(s.now, number)
+    s.one.submit(s.now, JobSubmission(1, 1))
+    s.faults.changes.clear()
+    s.faults.at = fails
+    s.turn()
+    assert s.one.trouble
+    s.faults.at = 0
+    s.turn(1.0)
+    assert not s.one.trouble
+    known = dict(s.one.state.jobs)
+    s.again()
+    assert s.one.problems == []
+    assert s.one.state.jobs == known
+    assert len(known) == 4
+
+
 # --------------------------------------------------------------------- the simulator's decisions
 POLICIES = (
     FirstComeFirstServed(), FirstFit(), ShortestJobFirst(), Easy(), Easy(order="shortest"), Conservative(),

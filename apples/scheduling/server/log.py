@@ -36,6 +36,7 @@ class SchedulerLog:
         self._folder = folder
         self._journal = Journal(folder, SCHEMA)
         self._least = SPARE_LINES
+        self._moving = False  # jobs went to the history since the state was last written whole
 
     @classmethod
     def open(cls, directory: Path) -> SchedulerLog:
@@ -64,14 +65,14 @@ class SchedulerLog:
         return state, problems
 
     def commit(self, records: Sequence[Record], state: SchedulerState) -> None:
-        """Have records be on the disk under one sync; where the file failed before, the whole state.
+        """Have records be on the disk under one sync; where a file failed or jobs were moved, the whole state.
 
         Raises
         ------
         JournalError
             They are not. Transient: the next call writes the whole state.
         """
-        if self._journal.whole and self._journal.lines + len(records) <= self._least:
+        if self.whole and self._journal.lines + len(records) <= self._least:
             self._journal.append(*records)
         else:
             self.rewrite(state)
@@ -79,10 +80,15 @@ class SchedulerLog:
     def rewrite(self, state: SchedulerState) -> None:
         """Have the log be this state and nothing else; all or nothing."""
         self._journal.rewrite(state.records())
+        self._moving = False
         self._least = 2 * self._journal.lines + SPARE_LINES
 
     def archive(self, jobs: Sequence[LiveJob]) -> None:
-        """Have jobs that are over in a file of the history, named by the first of them; all or nothing."""
+        """Have jobs that are over in a file of the history, named by the first of them; all or nothing.
+
+        The next commit writes the whole state, also where this fails.
+        """
+        self._moving = True
         name = f"{HISTORY}{jobs[0].number:09d}.jsonl"
         history = Journal(self._folder, "", name)
         history.rewrite([submitted_record(job) for job in jobs])
@@ -101,7 +107,7 @@ class SchedulerLog:
     @property
     def whole(self) -> bool:
         """Whether the last that was written is on the disk."""
-        return self._journal.whole
+        return self._journal.whole and not self._moving
 
     def close(self) -> None:
         """Give file and directory back, and with it the lock."""

@@ -12,6 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -436,8 +437,10 @@ class LiveScheduler(SchedulerBackend):
 
     def _forget(self) -> None:
         """Move the jobs that ended first from the state to the history."""
-        oldest = sorted(self._ended.popleft() for _ in range(MOST_ENDED))
+        oldest = sorted(islice(self._ended, MOST_ENDED))
         self.log.archive([self.state.jobs[number] for number in oldest])
+        for _ in oldest:
+            self._ended.popleft()
         self._record("forget", forget=oldest)
 
     def _at(self, clock: float) -> None:
