@@ -5,7 +5,7 @@
 
 import errno
 import json
-from math import inf
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -37,6 +37,7 @@ from apples.scheduling.server.orders import (
     StartOrder,
 )
 from apples.scheduling.server.scheduler import LiveScheduler, Patience
+from apples.scheduling.server.service import checked
 from apples.simulation.config import SimulationConfig
 from apples.simulation.engine import EventEngine
 from apples.simulation.workload import mark_malleable, rigid
@@ -368,6 +369,30 @@ def test_where_a_write_fails_while_jobs_move_to_the_history_no_record_is_lost(
     assert s.one.problems == []
     assert s.one.state.jobs == known
     assert len(known) == 4
+
+
+SUBMITTED = {"minimum": 1, "maximum": 1, "kind": "rigid", "name": "jacobi2d", "work": {}}
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"work": {"cpu": nan}}, "not JSON compliant"),
+        ({"work": []}, "work is an object"),
+        ({"name": "a\nlocal.1  running"}, "80 printable characters"),
+        ({"name": "a\x1b[31m"}, "80 printable characters"),
+        ({"name": "\ud800"}, "80 printable characters"),
+        ({"priority": "7"}, "numbers below 1e9"),
+        ({"priority": nan}, "numbers below 1e9"),
+        ({"priority": True}, "numbers below 1e9"),
+        ({"requested": inf}, "numbers below 1e9"),
+        ({"kind": "evolving", "maximum": 2}, "evolving jobs are not scheduled here"),
+    ],
+)
+def test_a_submission_that_log_or_policy_could_not_take_is_refused_in_a_line(values, reason):
+    assert checked(SUBMITTED).name == "jacobi2d"
+    with pytest.raises(UsageError, match=reason):
+        checked({**SUBMITTED, **values})
 
 
 # --------------------------------------------------------------------- the simulator's decisions

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.refusals import error_of, refusal_of
+from apples.scheduling.jobs import JobKind
 from apples.scheduling.server.answers import (
     Document,
     history_document,
@@ -41,6 +42,8 @@ SOCKET: Final = "socket"
 MOST_BODY: Final = 1 << 20
 MOST_WORK: Final = 2048
 """Bytes of what is to be run, as JSON: `MOST_WAITING` of them are less than a journal can be read of."""
+MOST_NUMBER: Final = 1e9
+"""Below this are an estimate of a run time in seconds, and a priority without its sign."""
 MOST_CONNECTIONS: Final = 64
 MOST_GATHERED: Final = 1000
 REQUEST_SECONDS: Final = 30.0
@@ -246,19 +249,25 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
     try:
         one = submission_of(document)
         whole = all(type(each) is int for each in (one.minimum, one.maximum))
-        texts = isinstance(one.name, str) and len(one.name) <= 80 and isinstance(one.work, dict)
-        finite = abs(float(one.requested)) < 1e9 and abs(float(one.priority)) < 1e9
-        size = len(json.dumps(one.work))
-    except (ValueError, TypeError, KeyError) as error:
+        texts = isinstance(one.name, str) and len(one.name) <= 80 and one.name.isprintable()
+        numbers = all(
+            type(each) in {int, float} and abs(each) < MOST_NUMBER
+            for each in (one.requested, one.priority)
+        )
+        size = len(json.dumps(one.work, allow_nan=False))  # as the log writes it
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(f"submission: {str(error)[:200]}") from None
     if size > MOST_WORK:
         raise UsageError(
             f"what is to be run takes {size} bytes of settings and paths, and may take {MOST_WORK}"
         )
-    if not (whole and texts and finite):
+    if not (whole and texts and numbers and isinstance(one.work, dict)):
         raise UsageError(
-            "submission: hosts are whole numbers, a name has 80 characters, work is an object"
+            "submission: hosts are whole numbers, seconds and priority numbers below 1e9, a name has at most "
+            "80 printable characters, work is an object"
         )
+    if one.kind is JobKind.EVOLVING:
+        raise UsageError("submission: evolving jobs are not scheduled here")
     return one
 
 
