@@ -24,6 +24,7 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
 )
 from apples.scheduling.proposals import Change
+from apples.scheduling.server.client import found
 from apples.scheduling.server.live_job import JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
@@ -393,6 +394,20 @@ def test_a_submission_that_log_or_policy_could_not_take_is_refused_in_a_line(val
     assert checked(SUBMITTED).name == "jacobi2d"
     with pytest.raises(UsageError, match=reason):
         checked({**SUBMITTED, **values})
+
+
+def test_where_there_are_several_schedulers_the_message_says_what_every_command_takes(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("APPLES_SCHEDULER", raising=False)
+    for name in ("one", "two"):
+        (tmp_path / "apples/schedulers" / name).mkdir(parents=True)
+        (tmp_path / "apples/schedulers" / name / "journal").touch()
+    with pytest.raises(UsageError, match=r"\(one, two\): set \$APPLES_SCHEDULER to the directory"):
+        found()
+    monkeypatch.setenv("APPLES_SCHEDULER", str(tmp_path / "apples/schedulers/two"))
+    assert found().name == "two"
 
 
 # --------------------------------------------------------------------- the simulator's decisions

@@ -43,7 +43,7 @@ def found(asked: str | Path | None = None) -> Path:
     if known:
         names = ", ".join(each.name for each in known)
         raise UsageError(
-            f"several schedulers ({names}): say --scheduler DIRECTORY, or ${VARIABLE}"
+            f"several schedulers ({names}): set ${VARIABLE} to the directory of one, under {home()}"
         )
     raise UsageError("no scheduler; start one: apples scheduler --hosts hosts.toml")
 
