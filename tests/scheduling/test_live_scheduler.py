@@ -5,6 +5,7 @@
 
 import errno
 import json
+import threading
 from math import inf, nan
 
 import numpy as np
@@ -33,12 +34,13 @@ from apples.scheduling.server.orders import (
     AttemptPhase,
     EndOrder,
     HostLeft,
+    JobExecutor,
     JobReport,
     ResizeOrder,
     StartOrder,
 )
 from apples.scheduling.server.scheduler import LiveScheduler, Patience
-from apples.scheduling.server.service import checked
+from apples.scheduling.server.service import SchedulerService, checked
 from apples.simulation.config import SimulationConfig
 from apples.simulation.engine import EventEngine
 from apples.simulation.workload import mark_malleable, rigid
@@ -408,6 +410,37 @@ def test_where_there_are_several_schedulers_the_message_says_what_every_command_
         found()
     monkeypatch.setenv("APPLES_SCHEDULER", str(tmp_path / "apples/schedulers/two"))
     assert found().name == "two"
+
+
+class NoJobs(JobExecutor):
+    """Carries nothing out."""
+
+    def carry_out(self, orders):
+        pass
+
+    def reports(self):
+        return []
+
+    def close(self):
+        pass
+
+
+def test_whoever_asks_when_the_disk_fails_is_told_that_it_may_be_done_yet(stage):
+    s = stage()
+    service = SchedulerService(s.one, "local", lambda: s.now)
+    deciding = threading.Thread(target=service.run, args=(NoJobs(),))
+    deciding.start()
+    try:
+        s.faults.at, s.faults.persistent, s.faults.error = 1, True, errno.ENOSPC
+        s.faults.changes.clear()
+        with pytest.raises(LaunchError, match=r"No space left.* may be done when it can"):
+            service.ask(service.submit({"submission": SUBMITTED}, "uid:0"))
+        s.faults.at, s.faults.persistent = 0, False
+        s.now += 1.0
+        assert [one["job"] for one in service.ask(service.queue())["jobs"]] == ["local.1"]
+    finally:
+        service.stop()
+        deciding.join()
 
 
 # --------------------------------------------------------------------- the simulator's decisions

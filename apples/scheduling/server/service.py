@@ -133,7 +133,8 @@ class SchedulerService:
         orders = scheduler.turn()
         for future, answer in answers:
             if scheduler.trouble:
-                future.set_exception(LaunchError(f"nothing can be recorded: {scheduler.trouble}"))
+                reason = f"nothing can be recorded: {scheduler.trouble}; what was asked may be done when it can"
+                future.set_exception(LaunchError(reason))
             else:
                 future.set_result(answer)
         executor.carry_out(orders)
