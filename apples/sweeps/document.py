@@ -245,10 +245,18 @@ def program_files(document: ParameterSweepFile, folder: Path) -> dict[str, Path]
     return found
 
 
-def digest(document: ParameterSweepFile, program: Mapping[str, Path]) -> str:
-    """Return what two sweeps share whose results belong together: command, parameters, inputs, programs."""
+def digest(
+    document: ParameterSweepFile,
+    program: Mapping[str, Path],
+    inputs: Mapping[str, tuple[float, str]],
+) -> str:
+    """Return what two sweeps share whose results belong together: command, parameters, inputs, programs.
+
+    Of an input file, its size and its name in a cache, which is another once it was written again.
+    """
     kept: dict[str, Any] = document.model_dump(
         mode="json", include={"name", "command", "program", "parameters", "input", "outputs"}
     )
+    kept["inputs"] = inputs
     kept["files"] = {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in program.items()}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -30,13 +30,13 @@ from apples.sweeps.costs import SweepCosts
 from apples.sweeps.executor import FileMoved, HostLost, SweepEvent, SweepExecutor, TaskEnded
 from apples.sweeps.tasks import InputFile, SiteCache
 from apples.sweeps.worker import HELLO, LONGEST_OUTPUT, MOST_BYTES, TASKS
-from apples.wire.json_lines import Greeting, LineError
+from apples.wire.json_lines import Greeting, LineError, decode
 
 WORKER = "apples.sweeps.worker"
 ANSWER_SECONDS = 60.0
 """For what is no task: a piece of a file, a list."""
 HELLO_SECONDS = 20.0
-LONGEST_HEAD = 1 << 12
+LONGEST_HEAD = 1 << 16
 MOST_BEFORE_HELLO = 1 << 16
 END_SECONDS = 5.0
 MOST_OUTPUT_FILE = 1 << 36
@@ -232,6 +232,8 @@ class HostsExecutor(SweepExecutor):
         self._folders, self._results = dict(folders), results
         self._begun = time.monotonic()
         self._events: queue.SimpleQueue[SweepEvent] = queue.SimpleQueue()
+        # Copies of a task that end together write the same files, one after the other.
+        self._fetching = {task.name: Lock() for task in costs.sweep.tasks}
         self._pool = ThreadPoolExecutor(len(costs.hosts) + len(costs.caches) ** 2 + 4)
         self._asked: dict[tuple[str, int], str] = {}
         self._number = itertools.count(1)
@@ -404,9 +406,10 @@ class HostsExecutor(SweepExecutor):
             return TaskEnded(task, lane, seconds, {}, wrong)
         for name in self._command.outputs:
             try:
-                self._fetch(
-                    worker, f"{self._asked[task, lane]}/{name}", self._results / task / name
-                )
+                with self._fetching[task]:
+                    self._fetch(
+                        worker, f"{self._asked[task, lane]}/{name}", self._results / task / name
+                    )
             except LaunchError as error:
                 return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}")
         return TaskEnded(task, lane, seconds, result)
@@ -458,14 +461,8 @@ def result_of(said: bytes) -> tuple[dict[str, Any], str]:
     if len(said) > LONGEST_OUTPUT:
         return {}, f"its output has more than {LONGEST_OUTPUT} bytes"
     try:
-        result = json.loads(said, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        result = None
-    if not isinstance(result, dict):
+        return decode(said, LONGEST_OUTPUT), ""
+    except LineError as error:
         shown = hat.printable(said[:60].decode(errors="replace").strip())
-        return {}, f"its output is no JSON object: {shown}"
-    return result, ""
-
-
-def _no_number(word: str) -> None:
-    raise ValueError(word)
+        words = shown if str(error).startswith("no JSON") else str(error)
+        return {}, f"its output is no JSON object: {words}"

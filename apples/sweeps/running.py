@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,8 @@ CACHES = "~/.cache/apples/sweeps"
 WORK_QUEUE = "queue"
 """In place of a heuristic: no plan is made, each lane takes the next task when it is free."""
 MOST_AT_ONCE = 16
+MOST_OF_NAME = 50
+"""Characters of a file's name that its name in a cache ends with."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +257,6 @@ def _prepare(spec: SweepSpec, workers: _Workers) -> _Prepared:
     hosts = workers.hosts = read_host_list(spec.hosts)
     folder = spec.sweep.absolute().parent
     program = program_files(document, folder)
-    mark = digest(document, program)
     settings = task_settings(document)
     files, places, cached = _files(document, settings, hosts, folder, workers)
     tasks = tuple(
@@ -271,6 +273,7 @@ def _prepare(spec: SweepSpec, workers: _Workers) -> _Prepared:
         program, places, cached, document.outputs, document.timeout,
     )  # fmt: skip
     by_name = {t.name: t for t in settings}
+    mark = digest(document, program, {file.name: (file.size, cached[file.name]) for file in files})
     return _Prepared(
         spec, document, out, by_name, command, costs, folders, _heuristics(spec.heuristic), mark
     )
@@ -361,7 +364,7 @@ def _files(
         place = _place(name, hosts[storage], folder, storage in far)
         worker = workers.by_name[storage]
         try:
-            found = worker.ask("stat", path=place)[0]
+            found, whole = worker.ask("stat", path=place)
         except LaunchError as error:
             if worker.reason:
                 raise
@@ -370,7 +373,9 @@ def _files(
         size, written = found.get("bytes"), found.get("written")
         if not isinstance(size, int) or not isinstance(written, int) or size < 0:
             raise LaunchError(f"{storage}: says nothing of the size of {place}")
-        return InputFile(name, size, storage), place, f"{written:x}-{name.replace('/', '_')}"
+        mark = hashlib.sha256(name.encode()).hexdigest()[:12]
+        cached = f"{written:x}-{mark}-{Path(name).name[-MOST_OF_NAME:]}"
+        return InputFile(name, size, storage), os.fsdecode(whole), cached
 
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         looked = list(pool.map(look, wanted))

@@ -70,12 +70,12 @@ class Worker:
             self._output.flush()
 
     def _stat(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Say how large a file is, and when it was written."""
+        """Say how large a file is, when it was written, and its path from the root, as tasks can open it."""
         path = _path(header)
         found = path.stat()
         if not path.is_file():
             raise IsADirectoryError(21, "is no file")
-        return {"bytes": found.st_size, "written": found.st_mtime_ns}, b""
+        return {"bytes": found.st_size, "written": found.st_mtime_ns}, os.fsencode(path)
 
     def _list(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
         """Say which whole files a cache has; make it where it is not there, and clear it of what tasks left."""
@@ -144,8 +144,9 @@ class Worker:
             _kill(process)  # and what it left behind
             code = process.wait()
             said = _tail(folder / "stdout") if not late and code == 0 else _tail(folder / "stderr")
-        except OSError as error:
-            words = f"{header['argv'][0]}: {error.strerror or error}"
+        except (OSError, ValueError) as error:  # ValueError: words that cannot be encoded here
+            told = error.strerror if isinstance(error, OSError) else ""
+            words = f"{getattr(error, 'filename', '') or header['argv'][0]}: {told or error}"
             self._say(number, {"code": 127, "late": False, "seconds": 0.0}, words.encode())
         else:
             self._say(number, {"code": code, "late": late, "seconds": seconds}, said)
@@ -171,7 +172,7 @@ def serve(told: Mapping[str, Any]) -> int:
 
 
 def _path(header: Header) -> Path:
-    return Path(header["path"]).expanduser()
+    return Path(header["path"]).expanduser().absolute()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -6,15 +6,38 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from commands import command
 from waiting import until
 
 import apples
-from apples import ApplicationError, LaunchError, NoFeasiblePlanError, UsageError
-from apples.sweeps import SweepSpec, plan_parameter_sweep, run_parameter_sweep
+from apples import (
+    ApplicationError,
+    Host,
+    HostList,
+    LaunchError,
+    Link,
+    Network,
+    NoFeasiblePlanError,
+    UsageError,
+)
+from apples.agent.weather.conditions import Conditions
+from apples.sweeps import (
+    ParameterSweep,
+    SweepSpec,
+    SweepTask,
+    plan_parameter_sweep,
+    run_parameter_sweep,
+    sweep_costs,
+)
+from apples.sweeps.hosts import HostsExecutor, SweepCommand
+from apples.sweeps.tasks import one_cache_a_site
+from apples.sweeps.worker import Worker
 from hat import DocumentError
+from nws import Weather
 
 HOSTS = """
 [[host]]
@@ -220,6 +243,113 @@ def test_results_of_a_program_that_has_changed_are_not_mixed():
         run_parameter_sweep(SweepSpec())
 
 
+@pytest.mark.usefixtures("folder")
+def test_results_of_an_input_that_has_changed_are_not_mixed():
+    run_parameter_sweep(SweepSpec())
+    write("text-2.txt", "bb")
+    with pytest.raises(UsageError, match=r"has results of another sweep, .* an input"):
+        run_parameter_sweep(SweepSpec())
+
+
+SAID = """
+import json, sys
+open("copy", "w").close()
+print(json.dumps({"said": open(sys.argv[1]).read()}))
+"""
+
+
+def test_files_whose_paths_read_alike_are_apart_in_a_cache(folder):
+    write("task.py", SAID)
+    paths = ["x/y_z", "x_y/z", "x_y_z"]
+    for path in paths:
+        Path(path).parent.mkdir(exist_ok=True)
+        write(path, path)
+        os.utime(path, (1e9, 1e9))
+    sweep = SWEEP.replace("text-{part}.txt", "{part}").replace(
+        "length = [1, 2, 3]", "length = [1]"
+    )
+    sweep = sweep.replace("{from = 1, to = 2}", json.dumps(paths))
+    write("sweep.toml", sweep.replace("every = 10.0", 'hosts = ["there"]'))
+    run_parameter_sweep(SweepSpec()).check()
+    assert [line["result"]["said"] for line in results(folder)] == paths
+
+
+def test_a_cache_below_the_folder_where_the_command_is_given_is_found_by_the_tasks(folder):
+    write("sweep.toml", SWEEP + "[[cache]]\nsite = 'lab'\ndirectory = 'kept'\n")
+    run_parameter_sweep(SweepSpec(heuristic="queue")).check()
+    result = run_parameter_sweep(SweepSpec(out=folder / "again"))
+    assert result.hosts["here"] > 0
+    assert not result.outcome.failed
+    assert list((folder / "kept").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "file"),
+    [('directory = "~/data"', "text"), ('directory = "data"', "text"), ("", "data/text")],
+)
+def test_a_file_below_the_home_of_a_storage_is_opened_by_the_tasks_beside_it(
+    folder, monkeypatch, directory, file
+):
+    (folder / "home/data").mkdir(parents=True)
+    for part in (1, 2):
+        Path(f"text-{part}.txt").rename(folder / f"home/data/text-{part}.txt")
+    entry = f'name = "here"\naddress = "192.0.2.1"\npython = "{sys.executable}"\n{directory}\n'
+    write("hosts.toml", "[[host]]\n" + entry)
+    with_("text-{part}", f"{file}-{{part}}")
+    write("ssh", '#!/bin/bash\ncd && exec sh -c "${@: -1}"\n')
+    Path("ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    run_parameter_sweep(SweepSpec()).check()
+    assert len(results(folder)) == 6
+
+
+def test_copies_of_a_task_that_end_together_leave_its_file_whole(tmp_path):
+    hosts = HostList((Host("h1"), Host("h2")), Network({}, Link(1e-3, 1e6)))
+    sweep = ParameterSweep((SweepTask("1"),))
+    costs = sweep_costs(sweep, one_cache_a_site(hosts), Conditions(hosts, Weather()))
+    header = {"seconds": 1.0, "late": False, "code": 0}
+    ends = []
+
+    def end(worker, lane):
+        ends.append(executor._ended("1", lane, header, b"{}", worker))
+
+    class Ends:
+        """Has a file of two bytes; when the first of them is read, `meanwhile` is run."""
+
+        def __init__(self, meanwhile):
+            self.meanwhile = meanwhile
+
+        def ask(self, do, offset=0, **_):
+            if do == "read" and offset == 0:
+                self.meanwhile()
+            return {"bytes": 2}, b"ab"[offset : offset + 1]
+
+    other = Thread(target=lambda: end(Ends(lambda: None), 1))
+
+    def other_ends():
+        other.start()
+        other.join(0.5)  # it waits for the first, or is over
+
+    executor = HostsExecutor(
+        costs, SweepCommand(["true"], {}, {}, {}, {}, {}, ["copy"]), {}, {}, tmp_path
+    )
+    executor._asked = {("1", 0): "task-1", ("1", 1): "task-2"}
+    end(Ends(other_ends), 0)
+    other.join()
+    executor.close()
+    assert [each.failure for each in ends] == ["", ""]
+    assert (tmp_path / "1/copy").read_bytes() == b"ab"
+
+
+def test_a_host_without_the_folder_of_its_site_says_which_folder(folder):
+    lines = []
+    worker = Worker({}, SimpleNamespace(write=lines.append, flush=lambda: None))
+    worker._run({"id": 1, "path": f"{folder}/none/task-1", "argv": ["true"]})
+    assert f"{folder}/none/task-1: No such file or directory".encode() in lines[0]
+    worker._run({"id": 2, "path": f"{folder}/task-2", "argv": ["a\0b"]})
+    assert b'"code": 127' in lines[1]
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -227,6 +357,8 @@ def test_results_of_a_program_that_has_changed_are_not_mixed():
         ("print('energy: 3')", "its output is no JSON object: energy: 3"),
         ("print('[1]')", r"its output is no JSON object: \[1\]"),
         ("print('{\"a\": NaN}')", "its output is no JSON object"),
+        ("print('{\"a\": 1e999}')", "its output is no JSON object: a number that is not finite"),
+        ("print('{\"a\":' + '[' * 980 + ']' * 980 + '}')", ".*: nested deeper than 32"),
         ("print('x' * 100000)", "its output has more than 65536 bytes"),
         ("print('{}')", "no copy: .*No such file"),
         ("import time; time.sleep(60)", "took more than 6 s"),
