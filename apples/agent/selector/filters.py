@@ -90,7 +90,16 @@ def _memory_for_strip(host: Host, information: InformationPool) -> float:
 
 
 def negative_strip(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule that gives a host less than a row (the paper's first filter)."""
+    """Refuse a schedule that gives a host less than a row, or no point (the paper's first filter)."""
+    for allocation in schedule.allocations:
+        mine, name = allocation.rectangle, allocation.host.name
+        if mine is not None and mine.points < 1:
+            return Rejection(
+                names(schedule.resources),
+                f"{name} would have {mine.rows} x {mine.columns} points, at least 1 is needed",
+                (float(mine.points), 1.0),
+                "negative_strip",
+            )
     rows = np.array(schedule.rows, dtype=float)
     if rows.size == 0 or rows.min() >= 1 or schedule.rectangles:
         return None  # a planner's NaN is not at least 1 either

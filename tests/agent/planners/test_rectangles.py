@@ -24,6 +24,7 @@ from apples import (
 from apples.agent.explanation import left_out
 from apples.agent.models.rectangle import covered_once
 from apples.agent.planners.columns import half_perimeters
+from apples.agent.selector.filters import negative_strip
 from blueprints import minimum_execution_time
 
 LAN = {("local", "local"): Link(1e-6, 1e7)}
@@ -114,6 +115,14 @@ def test_square_blocks_are_equal_and_as_square_as_their_number_allows(count, sha
     # Row by row, as HPF numbers a grid of processors.
     order = sorted(place, key=lambda h: (place[h].first_row, place[h].first_column))
     assert [host.name for host in order] == [f"h{i}" for i in range(count)]
+
+
+def test_square_blocks_of_which_a_host_would_have_no_point_are_refused():
+    information = pool(alike(9), LAN, grid=2)
+    schedule = equal_blocks(information.hosts.hosts, information)
+    rejection = negative_strip(schedule, information)
+    assert rejection is not None
+    assert rejection.reason == "h6 would have 0 x 1 points, at least 1 is needed"
 
 
 def test_a_host_left_out_of_rectangles_is_explained_by_the_sets_that_were_estimated():
