@@ -28,7 +28,9 @@ ParameterName = Annotated[str, Field(pattern=PARAMETER)]
 PlainName = Annotated[str, Field(pattern=PLAIN)]
 Whole = Annotated[int, Strict(), Field(ge=-(10**15), le=10**15)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
-Value = Whole | Number | Text
+Word = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Of a command, or a value in it: it may begin with a hyphen, as options do."""
+Value = Whole | Number | Word
 
 
 class ValueRange(hat.StrictTable):
@@ -93,7 +95,7 @@ class ParameterSweepFile(hat.StrictTable):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-    command: Annotated[list[Text], Field(min_length=1, max_length=1000)]
+    command: Annotated[list[Word], Field(min_length=1, max_length=1000)]
     program: list[PlainName] = Field([])
     hosts: list[Name] = Field([])
     parameters: Annotated[

@@ -251,6 +251,15 @@ def test_results_of_an_input_that_has_changed_are_not_mixed():
         run_parameter_sweep(SweepSpec())
 
 
+def test_a_command_has_options_and_values_that_begin_with_a_hyphen(folder):
+    write("task.py", TASK.replace("sys.argv[2]", "len(sys.argv[2] + sys.argv[3])"))
+    sweep = SWEEP.replace('"{length}"', '"--part={part}", "{length}"')
+    write("sweep.toml", sweep.replace("[1, 2, 3]", '["-O1", "-v"]'))
+    run_parameter_sweep(SweepSpec()).check()
+    assert [line["parameters"]["length"] for line in results(folder)] == ["-O1", "-v"] * 2
+    assert [line["result"]["letters"] for line in results(folder)] == [11, 10, 22, 20]
+
+
 SAID = """
 import json, sys
 open("copy", "w").close()
