@@ -22,6 +22,7 @@ from apples.resources import read_host_list
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.client import home
+from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SOCKET, SchedulerService, serve
@@ -60,6 +61,7 @@ def scheduler(
     decides = _policy(policy, options.settings_of(option, "--option"))
     where = (directory or home() / name).absolute()
     log = SchedulerLog.open(where)
+    claims = HostClaims(home(), where, [host.name for host in found])
     began = time.monotonic()
     machine = LiveScheduler(
         log,
@@ -76,6 +78,7 @@ def scheduler(
         signal.signal(number, lambda *_: service.stop())
     executor = JobServiceExecutor(name, place, time.monotonic, service.wake)
     serve(service, executor, where, lambda: _ready(where))
+    claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
 
 

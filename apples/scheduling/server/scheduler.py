@@ -49,6 +49,7 @@ from apples.scheduling.server.state import (
     LOST_SUBMISSION,
     Quarantine,
     Record,
+    SchedulerState,
     digest_of,
     quarantine_document,
 )
@@ -150,6 +151,7 @@ class LiveScheduler(SchedulerBackend):
         self.state, self.problems = log.recover()
         self.now = max(self.state.time, wall - self.state.wall if self.state.incarnation else 0.0)
         self.trouble = ""
+        self._on_disk: SchedulerState | None = None
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
         self.passes = 0
@@ -251,6 +253,53 @@ class LiveScheduler(SchedulerBackend):
             self._end(job, LiveJobState.CANCELLED, reason)
         self._settle()
 
+    def resize(self, clock: float, number: int, hosts: Sequence[str]) -> None:
+        """Order a running job to be on these hosts.
+
+        Raises
+        ------
+        UsageError
+            It cannot be there: it is not malleable, or its size is the policy's. Permanent.
+        LaunchError
+            It does not run, is being resized, or another has one of the hosts. Transient.
+        """
+        self._at(clock)
+        job = self.job(number)
+        self._check_resize(job, hosts)
+        if set(hosts) != set(job.hosts):
+            stay = [host for host in job.hosts if host in hosts]
+            come = [host for host in hosts if host not in job.hosts]
+            self._send(self._change(job.resize((*stay, *come)), "resize"))
+            self._rebuild = True
+            self._settle()
+
+    def _check_resize(self, job: LiveJob, hosts: Sequence[str]) -> None:
+        if self.trouble:
+            raise LaunchError(f"nothing can be recorded: {self.trouble}")
+        one = job.submission
+        for host in hosts:
+            self._check_host(host)
+        if one.kind is not JobKind.MALLEABLE:
+            raise UsageError(
+                f"job {job.number} is {one.kind.value}: only a malleable one is resized"
+            )
+        if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
+            raise UsageError(
+                f"job {job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once"
+            )
+        if self.policy.uses_malleable and len(hosts) != len(job.hosts):
+            raise UsageError(
+                f"job {job.number}: how many hosts it has is decided by {name_of(self.policy)}; with as many as "
+                f"it has ({len(job.hosts)}) it can be moved"
+            )
+        if job.state is not LiveJobState.RUNNING or not job.settled:
+            raise LaunchError(
+                f"job {job.number} is {job.state.value}: it is resized when it runs and has settled"
+            )
+        for host in hosts:
+            if host not in job.hosts and not self.state.is_free(host):
+                raise LaunchError(f"{host}: is {self.state.host_state(host)}")
+
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
         self._at(clock)
@@ -278,10 +327,7 @@ class LiveScheduler(SchedulerBackend):
         UsageError
             There is none of this number.
         """
-        found = self.state.jobs.get(number)
-        if found is None:
-            raise UsageError(f"job {number}: there is none of this number")
-        return found
+        return job_of(self.state, number)
 
     def _check_host(self, host: str) -> None:
         if host not in self.state.hosts:
@@ -396,6 +442,21 @@ class LiveScheduler(SchedulerBackend):
             self._settle()
 
     @property
+    def recorded(self) -> SchedulerState:
+        """What may be told: the state; while nothing can be recorded, what is on the disk.
+
+        Raises
+        ------
+        LaunchError
+            It cannot be read. Transient.
+        """
+        if not self.trouble:
+            return self.state
+        if self._on_disk is None:
+            self._on_disk = self.log.read()
+        return self._on_disk
+
+    @property
     def pass_is_due(self) -> bool:
         """Whether something has happened that no pass of the policy has seen."""
         return self._dirty is not None
@@ -431,7 +492,7 @@ class LiveScheduler(SchedulerBackend):
                 self.trouble, self._retry = str(error), self.now + self.patience.look
                 self._records, self._orders = [], []
                 return []
-        self.trouble = ""
+        self.trouble, self._on_disk = "", None
         orders, self._records, self._orders = self._orders, [], []
         return orders
 
@@ -510,6 +571,9 @@ class LiveScheduler(SchedulerBackend):
 
     def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
         """Have a job be as it is now; return it."""
+        before = self.state.jobs.get(job.number)
+        if before is not None:
+            job = job.counted(before, self.now)
         self._record(do, job=job.number, **{"is": job.document()}, **values)
         job = self.state.jobs[job.number]
         if job.is_over or job.waits:
@@ -694,6 +758,20 @@ class LiveScheduler(SchedulerBackend):
         return replace(
             as_it_is, kind=JobKind.RIGID, processors=nodes, minimum=nodes, maximum=nodes
         )
+
+
+def job_of(state: SchedulerState, number: int) -> LiveJob:
+    """Return a job of a state.
+
+    Raises
+    ------
+    UsageError
+        There is none of this number.
+    """
+    found = state.jobs.get(number)
+    if found is None:
+        raise UsageError(f"job {number}: there is none of this number")
+    return found
 
 
 OVER_UNKNOWN = LiveJobState.LOST
