@@ -4,11 +4,11 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.routing import APIRoute
@@ -173,13 +173,16 @@ def create_app(
         """Say that the process answers; no token is needed."""
         return "ok\n"
 
-    _handle_errors(app)
+    handlers = _handle_errors(app)
     _check_table(app)
     _document_batch(app)
-    return Authorisation(_straight_to_memory(app), tokens, hosts, limits)
+    return Authorisation(_straight_to_memory(app, handlers), tokens, hosts, limits)
 
 
-def _straight_to_memory(app: FastAPI) -> ASGIApp:
+OnError = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
+
+
+def _straight_to_memory(app: FastAPI, handlers: Mapping[type[Exception], OnError]) -> ASGIApp:
     """Return the application, measurements handed to their endpoint past FastAPI's layers.
 
     They are nearly all that a service is asked, and small: twelve layers of the framework, for a
@@ -190,7 +193,6 @@ def _straight_to_memory(app: FastAPI) -> ASGIApp:
         for route in app.routes
         if isinstance(route, APIRoute) and route.path == STORE
     )
-    handlers = app.exception_handlers
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != STORE or scope["method"] != "POST":
@@ -245,7 +247,8 @@ async def _end(task: "asyncio.Task[None]") -> None:
         await task
 
 
-def _handle_errors(app: FastAPI) -> None:
+def _handle_errors(app: FastAPI) -> dict[type[Exception], OnError]:
+    """Answer errors with their status and reason, and return what does."""
     statuses: dict[type[Exception], int] = {
         RequestValidationError: 422,
         ValidationError: 422,
@@ -273,11 +276,15 @@ def _handle_errors(app: FastAPI) -> None:
         status = error.status if isinstance(error, RefusedRequestError) else 500
         return _refusal(status, str(error), {"Connection": "close"}, transient=status == 408)
 
-    app.add_exception_handler(RefusedRequestError, stopped)
-    for kind in statuses:
-        app.add_exception_handler(kind, refuse)
-    app.add_exception_handler(StarletteHTTPException, http)
-    app.add_exception_handler(HTTPException, http)
+    handlers: dict[type[Exception], OnError] = {
+        RefusedRequestError: stopped,
+        **dict.fromkeys(statuses, refuse),
+        StarletteHTTPException: http,
+        HTTPException: http,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+    return handlers
 
 
 def _refusal(

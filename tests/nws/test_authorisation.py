@@ -273,5 +273,5 @@ def test_measurements_are_answered_as_by_way_of_the_framework(tmp_path, monkeypa
 
     direct = answers("direct")
     assert [status for status, *_ in direct] == [200, 200, 422, 422, 422, 422, 422, 405, 405]
-    monkeypatch.setattr(nws.service.app, "_straight_to_memory", lambda app: app)
+    monkeypatch.setattr(nws.service.app, "_straight_to_memory", lambda app, _: app)
     assert answers("framework") == direct
