@@ -46,16 +46,11 @@ def replace(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Return when a file, or the entries of a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        os.fsync(parent)
     finally:
-        os.close(handle)
+        os.close(parent)
 
 
 @contextmanager

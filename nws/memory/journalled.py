@@ -118,7 +118,7 @@ class JournalMemory(Memory):
         directory: Path,
         retention: Retention | None = None,
         *,
-        shards: int = 1,
+        shards: int = 2,
         listener: StorageListener | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.time,
