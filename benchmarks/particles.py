@@ -113,7 +113,8 @@ def computed(cells: int, _: int) -> bool:
         processors = tuple(Processor(f"host{rank}") for rank in range(ranks))
         blocks = len(work)
         start = contiguous(Measured((1.0,) * blocks, (0,) * blocks, processors))
-        now = Measured(tuple(work), start, processors)
+        talk = tuple((one, other, float(size)) for (one, other), size in mail.items())
+        now = Measured(tuple(work), start, processors, messages=talk)
         line = f"{ranks:5}"
         for owners in (start, *(strategy(now) for strategy in STRATEGIES.values())):
             step = now.step(owners) + post(owners, mail)

@@ -1,7 +1,7 @@
-"""Slow and obvious answers to compare the planner and the selector with: every ordered subset, HiGHS."""
+"""Slow and obvious answers to compare the planner, the selector and the placement with: all there are, HiGHS."""
 
 import heapq
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 
 import highspy
 import numpy as np
@@ -210,3 +210,19 @@ def seconds_under_quotas(quotas, compute, wait, period, begin, iterations=400):
             done.append(time)
         now = max(done) + wait
     return now / iterations
+
+
+def placement_optimum(problem):
+    """Return the least cost of a placement of tasks (`PlacementProblem`), by trying all."""
+    tasks, hosts = len(problem.loads), len(problem.speeds)
+    every = np.array(list(product(range(hosts), repeat=tasks)))
+    if problem.room:
+        used = np.stack([(every == host).sum(axis=1) for host in range(hosts)], axis=1)
+        every = every[(used <= np.array(problem.room)).all(axis=1)]
+    cost = np.zeros(len(every))
+    for a in range(tasks):
+        for b in range(a):
+            cost += problem.tie[a, b] * problem.distance[every[:, a], every[:, b]]
+    work = np.stack([((every == host) @ np.array(problem.loads)) for host in range(hosts)], axis=1)
+    step = np.maximum((work / np.array(problem.speeds)).max(axis=1), problem.tolerated)
+    return float((cost + problem.weight * step).min())

@@ -548,10 +548,10 @@ def syscalls(count, home):
 def strained(call, place, directory):
     """Start a storing process whose place-th such call on its files fails."""
     directory.mkdir()
-    shards = [directory / f"shard-{n}" for n in (0, 1)]
+    shard = directory / "shard-0"
     error = "ENOSPC" if place % 2 else "EIO"
     command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", f"{directory}.trace"]
-    for path in (directory, *shards, *(shard / "00000001.log" for shard in shards)):
+    for path in (directory, shard, shard / "00000001.log"):
         command += ["-P", str(path)]
     command += ["-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={place}"]
     command += [sys.executable, "-c", STORING, str(directory), str(Path(__file__).parent)]

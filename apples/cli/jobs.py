@@ -11,8 +11,16 @@ from apples import jobs as service
 from apples.cli import completion
 from apples.cli.options import Json
 from apples.cli.program import pass_through, say, show_answer, show_json
-from apples.cli.queue import cancel_scheduled, is_scheduled, until_over
+from apples.cli.queue import (
+    cancel_scheduled,
+    is_scheduled,
+    migrate_scheduled,
+    record_of,
+    resize_scheduled,
+    until_over,
+)
 from apples.errors import UsageError
+from apples.jobs import store
 from apples.views.job import (
     estimate_text,
     job_line,
@@ -29,7 +37,7 @@ JobName = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="Id of the job, or how it begins.",
+        help="Id of the job, or how it begins; of a scheduler's job NAME.N.",
         autocompletion=completion.jobs,
     ),
 ]
@@ -37,16 +45,8 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="Id of the job or run, or how it begins.",
+        help="Id of the job or run, or how it begins; of a scheduler's job NAME.N.",
         autocompletion=completion.runs,
-    ),
-]
-ScheduledName = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="Id of the job, or how it begins; of a scheduler's job NAME.N.",
-        autocompletion=completion.jobs,
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
@@ -57,7 +57,9 @@ Seconds = Annotated[float | None, typer.Option("--timeout", min=0.0, help="Secon
 def jobs(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="One job.", autocompletion=completion.jobs),
+        typer.Argument(
+            metavar="JOB", help="One job; of a scheduler's NAME.N.", autocompletion=completion.jobs
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -66,7 +68,7 @@ def jobs(
     Example: apples jobs 1f2e3d4c --json
     """
     if job is not None:
-        status = service.status(job)
+        status = service.status(record_of(job))
         show_answer(status.document(), job_text(status), json)
         return 0
     found = service.list_jobs()
@@ -91,7 +93,12 @@ def resize(
 
     Example: apples resize 1f2e3d4c --hosts ada,bob=0.5
     """
-    return _move(service.plan_resize(job, weights_of(hosts)), dry_run, json)
+    weights = weights_of(hosts)
+    if is_scheduled(job) and not dry_run:
+        if set(weights.values()) != {1.0}:
+            raise UsageError(f"--hosts {hosts}: the scheduler of {job} takes no weights")
+        return resize_scheduled(job, list(weights), json)
+    return _move(service.plan_resize(_movable(job, dry_run), weights), dry_run, json)
 
 
 def migrate(
@@ -111,7 +118,9 @@ def migrate(
 
     Example: apples migrate 1f2e3d4c --from ada --to bob
     """
-    return _move(service.plan_migration(job, source, target), dry_run, json)
+    if is_scheduled(job) and not dry_run:
+        return migrate_scheduled(job, source, target, json)
+    return _move(service.plan_migration(_movable(job, dry_run), source, target), dry_run, json)
 
 
 def rebalance(job: JobName, dry_run: DryRun = False, json: Json = False) -> int:
@@ -119,7 +128,17 @@ def rebalance(job: JobName, dry_run: DryRun = False, json: Json = False) -> int:
 
     Example: apples rebalance 1f2e3d4c
     """
-    return _move(service.plan_resize(job, None), dry_run, json)
+    return _move(service.plan_resize(record_of(job), None), dry_run, json)
+
+
+def _movable(job: str, dry_run: bool = False) -> str:
+    """Return the id of a record; refuse one that a scheduler has, which would know nothing of the move."""
+    record = record_of(job)
+    scheduled = store.job(record).order().get("scheduled")
+    if scheduled and not dry_run:
+        name = f"{scheduled['scheduler']}.{scheduled['job']}"
+        raise UsageError(f"{job}: is {name}, whose hosts are its scheduler's; see: apples queue")
+    return record
 
 
 def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
@@ -138,7 +157,7 @@ def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
 
 
 def wait(
-    job: ScheduledName, timeout: Seconds = None, timeline: Timeline = False, json: Json = False
+    job: JobName, timeout: Seconds = None, timeline: Timeline = False, json: Json = False
 ) -> int:
     """Wait for a job's end and print the record of its run; the exit code is the run's.
 
@@ -171,7 +190,7 @@ def wait(
     return record.exit_code
 
 
-def cancel(job: ScheduledName, json: Json = False) -> int:
+def cancel(job: JobName, json: Json = False) -> int:
     """End a job; when this returns no process of it is left.
 
     Example: apples cancel 1f2e3d4c
@@ -188,7 +207,7 @@ def restart(job: JobName, json: Json = False) -> int:
 
     Example: apples restart 1f2e3d4c
     """
-    status = service.restart(job, talk=say)
+    status = service.restart(_movable(job), talk=say)
     show_answer(status.document(), restarted_text(status), json)
     return 0
 
@@ -198,6 +217,7 @@ def logs(job: RunName, json: Json = False) -> int:
 
     Example: apples logs 1f2e3d4c
     """
+    job = record_of(job)
     text, found = service.log(job), service.run_record(job).id
     document = {"schema": "apples.joblog/1", "id": found, "lines": text.splitlines()}
     if json:

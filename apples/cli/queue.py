@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +15,8 @@ import typer
 from apples.cli import options
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
-from apples.errors import DeadlineError, UsageError
-from apples.scheduling.server.client import SchedulerClient, found
+from apples.errors import DeadlineError, LaunchError, UsageError
+from apples.scheduling.server.client import SchedulerClient, found, recorded_job
 from apples.views.queue import (
     OVER,
     history_text,
@@ -26,6 +28,10 @@ from apples.views.queue import (
 
 KINDS = ("rigid", "moldable", "malleable")
 MOST_TEMPLATE = 1 << 20
+SCHEDULED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.[0-9]{1,12}")
+"""NAME.NUMBER, the id of a scheduler's job."""
+AWAY_SECONDS = 600.0
+"""For a scheduler that does not answer to come back, while somebody waits for a job of it."""
 
 Scheduler = Annotated[
     Path | None,
@@ -78,7 +84,7 @@ def submit(
         directory / "journal", place, wishes, options.settings_of(settings),
         "minimum_execution_time", weather, verify="none" if no_verify else "auto",
     )  # fmt: skip
-    work = JobSpec(spec).document()
+    work = JobSpec(spec).document() | {"actuator": "local"}
     submission = {
         "minimum": minimum, "maximum": most, "kind": _kind(kind, minimum, most, malleable),
         "requested": seconds, "priority": priority, "name": name, "work": work,
@@ -127,7 +133,7 @@ def why(job: JobName, scheduler: Scheduler = None, json: Json = False) -> int:
 
     Example: apples why local.17
     """
-    document = _ask("GET", f"/v1/jobs/{_named(job)}/why", scheduler)
+    document = _ask_of(job, path="/why", scheduler=scheduler)
     show_answer(document, lambda: why_text(document), json)
     return 0
 
@@ -173,40 +179,111 @@ def history(
 
 def cancel_scheduled(job: str, json: bool) -> int:
     """End a job of a scheduler; returns when it is over."""
-    _ask("POST", f"/v1/jobs/{_named(job)}/cancel")
+    _ask_of(job, "POST", "/cancel")
     document = until_over(job, None)
     show_answer(document, f"{job} is {document['state']}", json)
     return 0
 
 
 def until_over(job: str, seconds: float | None) -> dict[str, Any]:
-    """Return a job of a scheduler that is over, after waiting for that.
+    """Return a job of a scheduler that is over, after waiting for that; a scheduler may come back meanwhile.
 
     Raises
     ------
     DeadlineError
         It is not, after so many seconds.
+    LaunchError
+        No scheduler has answered for `AWAY_SECONDS`.
     """
     deadline, pause = None if seconds is None else time.monotonic() + seconds, 0.05
+    away: float | None = None  # since when nobody answers
+    shown = "not known to be over"
     while True:
-        document = _ask("GET", f"/v1/jobs/{_named(job)}")
-        if document["state"] in OVER:
-            if document["reason"]:
-                say(f"apples: {job} {document['state']}: {document['reason']}")
-            return document
+        try:
+            document = _ask_of(job)
+        except LaunchError as error:
+            if away is None:
+                away = time.monotonic()
+                say(f"apples: {error}; its jobs go on; asking for {AWAY_SECONDS:g} s more")
+            elif time.monotonic() >= away + AWAY_SECONDS:
+                raise
+        else:
+            away, shown = None, document["state"]
+            if shown in OVER:
+                if document["reason"]:
+                    say(f"apples: {job} {shown}: {document['reason']}")
+                return document
         if deadline is not None and time.monotonic() >= deadline:
-            raise DeadlineError(f"{job} is {document['state']} after {seconds:g} s")
+            raise DeadlineError(f"{job} is {shown} after {seconds:g} s")
         time.sleep(pause)
         pause = min(1.0, 1.3 * pause)
 
 
 def is_scheduled(job: str) -> bool:
-    """Whether an id is one of a scheduler's: NAME.NUMBER."""
-    return job.rpartition(".")[2].isdigit() and "." in job
+    """Whether a word is an id of a scheduler's job: NAME.NUMBER."""
+    return SCHEDULED.fullmatch(job) is not None and not Path(job).exists()
+
+
+def record_of(job: str) -> str:
+    """Return the id of a job's record, which for a job of a scheduler is that of its last attempt.
+
+    It is read in the scheduler's log: its jobs have their records also while it does not answer.
+
+    Raises
+    ------
+    UsageError
+        The scheduler is not this one, has no such job, or has not started it yet.
+    """
+    if not is_scheduled(job):
+        return job
+    folder = recorded_job(found(job=job), int(job.rpartition(".")[2])).folder
+    if not folder:
+        raise UsageError(f"{job} has not been started, and has no record; see: apples why {job}")
+    return folder
+
+
+def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
+    """Have the scheduler order a job to these hosts; returns when it has said what became of it."""
+    before = _ask_of(job)
+    document = _ask_of(job, "POST", "/resize", {"hosts": list(hosts)})
+    while document["state"] in {"resizing", "unsettled"}:
+        time.sleep(0.1)
+        document = _ask_of(job)
+    if document["resizes"] == before["resizes"] and set(document["hosts"]) != set(hosts):
+        raise LaunchError(f"{job} was not resized, and is {_where(document)}; see: apples queue")
+    show_answer(document, f"{job} is {_where(document)}", json)
+    return 0
+
+
+def migrate_scheduled(job: str, source: str, target: str, json: bool) -> int:
+    """Have the scheduler move what a job has on one host to another."""
+    hosts = _ask_of(job)["hosts"]
+    if source not in hosts:
+        raise UsageError(f"--from {source}: the job is not there (it is on {', '.join(hosts)})")
+    if target in hosts:
+        raise UsageError(f"--to {target}: the job is there already")
+    return resize_scheduled(job, [target if host == source else host for host in hosts], json)
+
+
+def _where(document: Mapping[str, Any]) -> str:
+    on = f" on {', '.join(document['hosts'])}" if document["hosts"] else ""
+    return f"{document['state']}{on}"
 
 
 def _ask(method: str, path: str, scheduler: Path | None = None) -> dict[str, Any]:
     return SchedulerClient(found(scheduler)).ask(method, path)
+
+
+def _ask_of(
+    job: str,
+    method: str = "GET",
+    path: str = "",
+    body: Mapping[str, Any] | None = None,
+    scheduler: Path | None = None,
+) -> dict[str, Any]:
+    """Return what the scheduler of a job answers about it."""
+    client = SchedulerClient(found(scheduler, job=job))
+    return client.ask(method, f"/v1/jobs/{_named(job)}{path}", body)
 
 
 def _named(word: str) -> str:

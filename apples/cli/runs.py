@@ -12,6 +12,7 @@ import typer
 from apples.cli import completion
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
+from apples.cli.queue import is_scheduled, record_of
 from apples.errors import UsageError
 from apples.jobs import store
 from apples.refusals import unwritable
@@ -70,14 +71,15 @@ def compare(
 
     if len(names) < 2:
         raise UsageError("two runs, or more, are compared; see: apples runs")
-    document = comparison_of([run_record(name) for name in names])
+    document = comparison_of([run_record(record_of(name)) for name in names])
     show_answer(document, lambda: comparison_text(document), json)
     return 0
 
 
 def is_record(name: str) -> bool:
     """Whether a word names a record, and no file."""
-    return RECORD_NAME.fullmatch(name) is not None and not Path(name).exists()
+    known = RECORD_NAME.fullmatch(name) is not None and not Path(name).exists()
+    return known or is_scheduled(name)
 
 
 def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) -> None:
@@ -85,7 +87,7 @@ def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) 
     from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as what follows
     from apples.jobs.unfinished import document_so_far  # noqa: PLC0415
 
-    record = run_record(name)
+    record = run_record(record_of(name))
     document = document_so_far(record)
     if "runs" in document:
         from apples.views.demo import demo_page  # noqa: PLC0415 - text only

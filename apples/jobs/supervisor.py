@@ -19,19 +19,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hat
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor, best_of_size
 from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.agent.session.results import verification_failure
 from apples.agent.session.running import prepare
-from apples.agent.session.spec import JobFiles
-from apples.errors import ApplesError, ApplicationError, LaunchError, VerificationError
+from apples.agent.session.spec import JobFiles, RunSpec
+from apples.errors import ApplesError, ApplicationError, LaunchError, UsageError, VerificationError
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
+from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
 from apples.refusals import refusal_of
 from apples.wire.json_lines import encode
@@ -228,8 +230,29 @@ def checked(order: Mapping[str, Any]) -> Record:
     """Return the order of an application with its actuator named; what that actuator refuses is raised."""
     spec = JobSpec.read(order)
     through = actuator_name(spec.run.actuator, spec.run.hosts)
-    actuator_of(through, spec.run.output, spec.run.slurm)
+    if not actuator_of(through, spec.run.output, spec.run.slurm).queues:
+        _refuse_rectangles(spec.run)
     return replace(spec, run=replace(spec.run, actuator=through)).document()
+
+
+RECTANGULAR = {"rectangles", "strips_or_rectangles", "square_blocks"}
+"""Planners, and a blueprint, whose plan may be of rectangles."""
+
+
+def _refuse_rectangles(run: RunSpec) -> None:
+    """Refuse what would plan rectangles for a job that can be moved: it has strips.
+
+    Raises
+    ------
+    hat.DocumentError, UsageError
+        What is wrong in the files of such a run; or that it is one. Permanent.
+    """
+    named = {run.planner, run.blueprint}
+    if run.user is not None and None in named:
+        wishes = hat.read(run.user, hat.UserSpecifications).preferences
+        named = {run.planner or wishes.planner, run.blueprint or wishes.blueprint}
+    if named & RECTANGULAR and hat.read(run.template, hat.ApplicationTemplate).malleable:
+        raise UsageError(NO_RECTANGLES)
 
 
 def supervise(telling: int, lock: int, folder: str) -> int:

@@ -46,11 +46,16 @@ def replace(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or the entries of a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(parent)
+        os.fsync(handle)
     finally:
-        os.close(parent)
+        os.close(handle)
 
 
 @contextmanager

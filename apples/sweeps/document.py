@@ -121,6 +121,10 @@ class ParameterSweepFile(hat.StrictTable):
             yield hat.Fault((table, name), "must be another name: it stands for the interpreter")
         for name in self.parameters.keys() & self.input.keys():
             yield hat.Fault(("input", name), "must be another name: a parameter has it")
+        sites = [entry.site for entry in self.cache]
+        for number, site in enumerate(sites):
+            if site in sites[:number]:
+                yield hat.Fault(("cache", number, "site"), f"'{site}' has a cache already")
 
     def _unknown(self) -> Iterator[hat.Fault]:
         known = {*self.parameters, *self.input, *BUILT_IN}

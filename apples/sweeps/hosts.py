@@ -26,6 +26,7 @@ from apples.errors import LaunchError
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList
+from apples.storage import documents
 from apples.sweeps.costs import SweepCosts
 from apples.sweeps.executor import FileMoved, HostLost, SweepEvent, SweepExecutor, TaskEnded
 from apples.sweeps.tasks import InputFile, SiteCache
@@ -412,6 +413,12 @@ class HostsExecutor(SweepExecutor):
                     )
             except LaunchError as error:
                 return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}")
+        if (
+            self._command.outputs
+        ):  # its result will be acknowledged, which says that these are kept
+            own = self._results / task
+            for folder in (own, self._results, self._results.parent):
+                documents.sync(folder)
         return TaskEnded(task, lane, seconds, result)
 
     def _fetch(self, worker: HostWorker, there: str, here: Path) -> None:
@@ -427,6 +434,7 @@ class HostsExecutor(SweepExecutor):
                 if not data:
                     raise LaunchError(f"{worker.name}: {there} has become shorter")
                 stream.write(data)
+        documents.sync(partial)
         partial.replace(here)
 
     # ------------------------------------------------------------------------ names

@@ -550,6 +550,8 @@ class _Scheduled(TypedDict):
     submitted: float
     started: float | None
     ended: float | None
+    requested: float
+    mean_hosts: float | None
     iteration: int | None
     iterations: int | None
     resizes: int

@@ -52,7 +52,10 @@ def queue_text(document: Document) -> str:
 
 def _troubles(document: Document) -> Iterator[str]:
     if document["trouble"]:
-        yield f"nothing can be recorded, and nothing new is started: {document['trouble']}"
+        yield (
+            f"nothing can be recorded, and nothing new is started: {document['trouble']}; this is what was "
+            "recorded last"
+        )
     for one in document["alarms"][-3:]:
         yield f"{duration(max(0.0, document['time'] - one['time']))} ago: {one['text']}"
 
@@ -116,7 +119,8 @@ STATUS = {
 def swf_lines(history: Mapping[str, Any]) -> Iterator[str]:
     """Yield a history in the standard workload format, a processor a host: a log for `apples simulate`.
 
-    A job that never ran has no run time, and is left out of a simulation.
+    Allocated processors are the mean of what a job had over its time, rounded; requested ones the most that it
+    could use. A job that never ran has no run time, and is left out of a simulation.
     """
     yield f"; Computer: {history['name']}"
     yield f"; MaxProcs: {history['hosts']}"
@@ -129,7 +133,8 @@ def swf_lines(history: Mapping[str, Any]) -> Iterator[str]:
         run = max(0.0, ended - started) if ran else -1
         number = one["job"].rpartition(".")[2]
         fields = [-1.0] * 18
-        fields[:5] = [float(number), submitted, wait, run, float(one["maximum"]) if ran else -1.0]
-        fields[7], fields[8] = float(one["maximum"]), max(run, -1.0)
+        had = max(1.0, float(round(one["mean_hosts"] or one["maximum"]))) if ran else -1.0
+        fields[:5] = [float(number), submitted, wait, run, had]
+        fields[7], fields[8] = float(one["maximum"]), one["requested"]
         fields[10] = float(STATUS.get(one["state"], 0))
         yield " ".join(f"{value:.6f}".rstrip("0").rstrip(".") for value in fields)

@@ -61,6 +61,7 @@ def run(task: Task) -> None:
         Cell.unpack,
         count=parameters.cells**2,
         strategy=parameters.strategy,
+        partners=lambda number: dict.fromkeys(box.neighbours(number), 1.0),
     )
     state = job.state(
         iteration=0,

@@ -118,7 +118,7 @@ class JournalMemory(Memory):
         directory: Path,
         retention: Retention | None = None,
         *,
-        shards: int = 2,
+        shards: int = 1,
         listener: StorageListener | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.time,

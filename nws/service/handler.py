@@ -267,13 +267,13 @@ async def _on_disk(futures: "list[Future[int]]") -> None:
 
     for future in futures:
         future.add_done_callback(done)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DISK_SECONDS):
-            await ready.wait()
+    timer = loop.call_later(DISK_SECONDS, ready.set)
+    await ready.wait()
+    timer.cancel()
     for future in futures:
         if future.done() and (error := future.exception()) is not None:
             raise error
-    if not ready.is_set():
+    if not all(future.done() for future in futures):
         raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
 
 

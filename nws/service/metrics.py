@@ -16,7 +16,7 @@ from nws.service.database import ForecastDatabase, is_current
 from nws.service.messages import ServiceStatus
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
-SLICE_SECONDS: Final = 0.002
+SLICE_SECONDS: Final = 0.001
 """How long answers are made before others get a turn."""
 REFRESH_SECONDS: Final = 0.05
 """How long a scrape makes forecasts anew; what is left is shown as it was, a few seconds ago."""

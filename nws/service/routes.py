@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
@@ -45,6 +45,7 @@ from nws.service.metrics import KIND, in_slices
 from nws.service.registry import Registration
 from nws.service.tokens import Token
 
+STORE: Final = "/v1/measurements"
 Match = Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9._/*?-]*$")]
 
 BODY: dict[str, Any] = {
@@ -102,7 +103,7 @@ class EventsQuery(BaseModel):
 def add_memory_routes(router: FastAPI, handler: RequestHandler) -> None:
     """Add the routes to what is measured, bound to one service."""
 
-    @router.post("/v1/measurements", response_model=Receipt, openapi_extra=BODY, tags=["memory"])
+    @router.post(STORE, response_model=Receipt, openapi_extra=BODY, tags=["memory"])
     async def store(request: Request) -> Response:
         """Store a batch. The answer comes when all but the refused ones are on the disk."""
         batch: Batch = BATCH.validate_json(await request.body())

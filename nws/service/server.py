@@ -272,6 +272,7 @@ def _config(app: Any, listen: Listen) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=KEPT_SECONDS,
         timeout_graceful_shutdown=5,

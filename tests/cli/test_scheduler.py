@@ -2,16 +2,75 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from sites import LONG, SHORT, Site
 from waiting import until
 
 from apples.jobs import store
 from apples.supervision.job_processes import marked
 from apples.views.documents import DOCUMENTS
+
+SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
+SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
+LONG = ("--weather", "static", "--no-verify", "--set", "iterations=100000", "--set", "pause=0.01")
+
+
+class Site:
+    """A scheduler as a process, and its user's commands."""
+
+    def __init__(self, folder, policy):
+        self.folder, self.policy = folder, policy
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k != "APPLES_SCHEDULER"},
+            "XDG_STATE_HOME": str(folder),
+        }
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "apples", "scheduler", "--policy", self.policy],
+            cwd=SAMPLE, env=self.environment, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stderr.readline()
+        assert "ready at" in line, line + self.process.stderr.read()
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(30)
+        self.process.stderr.close()
+
+    def run(self, *words):
+        return subprocess.run(
+            [sys.executable, "-m", "apples", *words],
+            cwd=SAMPLE, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def begin(self, *words):
+        return subprocess.Popen(
+            [sys.executable, "-m", "apples", *words], cwd=SAMPLE, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, *words):
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def submit(self, *words):
+        return self.ask("submit", *words)["job"]
+
+    def job(self, name):
+        return next(one for one in self.ask("queue")["jobs"] if one["job"] == name)
+
+    def until(self, name, state):
+        until(lambda: self.job(name)["state"] == state, 90)
+        return self.job(name)
 
 
 @pytest.fixture
@@ -26,7 +85,10 @@ def site(tmp_path, monkeypatch):
 
     yield started
     for one in made:
-        one.close()
+        if one.process.poll() is None:
+            for job in one.ask("queue")["jobs"]:
+                one.run("cancel", job["job"])
+            one.stop()
     assert [job.id for job in store.jobs() if marked(job.id)] == []
 
 
@@ -80,6 +142,60 @@ def test_a_scheduler_that_is_killed_harms_no_job_and_another_takes_it_up(site):
 
 
 @pytest.mark.mpi
+def test_whoever_waits_for_a_job_waits_for_a_scheduler_that_comes_back(site):
+    one = site()
+    job = one.submit("--min", "1", *SHORT)
+    one.stop(signal.SIGKILL)
+    waiting = one.begin("wait", job, "--json")
+    said = waiting.stderr.readline()
+    assert "no scheduler answers" in said
+    assert "its jobs go on; asking for 600 s more" in said
+    late = one.run("wait", job, "--timeout", "0.1")
+    assert (late.returncode, late.stderr.count("\n")) == (7, 2)
+    one.start()
+    assert json.loads(waiting.communicate(timeout=90)[0])["schema"] == "apples.run/1"
+    assert waiting.returncode == 0
+
+
+@pytest.mark.mpi
+def test_the_verbs_for_jobs_take_the_ids_of_a_scheduler(site, tmp_path):
+    one = site()
+    job = one.submit("--min", "1", "--max", "3", *LONG)
+    record = one.until(job, "running")["record"]
+    second = one.submit("--min", "2", *SHORT)
+    assert one.ask("jobs", job)["id"] == record
+    assert one.ask("logs", job)["id"] == record
+    resized = one.ask("resize", job, "--hosts", "dan,ada")
+    assert sorted(resized["hosts"]) == ["ada", "dan"]
+    assert one.ask("wait", second)["schema"] == "apples.run/1"
+    assert sorted(one.ask("migrate", job, "--from", "dan", "--to", "cleo")["hosts"]) == [
+        "ada",
+        "cleo",
+    ]
+    assert one.ask("rebalance", job)["hosts"] == ["ada", "cleo"]
+    assert one.ask("resize", job, "--hosts", "ada", "--dry-run")["change"] is not None
+    page = tmp_path / "page.html"
+    assert one.ask("report", job, "-o", str(page))["record"] == record
+    behind = one.run("resize", record, "--hosts", "ada,bob")
+    assert (behind.returncode, behind.stderr) == (
+        2, f"apples: {record}: is {job}, whose hosts are its scheduler's; see: apples queue\n"
+    )  # fmt: skip
+    for words, text in {
+        ("resize", job, "--hosts", "ada=0.5"): "takes no weights",
+        ("resize", job, "--hosts", "ada,bob,cleo,dan"): "for 1 to 3 hosts",
+        ("migrate", job, "--from", "bob", "--to", "dan"): "the job is not there",
+        ("restart", job): "whose hosts are its scheduler's",
+        ("jobs", "local.9"): "there is none of this number",
+    }.items():
+        done = one.run(*words)
+        assert (done.returncode, text in done.stderr) == (2, True), (words, done.stderr)
+    assert one.ask("cancel", job)["state"] == "cancelled"
+    one.stop(signal.SIGKILL)
+    assert one.ask("jobs", job)["state"] == "cancelled"  # the log knows its record
+    one.start()
+
+
+@pytest.mark.mpi
 def test_a_job_whose_program_fails_is_failed_with_its_reason_and_exit_code(site):
     one = site()
     job = one.submit("--min", "2", *SHORT, "--set", "fail_at=5")
@@ -104,9 +220,10 @@ def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
         ("drain", "../x"): (2, "'../x' is no name"),
         ("queue", "--scheduler", str(tmp_path / "none")): (2, "there is no scheduler's directory"),
         ("scheduler", "--policy", "sd"): (2, "puts two jobs on one host"),
-        ("scheduler", "--actuator", "slurm"): (2, "the scheduler knows local and ssh"),
         ("scheduler",): (4, "another scheduler works on this directory"),
         ("scheduler", "--name", "../x"): (2, "letters, digits"),
+        ("scheduler", "--name", "two"): (4, "ada: is scheduled already, by the scheduler of "),
+        ("jobs", "local.1"): (2, "job local.1: there is none of this number"),
     }
     for words, (code, text) in cases.items():
         done = one.run(*words)

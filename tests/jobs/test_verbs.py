@@ -318,6 +318,14 @@ def test_what_cannot_start_is_said_by_the_command_that_asked(tmp_path):
     assert refused.code == 2
 
 
+@pytest.mark.parametrize("words", ["--planner rectangles", "--blueprint square_blocks"])
+def test_rectangles_for_a_job_that_can_be_moved_are_refused_before_there_is_a_record(words):
+    done = command("apples", "run", "--detach", *FILES, "--weather", "static", *words.split())
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "a job that can be moved has strips of whole rows" in done.err
+    assert store.jobs() == []
+
+
 def test_a_broken_record_does_not_stop_the_others():
     name = detach("--set", "iterations=5")["id"]
     command("apples", "wait", name)

@@ -1,6 +1,7 @@
 """Strategies of the load balancer: what each of them promises, on any input."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from apples.malleable.balancers import (
     contiguous,
     decider,
     greedy,
+    placement,
     refine,
 )
 from apples.testing.balancer_checks import BalancerCheckError, check_balancer
@@ -188,3 +190,38 @@ def loses_a_block(now):
 def test_a_balancer_that_breaks_its_contract_is_told_the_case_and_the_promise(balancer, broken):
     with pytest.raises(BalancerCheckError, match=broken):
         check_balancer(balancer)
+
+
+@FEW
+@given(measured=measurements(), pairs=st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13))))
+def test_placement_by_messages_lengthens_no_step_by_more_than_refine_tolerates(measured, pairs):
+    blocks = len(measured.work)
+    talk = tuple((a % blocks, b % blocks, 1.0) for a, b in pairs if blocks)
+    told = replace(measured, messages=talk)
+    most = measured.step(refine(measured)) + 0.03 * measured.mean()
+    assert told.step(placement(told)) <= most * (1 + 1e-9) + 1e-12
+
+
+def test_blocks_that_send_each_other_much_live_on_one_host():
+    row = tuple((block, (block + 8) % 16, 100.0) for block in range(16))
+    on = (Processor("ada"), Processor("ada"), Processor("bob"), Processor("bob"))
+    now = Measured((1.0,) * 16, tuple(block // 4 for block in range(16)), on, messages=row)
+    assert now.talk(now.owners) == (0.0, 1600.0)
+    found = placement(now)
+    assert now.talk(found) == (0.0, 0.0)
+    assert now.step(found) == now.step(now.owners)
+    again = replace(now, owners=found)
+    assert placement(again) == found
+
+
+def test_without_messages_placement_is_refine():
+    now = Measured((3.0, 1.0, 2.0), (0, 0, 0), (Processor("ada"), Processor("bob")))
+    assert placement(now) == refine(now)
+
+
+@pytest.mark.parametrize(
+    "message", [(0, 3, 1.0), (-1, 0, 1.0), (0, 1, -1.0), (0, 1, float("nan"))]
+)
+def test_messages_of_no_block_or_no_size_are_refused(message):
+    with pytest.raises(UsageError, match=r"no block|no size"):
+        Measured((1.0, 1.0), (0, 0), (Processor("ada"),), messages=(message,))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+import nws.service.app
 from nws import Listen, ListenRefusedError, Serving, TokenFile, TokenFileError
 from nws.service.authorisation import ACCESS, PUBLIC, BodyLimits, scope_of
 from nws.service.tokens import PROBE, READ, SCOPES, WRITE
@@ -248,3 +249,29 @@ def test_refusals_do_not_repeat_what_was_sent(serving):
         timeout=60,
     )
     assert secret not in json.dumps(dict(answer.headers)) + answer.text
+
+
+MESSAGES = [
+    b'{"measurements":[{"series":"availableCpu/ada","time":1.0,"value":0.5}]}',
+    b'{"schema":"nws.measurements/1","measurements":[]}',
+    b'{"measurements":[{"series":"availableCpu/ada","time":1.0,"value":7}]}',
+    b'{"measurements":[{"series":"ada","time":1.0,"value":0.5}]}',
+    b'{"measurements":7}',
+    b"[",
+    b"",
+]
+
+
+def test_measurements_are_answered_as_by_way_of_the_framework(tmp_path, monkeypatch):
+    def answers(name):
+        with Serving(tmp_path / name, Listen(port=0)) as service, requests.Session() as session:
+            session.headers["Authorization"] = f"Bearer {service.token}"
+            url = f"{service.url}/v1/measurements"
+            found = [session.post(url, each, timeout=60) for each in MESSAGES]
+            found += [session.request(method, url, timeout=60) for method in ("PUT", "HEAD")]
+        return [(each.status_code, each.text, each.headers["Content-Type"]) for each in found]
+
+    direct = answers("direct")
+    assert [status for status, *_ in direct] == [200, 200, 422, 422, 422, 422, 422, 405, 405]
+    monkeypatch.setattr(nws.service.app, "_straight_to_memory", lambda app, _: app)
+    assert answers("framework") == direct

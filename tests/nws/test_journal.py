@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nws import Measurement, SeriesName
 from nws.memory.journal import JournalShard, LogError
 from nws.memory.journal_files import FaultyFiles, Files, PowerCutError, replace_file
 from nws.memory.journal_format import BLOCK, encode_measurements, encode_name, key_of, scan
+from nws.memory.journalled import JournalMemory
 
 ROWS = st.lists(
     st.tuples(
@@ -230,3 +232,18 @@ def test_a_shard_that_failed_answers_at_once_and_opens_itself_again(tmp_path):
     shard.close()
     assert shard.problem is None
     assert stored(tmp_path) == some_rows(2)
+
+
+def test_a_directory_with_two_shards_stays_one(tmp_path):
+    names = [f"availableCpu/h{number}" for number in range(20)]
+    old = JournalMemory(tmp_path, shards=2)
+    for name in names:
+        assert old.store(Measurement(SeriesName.parse(name), 1.0, 0.5))
+    old.close()
+    again = JournalMemory(tmp_path)
+    assert again.store(Measurement(SeriesName.parse(names[0]), 2.0, 0.5))
+    assert [str(name) for name in again.series()] == sorted(names)
+    assert {path.name for path in tmp_path.glob("shard-*")} == {"shard-0", "shard-1"}
+    assert all(any(path.read_bytes().count(b"availableCpu") for path in shard.glob("*.log"))
+               for shard in tmp_path.glob("shard-*"))  # fmt: skip
+    again.close()

@@ -25,8 +25,9 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
 )
 from apples.scheduling.proposals import Change
-from apples.scheduling.server.answers import queue_document
+from apples.scheduling.server.answers import history_document
 from apples.scheduling.server.client import found
+from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.live_job import JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
@@ -34,7 +35,6 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
-    HostAnswer,
     HostLeft,
     JobExecutor,
     JobReport,
@@ -48,6 +48,7 @@ from apples.simulation.engine import EventEngine
 from apples.simulation.workload import mark_malleable, rigid
 from apples.storage.folder import Folder
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
+from apples.views.queue import queue_text, swf_lines
 
 AT_ONCE = Patience(gather=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")
@@ -56,10 +57,8 @@ HOSTS = ("ada", "bob", "cleo", "dan")
 class Stage:
     """A scheduler whose clock, jobs and hosts are the test's."""
 
-    def __init__(
-        self, directory, policy=None, hosts=HOSTS, faults=None, patience=AT_ONCE, lost=None
-    ):
-        self.directory, self.hosts, self.patience, self.lost = directory, hosts, patience, lost
+    def __init__(self, directory, policy=None, hosts=HOSTS, faults=None, patience=AT_ONCE):
+        self.directory, self.hosts, self.patience = directory, hosts, patience
         self.policy = policy or FirstFit()
         self.faults = faults or FolderFaults()
         self.now = 0.0
@@ -76,7 +75,6 @@ class Stage:
             wall,
             self.token,
             self.patience,
-            self.lost,
         )
 
     def token(self):
@@ -231,48 +229,6 @@ def test_a_drained_host_gets_no_job_until_it_is_resumed(stage):
     assert orders == []
     s.one.resume(s.now, "ada")
     assert [order.hosts for order in s.turn()] == [("ada",)]
-
-
-def test_a_host_that_does_not_answer_gets_no_job_until_it_does(stage):
-    s = stage()
-    s.one.report(s.now, HostAnswer("ada", "ada: no route"))
-    _, (start,) = s.submit(3, 3)
-    assert start.hosts == HOSTS[1:]
-    waiting, orders = s.submit()
-    assert orders == []
-    s.one.drain(s.now, "ada")
-    s.one.report(s.now, HostAnswer("ada"))
-    assert s.turn() == []  # it answers, and is still drained
-    s.one.report(s.now, HostAnswer("ada", "ada: no route"))
-    s.one.resume(s.now, "ada")
-    assert s.turn() == []  # it may have jobs, and does not answer
-    s.one.report(s.now, HostAnswer("ada"))
-    assert [(order.job, order.hosts) for order in s.turn()] == [(waiting, ("ada",))]
-
-
-def test_a_host_that_a_job_lost_is_given_to_another_when_it_says_that_it_is_empty(stage):
-    s = stage()
-    one, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
-    s.say(start)
-    s.say(start, hosts=HOSTS[:3])  # dan is cut off, and the job goes on without it
-    s.one.report(s.now, HostAnswer("dan", "dan: no route"))
-    two, orders = s.submit()
-    assert orders == []
-    s.turn(20.0)
-    entry = queue_document(s.one, "lab")["hosts"][3]
-    assert (entry["state"], entry["job"]) == ("quarantined", None)
-    assert entry["reason"] == f"it has not said that job {one} has left it; dan: no route"
-    s.one.report(s.now, HostAnswer("dan"))
-    assert StartOrder not in kinds(s.turn())  # it answers: something of the job may be there
-    (begun,) = [order for order in s.left(start, "dan") if isinstance(order, StartOrder)]
-    assert (begun.job, begun.hosts) == (two, ("dan",))
-
-
-def test_hosts_that_nobody_has_asked_yet_are_lost(stage):
-    s = stage(lost={"ada": "it has not answered yet"})
-    _, (start,) = s.submit()
-    assert start.hosts == ("bob",)
-    assert queue_document(s.one, "lab")["hosts"][0]["state"] == "lost"
 
 
 def test_bad_requests_are_refused_in_a_line(stage):
@@ -459,6 +415,29 @@ def test_where_there_are_several_schedulers_the_message_says_what_every_command_
     assert found().name == "two"
 
 
+def test_a_job_belongs_to_the_scheduler_that_its_id_begins_with(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("APPLES_SCHEDULER", raising=False)
+    for name in ("one", "two"):
+        (tmp_path / "apples/schedulers" / name).mkdir(parents=True)
+        (tmp_path / "apples/schedulers" / name / "journal").touch()
+    assert found(job="two.7").name == "two"
+    with pytest.raises(UsageError, match="several schedulers"):
+        found(job="three.7")
+
+
+def test_a_host_has_one_scheduler_until_that_ends(tmp_path):
+    first = HostClaims(tmp_path, tmp_path / "one", ["ada", "../bob"])
+    with pytest.raises(
+        LaunchError, match=r"\.\./bob: is scheduled already, by the scheduler of .*/one"
+    ):
+        HostClaims(tmp_path, tmp_path / "two", ["cleo", "../bob"])
+    HostClaims(tmp_path, tmp_path / "three", ["cleo"]).close()  # what was refused holds nothing
+    first.close()
+    HostClaims(tmp_path, tmp_path / "two", ["../bob"]).close()
+    assert {one.name for one in tmp_path.iterdir()} == {".hosts"}
+
+
 class NoJobs(JobExecutor):
     """Carries nothing out."""
 
@@ -488,6 +467,86 @@ def test_whoever_asks_when_the_disk_fails_is_told_that_it_may_be_done_yet(stage)
     finally:
         service.stop()
         deciding.join()
+
+
+def test_while_the_disk_is_full_what_was_recorded_last_is_shown_and_said_to_be(stage):
+    s = stage()
+    s.submit(2, 2)
+    service = SchedulerService(s.one, "local", lambda: s.now)
+    deciding = threading.Thread(target=service.run, args=(NoJobs(),))
+    deciding.start()
+    try:
+        s.faults.at, s.faults.persistent, s.faults.error = 1, True, errno.ENOSPC
+        s.faults.changes.clear()
+        with pytest.raises(LaunchError, match="No space left"):
+            service.ask(service.submit({"submission": SUBMITTED}, "uid:0"))
+        shown = service.ask(service.queue())
+        assert [one["job"] for one in shown["jobs"]] == ["local.1"]
+        assert "No space left" in shown["trouble"]
+        assert "recorded last" in queue_text(shown)
+        assert service.ask(service.job("local.1"))["state"] == "starting"
+        assert service.ask(service.history())["jobs"] == []
+        with pytest.raises(UsageError, match="there is none"):
+            service.ask(service.why("local.2"))
+    finally:
+        service.stop()
+        deciding.join()
+
+
+def test_the_history_has_the_hosts_that_a_job_had_in_the_mean_over_its_time(stage):
+    s = stage(Equipartition())
+    one, (first,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(first)
+    s.now += 30.0
+    _, orders = s.submit(1, 4, JobKind.MALLEABLE)
+    (shrink,) = (order for order in orders if isinstance(order, ResizeOrder))
+    s.say(shrink, epoch=shrink.epoch, hosts=shrink.hosts)
+    s.left(shrink, *set(HOSTS) - set(shrink.hosts), epoch=shrink.epoch)
+    s.again()
+    s.now += 90.0
+    s.say(first, AttemptPhase.ENDED, state="finished", exit_code=0)
+    s.left(first, *HOSTS)
+    (over,) = history_document(s.one, "local")["jobs"]
+    assert (over["job"], over["mean_hosts"]) == (f"local.{one}", pytest.approx(2.5))
+    line = [*swf_lines(history_document(s.one, "local"))][-1].split()
+    assert (line[4], line[7], line[8]) == ("2", "4", "100")
+
+
+def test_a_resize_that_is_asked_for_is_ordered_and_the_policy_goes_on_from_there(stage):
+    s = stage()
+    one, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    s.one.resize(s.now, one, ["cleo", "ada"])
+    (order,) = s.turn()
+    assert (type(order), order.hosts) == (ResizeOrder, ("ada", "cleo"))
+    with pytest.raises(LaunchError, match="is resizing"):
+        s.one.resize(s.now, one, ["ada"])
+    second, orders = s.submit(2, 2)
+    assert orders == []
+    s.say(order, epoch=order.epoch, hosts=order.hosts)
+    (next_start,) = s.left(order, "bob", "dan", epoch=order.epoch)
+    assert (next_start.job, next_start.hosts) == (second, ("bob", "dan"))
+    s.say(next_start)
+    s.one.resize(s.now, one, ["ada", "cleo"])
+    assert s.turn() == []
+    with pytest.raises(LaunchError, match="bob: is held"):
+        s.one.resize(s.now, one, ["ada", "bob"])
+    with pytest.raises(UsageError, match="is rigid"):
+        s.one.resize(s.now, second, ["bob"])
+    with pytest.raises(UsageError, match="unknown host 'zoe'"):
+        s.one.resize(s.now, one, ["zoe"])
+
+
+def test_a_policy_that_resizes_owns_the_sizes(stage):
+    s = stage(Equipartition())
+    one, (start,) = s.submit(1, 2, JobKind.MALLEABLE)
+    s.say(start)
+    with pytest.raises(
+        UsageError, match=r"decided by Equipartition; with as many as it has \(2\)"
+    ):
+        s.one.resize(s.now, one, ["ada"])
+    s.one.resize(s.now, one, ["ada", "dan"])
+    assert [order.hosts for order in s.turn()] == [("ada", "dan")]
 
 
 # --------------------------------------------------------------------- the simulator's decisions

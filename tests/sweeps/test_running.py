@@ -525,3 +525,32 @@ def test_over_ssh_the_same_results_come_and_a_host_that_dies_is_done_without(fol
     result.check()
     assert [line["result"]["letters"] for line in results(folder)] == [1, 2, 3, 2, 4, 6]
     assert len(result.outcome.lost) == 1
+
+
+def test_what_a_task_left_is_on_the_disk_before_its_result_is_acknowledged(folder, monkeypatch):
+    synced = []
+
+    def recording(sync):
+        def recorded(handle):
+            synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+            sync(handle)
+
+        return recorded
+
+    monkeypatch.setattr(os, "fsync", recording(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", recording(os.fdatasync))
+    with_("to = 2", "to = 1")
+    write("sweep.toml", Path("sweep.toml").read_text().replace("[1, 2, 3]", "[1]"))
+    run_parameter_sweep(SweepSpec()).check()
+    kept = folder / "letters-results"
+    left = [str(kept / part) for part in ("files/1/copy.part", "files/1", "files")]
+    begin = synced.index(left[0])
+    assert synced[begin : begin + 4] == [*left, str(kept)]
+    assert any("journal" in name for name in synced[begin + 4 :])
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_second_cache_of_a_site_is_refused():
+    write("sweep.toml", SWEEP + '[[cache]]\nsite = "lab"\n[[cache]]\nsite = "lab"\ncapacity = 5\n')
+    with pytest.raises(DocumentError, match=r"cache\[1\].site: 'lab' has a cache already"):
+        plan_parameter_sweep(SweepSpec())

@@ -157,6 +157,11 @@ class InformationPool:
         """
         return RectangleModel.like(self.model)
 
+    @property
+    def takes_rectangles(self) -> bool:
+        """Whether the template has an implementation that takes rectangles."""
+        return any(one.rectangles for one in self.template.implementations)
+
     @cached_property
     def for_rectangles(self) -> InformationPool:
         """The pool with those implementations alone that take rectangles.
@@ -168,7 +173,7 @@ class InformationPool:
         """
         template = self.template
         taking = {one.name: one for one in template.implementations if one.rectangles}
-        if not taking:
+        if not self.takes_rectangles:
             raise UsageError(
                 f"{template.name} takes strips alone: an [[implementation]] that takes rectangles says "
                 "rectangles = true"

@@ -68,8 +68,13 @@ def rectangles(resources: ResourceSet, information: InformationPool) -> Schedule
 
 
 def strips_or_rectangles(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return strips by `time_balancing`, or `rectangles` where these are estimated to be faster."""
+    """Return strips by `time_balancing`, or `rectangles` where these are estimated to be faster.
+
+    A program that takes strips alone has strips.
+    """
     strips = time_balancing(resources, information)
+    if not information.takes_rectangles:
+        return strips
     found = rectangles(resources, information)
     if not found.allocations:
         return strips

@@ -78,8 +78,8 @@ class MalleableExecution(RunExecution):
 
 
 NO_RECTANGLES = (
-    "a job that can be moved has strips of whole rows: the plan is of rectangles, which run in the foreground "
-    "(without --detach and without redistribute)"
+    "a job that can be moved has strips of whole rows: the plan is of rectangles, or might be; they run in the "
+    "foreground (without --detach and without redistribute)"
 )
 
 

@@ -3,19 +3,26 @@
 The contract is `contract` (`Measured` in, owners out); `apples.testing.balancer_checks` checks any strategy.
 
 Read in `strategies`: `greedy` (every block anew, heaviest first), `refine` (the fewest moves that relieve who
-is overloaded), `contiguous` (runs of neighbours, for programs whose blocks talk to the next) and `decider`
-(Dynamite's).
+is overloaded), `contiguous` (runs of neighbours, for programs whose blocks talk to the next), `placement` (near
+each other what talks, by declared messages) and `decider` (Dynamite's).
 """
 
 from collections.abc import Mapping
 
 from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
-from apples.malleable.balancers.strategies import contiguous, decider, greedy, refine
+from apples.malleable.balancers.strategies import (
+    contiguous,
+    decider,
+    greedy,
+    placement,
+    refine,
+)
 
 STRATEGIES: Mapping[str, LoadBalancer] = {
     "greedy": greedy,
     "refine": refine,
     "contiguous": contiguous,
+    "placement": placement,
     "decider": decider,
 }
 
@@ -28,5 +35,6 @@ __all__ = [
     "contiguous",
     "decider",
     "greedy",
+    "placement",
     "refine",
 ]

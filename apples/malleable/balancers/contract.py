@@ -69,6 +69,8 @@ class Measured:
         In rank order; at least one is enabled.
     size
         Of each block: bytes that a move costs; empty where nobody asked.
+    messages
+        Pairs of blocks with the bytes that the first sends the second in a step; empty where nobody said.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Measured:
     owners: tuple[int, ...]
     processors: tuple[Processor, ...]
     size: tuple[int, ...] = ()
+    messages: tuple[tuple[int, int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not any(one.enabled for one in self.processors):
@@ -92,6 +95,11 @@ class Measured:
         for block, seconds in enumerate(self.work):
             if not (math.isfinite(seconds) and seconds >= 0):
                 raise UsageError(f"block {block}: {seconds} is no time")
+        for one, other, size in self.messages:
+            if not (0 <= one < len(self.work) and 0 <= other < len(self.work)):
+                raise UsageError(f"messages: there is no block {max(one, other, key=abs)}")
+            if not (math.isfinite(size) and size >= 0):
+                raise UsageError(f"block {one}: {size} bytes to block {other} is no size")
 
     @property
     def enabled(self) -> tuple[int, ...]:
@@ -112,6 +120,18 @@ class Measured:
     def mean(self) -> float:
         """Return the step if work could be divided at will: no balance is better."""
         return sum(self.work) / sum(self.processors[i].capacity for i in self.enabled)
+
+    def talk(self, owners: Sequence[int]) -> tuple[float, float]:
+        """Return the bytes of a step between processors of one host, and between hosts."""
+        near = far = 0.0
+        for one, other, size in self.messages:
+            if owners[one] == owners[other]:
+                continue
+            if self.processors[owners[one]].host == self.processors[owners[other]].host:
+                near += size
+            else:
+                far += size
+        return near, far
 
     def moved(self, owners: Sequence[int]) -> int:
         """Return how many blocks would move."""

@@ -90,6 +90,8 @@ class Blocks(Generic[T]):
         Of the load balancer: a name of ours, ``module:name``, or a function.
     background
         Whether what others take of each CPU is measured here; False where the processors' speeds say it.
+    partners
+        Returns for a block's number to which blocks it sends in a step, and how many bytes; for `placement`.
 
     Raises
     ------
@@ -108,6 +110,7 @@ class Blocks(Generic[T]):
         decomposition: str = "",
         strategy: str | LoadBalancer = "greedy",
         background: bool = False,
+        partners: Callable[[int], Mapping[int, float]] | None = None,
     ) -> None:
         if bool(count) == bool(decomposition):
             raise UsageError(f"blocks {name!r}: give either a count or a decomposition")
@@ -117,7 +120,7 @@ class Blocks(Generic[T]):
         self._strategy: LoadBalancer = (
             resolve(strategy, STRATEGIES, "strategy") if isinstance(strategy, str) else strategy
         )
-        self._background = background
+        self._background, self._partners = background, partners
         self._own: dict[int, T] = {}
         self._seconds: dict[int, float] = {}
         self._wall = self._processor = 0.0
@@ -339,9 +342,8 @@ class Blocks(Generic[T]):
         answer: dict[str, Any] = {}
         if self.comm.Get_rank() == 0:
             try:
-                answer["owners"] = accepted(
-                    self._strategy(measured), measured, self._strategy_name
-                )
+                told = replace(measured, messages=self._messages())
+                answer["owners"] = accepted(self._strategy(told), measured, self._strategy_name)
             except Exception as error:  # noqa: BLE001 - a user's own code; all ranks must hear of it
                 answer["error"] = (
                     f"strategy {self._strategy_name}: {type(error).__name__}: {error}"
@@ -350,6 +352,17 @@ class Blocks(Generic[T]):
         if "error" in answer:
             raise UsageError(str(answer["error"]))
         return tuple(answer["owners"])
+
+    def _messages(self) -> tuple[tuple[int, int, float], ...]:
+        """Return what each block sends each other in a step, as the program says."""
+        if self._partners is None:
+            return ()
+        numbers = range(len(self.shares))
+        return tuple(
+            (one, int(other), float(size))
+            for one in numbers
+            for other, size in self._partners(one).items()
+        )
 
     def _bytes(self, number: int) -> Packed:
         return self._packed(number, self._own[number])

@@ -20,7 +20,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -273,6 +273,7 @@ class MalleableJob:
         decomposition: str = "",
         strategy: str | LoadBalancer = "greedy",
         background: bool = False,
+        partners: Callable[[int], Mapping[int, float]] | None = None,
     ) -> Blocks[T]:
         """Declare objects that migrate one by one, as a load balancer wants them; see `Blocks`."""
         self._demand_new(name)
@@ -285,6 +286,7 @@ class MalleableJob:
             decomposition=decomposition,
             strategy=strategy,
             background=background,
+            partners=partners,
         )
         self._declared.blocks.append(declared)
         return declared

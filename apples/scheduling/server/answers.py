@@ -13,12 +13,14 @@ Document = dict[str, Any]
 
 def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     """Return one job of a queue."""
-    state = scheduler.state
+    state = scheduler.recorded
     said = scheduler.progress.get(job.number)
-    decided = job.waits and job.number in scheduler.ledger.running
-    shown = "placing" if decided else job.state.value
-    if job.number in scheduler.ledger.held:
-        shown = "held"
+    shown = job.state.value
+    if not scheduler.trouble:
+        if job.waits and job.number in scheduler.ledger.running:
+            shown = "placing"
+        if job.number in scheduler.ledger.held:
+            shown = "held"
     submission = job.submission
     return {
         "job": f"{name}.{job.number}",
@@ -31,6 +33,8 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "submitted": state.wall + job.submitted,
         "started": None if job.started is None else state.wall + job.started,
         "ended": None if job.ended is None else state.wall + job.ended,
+        "requested": submission.requested,
+        "mean_hosts": mean_hosts(job),
         "iteration": None if said is None else said.iteration,
         "iterations": None if said is None else said.iterations,
         "resizes": job.resizes,
@@ -41,13 +45,25 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     }
 
 
+def mean_hosts(job: LiveJob) -> float | None:
+    """Return how many hosts the last attempt of a job that is over had, in the mean over its time."""
+    if not job.is_over or job.started is None or job.ended is None:
+        return None
+    seconds = job.ended - job.started
+    return job.host_seconds / seconds if seconds > 0 and job.host_seconds > 0 else None
+
+
 def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
     """Return why a job waits, or why it ended as it did."""
     if not job.waits:
         return job.reason
+    if scheduler.trouble:
+        return "nothing can be recorded, and so nothing is started"
     said = scheduler.ledger.waits.get(job.number)
-    if said is not None:
-        return said.reason
+    return _derived_reason(scheduler, job) if said is None else said.reason
+
+
+def _derived_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
     if job.number in scheduler.ledger.running:
         return "waits for its hosts to be left"
     needs, free = needs_of(job), scheduler.ledger.free
@@ -68,9 +84,9 @@ def needs_of(job: LiveJob) -> int:
 def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     """Return why a job waits, with the jobs before it and those that hold hosts."""
     ledger = scheduler.ledger
-    waiting = [one.id for one in ledger.queue]
+    waiting = [] if scheduler.trouble else [one.id for one in ledger.queue]
     place = waiting.index(job.number) if job.number in waiting else None
-    needs, free = needs_of(job), ledger.free
+    state, needs, free = scheduler.recorded, needs_of(job), ledger.free
     return {
         "schema": "apples.waiting/1",
         "job": f"{name}.{job.number}",
@@ -81,8 +97,8 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "free": free,
         "before": [f"{name}.{one}" for one in waiting[: place or 0][:20]],
         "holding": [
-            {"job": f"{name}.{one}", "hosts": list(scheduler.state.jobs[one].holds)}
-            for one in sorted({*scheduler.state.holders.values()})
+            {"job": f"{name}.{one}", "hosts": sorted(state.jobs[one].holds)}
+            for one in sorted({*state.holders.values()})
         ] if job.waits else [],
         "with": {"minimum": free}
         if job.waits and job.submission.kind != "rigid" and 0 < free < needs
@@ -92,11 +108,11 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
 
 def queue_document(scheduler: LiveScheduler, name: str) -> Document:
     """Return hosts and jobs as they are now."""
-    state = scheduler.state
+    state = scheduler.recorded
     reserved = {
         state.hosts[node]: number
         for number, running in scheduler.ledger.running.items()
-        if state.jobs[number].waits
+        if not scheduler.trouble and state.jobs[number].waits
         for node in running.node_ids
     }
     hosts = []
@@ -104,12 +120,10 @@ def queue_document(scheduler: LiveScheduler, name: str) -> Document:
         shown, holder = state.host_state(host), state.holders.get(host)
         if shown == "free" and host in reserved:
             shown, holder = "reserved", reserved[host]
-        why, silence = state.quarantined.get(host), scheduler.lost.get(host, "")
-        reasons = ["" if why is None else why.reason, silence]
+        why = state.quarantined.get(host)
         hosts.append({
-            "host": host, "state": "lost" if silence and why is None else shown,
-            "job": None if holder is None else f"{name}.{holder}",
-            "reason": "; ".join(filter(None, reasons)),
+            "host": host, "state": shown, "job": None if holder is None else f"{name}.{holder}",
+            "reason": "" if why is None else why.reason,
         })  # fmt: skip
     return {
         "schema": "apples.queue/1",
@@ -127,12 +141,13 @@ def queue_document(scheduler: LiveScheduler, name: str) -> Document:
 
 def history_document(scheduler: LiveScheduler, name: str) -> Document:
     """Return every job that is over, the oldest first; those of the history's files too."""
+    state = scheduler.recorded
     past = {job.number: job for job in scheduler.log.history()}
-    past |= {job.number: job for job in scheduler.state.jobs.values() if job.is_over}
+    past |= {job.number: job for job in state.jobs.values() if job.is_over}
     return {
         "schema": "apples.history/1",
         "name": name,
-        "hosts": len(scheduler.state.hosts),
-        "begin": scheduler.state.wall,
+        "hosts": len(state.hosts),
+        "begin": state.wall,
         "jobs": [job_document(scheduler, name, past[number]) for number in sorted(past)],
     }

@@ -11,7 +11,10 @@ from typing import Any
 
 from apples.errors import LaunchError, UsageError
 from apples.refusals import error_of
+from apples.scheduling.server.live_job import LiveJob
+from apples.scheduling.server.log import read_history, read_state
 from apples.storage import state
+from apples.storage.folder import Folder
 
 VARIABLE = "APPLES_SCHEDULER"
 SOCKET = "socket"
@@ -23,8 +26,10 @@ def home() -> Path:
     return state.directory() / "schedulers"
 
 
-def found(asked: str | Path | None = None) -> Path:
-    """Return the directory of the scheduler to ask: the one named, that of the environment, or the only one.
+def found(asked: str | Path | None = None, *, job: str = "") -> Path:
+    """Return the directory of the scheduler to ask.
+
+    It is the one named, that of the environment, the one whose name a job's id begins with, or the only one.
 
     Raises
     ------
@@ -38,6 +43,9 @@ def found(asked: str | Path | None = None) -> Path:
             raise UsageError(f"{place}: there is no scheduler's directory")
         return place
     known = sorted(each for each in home().glob("*") if (each / "journal").exists())
+    own = home() / job.rpartition(".")[0]
+    if job and own in known:
+        return own
     if len(known) == 1:
         return known[0]
     if known:
@@ -46,6 +54,29 @@ def found(asked: str | Path | None = None) -> Path:
             f"several schedulers ({names}): set ${VARIABLE} to the directory of one, under {home()}"
         )
     raise UsageError("no scheduler; start one: apples scheduler --hosts hosts.toml")
+
+
+def recorded_job(directory: Path, number: int) -> LiveJob:
+    """Return a job as the log in a scheduler's directory has it, whether or not a scheduler works there.
+
+    Raises
+    ------
+    UsageError
+        There is none of this number.
+    LaunchError
+        The log cannot be read.
+    """
+    try:
+        folder = Folder.open(directory)
+    except OSError as error:
+        raise LaunchError(f"{directory}: {error.strerror}") from None
+    try:
+        jobs = read_state(folder).jobs | {job.number: job for job in read_history(folder)}
+    finally:
+        folder.close()
+    if number not in jobs:
+        raise UsageError(f"job {directory.name}.{number}: there is none of this number")
+    return jobs[number]
 
 
 class SchedulerClient:

@@ -99,6 +99,8 @@ class LiveJob:
         How often it was queued again because its hosts failed it.
     resizes
         Orders to resize that were carried out, in all.
+    host_seconds
+        What this attempt has used until `placed`, when it came to the hosts where it is.
     """
 
     number: int
@@ -119,6 +121,8 @@ class LiveJob:
     over: bool = False
     restarts: int = 0
     resizes: int = 0
+    host_seconds: float = 0.0
+    placed: float | None = None
 
     # ----------------------------------------------------------------------------- looking
     @property
@@ -207,6 +211,15 @@ class LiveJob:
         if self.outcome is LiveJobState.QUEUED:
             return replace(self, state=LiveJobState.QUEUED, outcome=None, started=None, ended=None)
         return replace(self, state=self.outcome or LiveJobState.LOST, outcome=None)
+
+    def counted(self, before: LiveJob, now: float) -> LiveJob:
+        """Return it with the host seconds that its attempt has used, where its hosts are others than before."""
+        if self.hosts == before.hosts:
+            return self
+        used = 0.0
+        if self.attempt == before.attempt and before.placed is not None:
+            used = before.host_seconds + len(before.hosts) * (now - before.placed)
+        return replace(self, host_seconds=used, placed=now)
 
     # ----------------------------------------------------------------------------- records
     def document(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from apples.storage.folder import Folder
 from apples.storage.journal import Journal, parse
 
 SCHEMA: Final = "apples.scheduler-log/1"
+JOURNAL: Final = "journal"
 HISTORY: Final = "history-"
 """What the names of files begin with that have jobs which are over, a line each, as their last record."""
 SPARE_LINES: Final = 2000
@@ -34,7 +35,7 @@ class SchedulerLog:
         if not documents.lock(folder.descriptor, 0.0):
             raise LaunchError(f"{folder.name}: another scheduler works on this directory")
         self._folder = folder
-        self._journal = Journal(folder, SCHEMA)
+        self._journal = Journal(folder, SCHEMA, JOURNAL)
         self._least = SPARE_LINES
         self._moving = False  # jobs went to the history since the state was last written whole
 
@@ -63,6 +64,16 @@ class SchedulerLog:
         problems = [*found.problems, *problems]
         self._least = 2 * len(state.jobs) + SPARE_LINES
         return state, problems
+
+    def read(self) -> SchedulerState:
+        """Return the state that is on the disk now; nothing is changed.
+
+        Raises
+        ------
+        LaunchError
+            It cannot be read. Transient.
+        """
+        return read_state(self._folder)
 
     def commit(self, records: Sequence[Record], state: SchedulerState) -> None:
         """Have records be on the disk under one sync; where a file failed or jobs were moved, the whole state.
@@ -95,14 +106,8 @@ class SchedulerLog:
         history.close()
 
     def history(self) -> list[LiveJob]:
-        """Return the jobs of the history's files; a file or line that is damaged is left out."""
-        found: dict[int, LiveJob] = {}
-        for name in self._folder.names():
-            if name.startswith(HISTORY):
-                with contextlib.suppress(OSError):
-                    records, _, _ = parse(self._folder.read(name), sealed=False)
-                    found |= folded(records)[0].jobs
-        return [found[number] for number in sorted(found)]
+        """Return the jobs of the history's files, as `read_history`."""
+        return read_history(self._folder)
 
     @property
     def whole(self) -> bool:
@@ -113,6 +118,32 @@ class SchedulerLog:
         """Give file and directory back, and with it the lock."""
         self._journal.close()
         self._folder.close()
+
+
+def read_state(folder: Folder) -> SchedulerState:
+    """Return the state that the log in a folder has, whoever works on it.
+
+    Raises
+    ------
+    LaunchError
+        It cannot be read. Transient.
+    """
+    try:
+        records, _, _ = parse(folder.read(JOURNAL))
+    except OSError as error:
+        raise LaunchError(f"{folder.name}: {error.strerror}") from None
+    return folded(records)[0]
+
+
+def read_history(folder: Folder) -> list[LiveJob]:
+    """Return the jobs of the history's files in a folder; a file or line that is damaged is left out."""
+    found: dict[int, LiveJob] = {}
+    for name in folder.names():
+        if name.startswith(HISTORY):
+            with contextlib.suppress(OSError):
+                records, _, _ = parse(folder.read(name), sealed=False)
+                found |= folded(records)[0].jobs
+    return [found[number] for number in sorted(found)]
 
 
 def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:

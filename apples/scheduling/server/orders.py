@@ -138,21 +138,7 @@ class HostLeft:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class HostAnswer:
-    """Whether a host can be asked what is there: nothing is started on one that cannot.
-
-    Attributes
-    ----------
-    reason
-        Why it cannot be asked; empty: it can.
-    """
-
-    host: str
-    reason: str = ""
-
-
-Report = JobReport | HostLeft | HostAnswer
+Report = JobReport | HostLeft
 
 
 class JobExecutor(ABC):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -38,7 +38,6 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
-    HostAnswer,
     HostLeft,
     JobReport,
     Order,
@@ -50,6 +49,7 @@ from apples.scheduling.server.state import (
     LOST_SUBMISSION,
     Quarantine,
     Record,
+    SchedulerState,
     digest_of,
     quarantine_document,
 )
@@ -115,8 +115,6 @@ class LiveScheduler(SchedulerBackend):
         What a clock that never goes back says now, and the world's; seconds.
     token
         Returns the name of a new folder; never the same twice.
-    lost
-        Hosts that get no job until it is said that they answer, and why.
 
     Attributes
     ----------
@@ -128,9 +126,6 @@ class LiveScheduler(SchedulerBackend):
         The last that an operator ought to know, with its time.
     progress
         Job -> the last report of it while it ran.
-    lost
-        Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
-        jobs says it again.
     passes
         How often the policy was asked.
 
@@ -149,7 +144,6 @@ class LiveScheduler(SchedulerBackend):
         wall: float,
         token: Callable[[], str],
         patience: Patience = Patience(),
-        lost: Mapping[str, str] | None = None,
     ) -> None:
         self.log = log
         self.policy = policy
@@ -157,9 +151,9 @@ class LiveScheduler(SchedulerBackend):
         self.state, self.problems = log.recover()
         self.now = max(self.state.time, wall - self.state.wall if self.state.incarnation else 0.0)
         self.trouble = ""
+        self._on_disk: SchedulerState | None = None
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
-        self.lost = dict(lost or {})
         self.passes = 0
         self._offset = self.now - clock
         self._token = token
@@ -259,6 +253,53 @@ class LiveScheduler(SchedulerBackend):
             self._end(job, LiveJobState.CANCELLED, reason)
         self._settle()
 
+    def resize(self, clock: float, number: int, hosts: Sequence[str]) -> None:
+        """Order a running job to be on these hosts.
+
+        Raises
+        ------
+        UsageError
+            It cannot be there: it is not malleable, or its size is the policy's. Permanent.
+        LaunchError
+            It does not run, is being resized, or another has one of the hosts. Transient.
+        """
+        self._at(clock)
+        job = self.job(number)
+        self._check_resize(job, hosts)
+        if set(hosts) != set(job.hosts):
+            stay = [host for host in job.hosts if host in hosts]
+            come = [host for host in hosts if host not in job.hosts]
+            self._send(self._change(job.resize((*stay, *come)), "resize"))
+            self._rebuild = True
+            self._settle()
+
+    def _check_resize(self, job: LiveJob, hosts: Sequence[str]) -> None:
+        if self.trouble:
+            raise LaunchError(f"nothing can be recorded: {self.trouble}")
+        one = job.submission
+        for host in hosts:
+            self._check_host(host)
+        if one.kind is not JobKind.MALLEABLE:
+            raise UsageError(
+                f"job {job.number} is {one.kind.value}: only a malleable one is resized"
+            )
+        if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
+            raise UsageError(
+                f"job {job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once"
+            )
+        if self.policy.uses_malleable and len(hosts) != len(job.hosts):
+            raise UsageError(
+                f"job {job.number}: how many hosts it has is decided by {name_of(self.policy)}; with as many as "
+                f"it has ({len(job.hosts)}) it can be moved"
+            )
+        if job.state is not LiveJobState.RUNNING or not job.settled:
+            raise LaunchError(
+                f"job {job.number} is {job.state.value}: it is resized when it runs and has settled"
+            )
+        for host in hosts:
+            if host not in job.hosts and not self.state.is_free(host):
+                raise LaunchError(f"{host}: is {self.state.host_state(host)}")
+
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
         self._at(clock)
@@ -274,7 +315,8 @@ class LiveScheduler(SchedulerBackend):
         self._check_host(host)
         if host in self.state.drained:
             self._record("resume", drained=sorted(self.state.drained - {host}))
-            self._offer(host)
+            if host not in self.state.quarantined:
+                self.ledger.resume(self._node(host))
             self._settle()
 
     def job(self, number: int) -> LiveJob:
@@ -285,10 +327,7 @@ class LiveScheduler(SchedulerBackend):
         UsageError
             There is none of this number.
         """
-        found = self.state.jobs.get(number)
-        if found is None:
-            raise UsageError(f"job {number}: there is none of this number")
-        return found
+        return job_of(self.state, number)
 
     def _check_host(self, host: str) -> None:
         if host not in self.state.hosts:
@@ -300,8 +339,6 @@ class LiveScheduler(SchedulerBackend):
         self._at(clock)
         if isinstance(report, HostLeft):
             self._hear_left(report)
-        elif isinstance(report, HostAnswer):
-            self._hear_answer(report)
         else:
             self._hear(report)
         self._settle()
@@ -375,7 +412,8 @@ class LiveScheduler(SchedulerBackend):
         if why is not None:
             if (why.job, why.attempt) == (left.job, left.attempt) and left.epoch >= why.epoch:
                 self._record("free", quarantined={left.host: None})
-                self._offer(left.host)
+                if left.host not in self.state.drained:
+                    self.ledger.resume(self._node(left.host))
             return
         job = self.state.jobs.get(left.job)
         if job is None or left.attempt != job.attempt:
@@ -385,26 +423,6 @@ class LiveScheduler(SchedulerBackend):
         job = self._change(job.leave(left.host), "left")
         self._gone(job)
         self._answer(job)
-
-    def _hear_answer(self, answer: HostAnswer) -> None:
-        host, reason = answer.host, answer.reason
-        if host not in self.state.hosts or self.lost.get(host, "") == reason:
-            return
-        if not reason:
-            del self.lost[host]
-            self._offer(host)
-        else:
-            if host not in self.lost:
-                self._alarm(f"{host} is lost: {reason}")
-                self.ledger.drain(self._node(host))
-            self.lost[host] = reason
-        self._mark()
-
-    def _offer(self, host: str) -> None:
-        """Have a host get jobs again, unless something else is against it."""
-        state = self.state
-        if not (host in state.drained or host in state.quarantined or host in self.lost):
-            self.ledger.resume(self._node(host))
 
     # ---------------------------------------------------------------------------------- time
     def tick(self, clock: float) -> None:
@@ -422,6 +440,21 @@ class LiveScheduler(SchedulerBackend):
             self.passes += 1
             self.driver.run_pass()
             self._settle()
+
+    @property
+    def recorded(self) -> SchedulerState:
+        """What may be told: the state; while nothing can be recorded, what is on the disk.
+
+        Raises
+        ------
+        LaunchError
+            It cannot be read. Transient.
+        """
+        if not self.trouble:
+            return self.state
+        if self._on_disk is None:
+            self._on_disk = self.log.read()
+        return self._on_disk
 
     @property
     def pass_is_due(self) -> bool:
@@ -459,7 +492,7 @@ class LiveScheduler(SchedulerBackend):
                 self.trouble, self._retry = str(error), self.now + self.patience.look
                 self._records, self._orders = [], []
                 return []
-        self.trouble = ""
+        self.trouble, self._on_disk = "", None
         orders, self._records, self._orders = self._orders, [], []
         return orders
 
@@ -538,6 +571,9 @@ class LiveScheduler(SchedulerBackend):
 
     def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
         """Have a job be as it is now; return it."""
+        before = self.state.jobs.get(job.number)
+        if before is not None:
+            job = job.counted(before, self.now)
         self._record(do, job=job.number, **{"is": job.document()}, **values)
         job = self.state.jobs[job.number]
         if job.is_over or job.waits:
@@ -605,7 +641,7 @@ class LiveScheduler(SchedulerBackend):
         """Order the next attempt of a job, if its hosts are free by their own word."""
         job = self.state.jobs[running.job.id]
         hosts = self._names(running.node_ids)
-        if not job.waits or not self._all_free(hosts):
+        if not job.waits or not all(map(self.state.is_free, hosts)):
             self._rebuild = True
             return
         self._send(self._change(job.start(hosts, self._token(), self.now), "start"))
@@ -633,7 +669,7 @@ class LiveScheduler(SchedulerBackend):
         target = set(self._names(running.node_ids))
         stay = [host for host in job.hosts if host in target]
         come = [host for host in self._names(running.node_ids) if host not in job.hosts]
-        if not self._all_free(come):
+        if not all(map(self.state.is_free, come)):
             self._rebuild = True
             return
         self._proposed[number] = running.proposal
@@ -667,10 +703,6 @@ class LiveScheduler(SchedulerBackend):
         self._alarm(f"{name_of(self.policy)}: {refused}")
 
     # -------------------------------------------------------------------------------- ledger
-    def _all_free(self, hosts: Iterable[str]) -> bool:
-        """Whether a job may be put on all of these hosts."""
-        return all(self.state.is_free(host) and host not in self.lost for host in hosts)
-
     def _node(self, host: str) -> int:
         return self.state.hosts.index(host)
 
@@ -710,7 +742,7 @@ class LiveScheduler(SchedulerBackend):
         for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
             if job.waits:
                 ledger.submit(job.as_job())
-        for host in (*state.drained, *state.quarantined, *self.lost):
+        for host in (*state.drained, *state.quarantined):
             if host in nodes:
                 ledger.drain(nodes[host])
         ledger.settle()
@@ -726,6 +758,20 @@ class LiveScheduler(SchedulerBackend):
         return replace(
             as_it_is, kind=JobKind.RIGID, processors=nodes, minimum=nodes, maximum=nodes
         )
+
+
+def job_of(state: SchedulerState, number: int) -> LiveJob:
+    """Return a job of a state.
+
+    Raises
+    ------
+    UsageError
+        There is none of this number.
+    """
+    found = state.jobs.get(number)
+    if found is None:
+        raise UsageError(f"job {number}: there is none of this number")
+    return found
 
 
 OVER_UNKNOWN = LiveJobState.LOST

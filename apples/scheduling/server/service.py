@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -36,7 +37,7 @@ from apples.scheduling.server.answers import (
 )
 from apples.scheduling.server.live_job import JobSubmission, submission_of
 from apples.scheduling.server.orders import JobExecutor
-from apples.scheduling.server.scheduler import LiveScheduler
+from apples.scheduling.server.scheduler import LiveScheduler, job_of
 
 SOCKET: Final = "socket"
 MOST_BODY: Final = 1 << 20
@@ -57,6 +58,21 @@ STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
 Call = Callable[[float], Document]
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A call that changes nothing: it is made when what has changed was written, or could not be."""
+
+    call: Call
+
+    def __call__(self, clock: float) -> Document:
+        """Return its answer."""
+        return self.call(clock)
+
+
+Asked = tuple[Call, Future[Document]]
+"""A call, and who waits for its answer."""
+
+
 class SchedulerService:
     """Has a scheduler decide, and an executor carry out.
 
@@ -71,7 +87,7 @@ class SchedulerService:
     def __init__(self, scheduler: LiveScheduler, name: str, clock: Callable[[], float]) -> None:
         self.scheduler, self.name = scheduler, name
         self._clock = clock
-        self._calls: SimpleQueue[tuple[Call, Future[Document]] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Asked | None] = SimpleQueue()
         self._stopping = False
 
     # --------------------------------------------------------------------------- deciding
@@ -105,7 +121,7 @@ class SchedulerService:
         except FutureTimeoutError:
             raise DeadlineError(f"no answer within {REQUEST_SECONDS:g} s") from None
 
-    def _gathered(self, seconds: float) -> list[tuple[Call, Future[Document]]]:
+    def _gathered(self, seconds: float) -> list[Asked]:
         """Return the calls that have come, after waiting for the first of anything."""
         found = []
         with suppress(Empty):
@@ -118,15 +134,14 @@ class SchedulerService:
                 one = self._calls.get_nowait()
         return found
 
-    def _turn(self, executor: JobExecutor, calls: Iterable[tuple[Call, Future[Document]]]) -> None:
+    def _turn(self, executor: JobExecutor, asked: Iterable[Asked]) -> None:
         """Take in what has come, write it down, answer, and give orders."""
-        scheduler, answers = self.scheduler, []
-        for call, future in calls:
-            try:
-                answers.append((future, call(self._clock())))
-            except Exception as error:  # noqa: BLE001 - one request must not take the others with it
-                text, code = refusal_of(error)
-                future.set_exception(error_of(text, code))
+        scheduler, answers, looks = self.scheduler, [], []
+        for call, future in asked:
+            if isinstance(call, Look):
+                looks.append((call, future))
+            elif (answer := self._made(call, future)) is not None:
+                answers.append((future, answer))
         for report in executor.reports():
             scheduler.report(self._clock(), report)
         scheduler.tick(self._clock())
@@ -138,6 +153,18 @@ class SchedulerService:
             else:
                 future.set_result(answer)
         executor.carry_out(orders)
+        for call, future in looks:
+            if (answer := self._made(call, future)) is not None:
+                future.set_result(answer)
+
+    def _made(self, call: Call, future: Future[Document]) -> Document | None:
+        """Return the answer of a call; None: it is refused, and the one who asked is told."""
+        try:
+            return call(self._clock())
+        except Exception as error:  # noqa: BLE001 - one request must not take the others with it
+            text, code = refusal_of(error)
+            future.set_exception(error_of(text, code))
+            return None
 
     # ----------------------------------------------------------------------------- requests
     def number(self, job: str) -> int:
@@ -186,21 +213,24 @@ class SchedulerService:
 
         def call(_: float) -> Document:
             scheduler, number = self.scheduler, self.number(job)
-            past = number <= scheduler.state.last and number not in scheduler.state.jobs
+            state = scheduler.recorded
+            past = number <= state.last and number not in state.jobs
             found = (
                 next((one for one in scheduler.log.history() if one.number == number), None)
                 if past
                 else None
             )
-            shown = job_document(scheduler, self.name, found or scheduler.job(number))
+            shown = job_document(scheduler, self.name, found or job_of(state, number))
             return {"schema": "apples.scheduled/1", **shown}
 
-        return call
+        return Look(call)
 
     def why(self, job: str) -> Call:
         """Return the call that says why a job waits."""
-        return lambda _: why_document(
-            self.scheduler, self.name, self.scheduler.job(self.number(job))
+        return Look(
+            lambda _: why_document(
+                self.scheduler, self.name, job_of(self.scheduler.recorded, self.number(job))
+            )
         )
 
     def cancel(self, job: str) -> Call:
@@ -208,6 +238,20 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             self.scheduler.cancel(clock, self.number(job))
+            return self.job(job)(clock)
+
+        return call
+
+    def resize(self, job: str, body: Mapping[str, Any]) -> Call:
+        """Return the call that orders a job to other hosts; the answer is the job as it is ordered."""
+        hosts = body.get("hosts")
+        if set(body) != {"hosts"} or not (
+            isinstance(hosts, list) and hosts and all(isinstance(host, str) for host in hosts)
+        ):
+            raise UsageError('a resize is {"hosts": [name, ..]}')
+
+        def call(clock: float) -> Document:
+            self.scheduler.resize(clock, self.number(job), hosts)
             return self.job(job)(clock)
 
         return call
@@ -232,11 +276,11 @@ class SchedulerService:
 
     def queue(self) -> Call:
         """Return the call that looks at hosts and jobs."""
-        return lambda _: queue_document(self.scheduler, self.name)
+        return Look(lambda _: queue_document(self.scheduler, self.name))
 
     def history(self) -> Call:
         """Return the call that looks at the jobs that are over."""
-        return lambda _: history_document(self.scheduler, self.name)
+        return Look(lambda _: history_document(self.scheduler, self.name))
 
 
 def checked(document: Mapping[str, Any]) -> JobSubmission:
@@ -275,6 +319,7 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
 ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     (method, re.compile(path), name)
     for method, path, name in (
+        ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/resize", "resize"),
         ("GET", r"/v1/queue", "queue"),
         ("GET", r"/v1/history", "history"),
         ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})", "job"),
@@ -285,6 +330,7 @@ ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     )
 )
 SUBMIT = ("POST", "/v1/jobs")
+WITH_BODY = frozenset({"resize"})
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -326,7 +372,8 @@ class _Handler(BaseHTTPRequestHandler):
         for verb, path, name in ROUTES:
             found = path.fullmatch(self.path)
             if found and verb == method:
-                call: Call = getattr(service, name)(*found.groups())
+                more = (body,) if name in WITH_BODY else ()
+                call: Call = getattr(service, name)(*found.groups(), *more)
                 return call
         raise LookupError
 

@@ -187,6 +187,8 @@ def test_a_program_that_says_nothing_of_rectangles_or_has_another_model_gets_non
     silent = replace(pool(hosts, LAN, grid=100), template=strips)
     with pytest.raises(UsageError, match="takes strips alone"):
         rectangles(hosts, silent)
+    rows = strips_or_rectangles(hosts, silent).rows
+    assert (rows, sum(rows)) == (time_balancing(hosts, silent).rows, silent.application.rows)
 
     class Ideal(ModelTemplate):
         def computation(self, resources, rows):

@@ -1,0 +1,5 @@
+"""Where the tasks of a parallel application are best placed, by what they say to each other and what they weigh.
+
+After van Albada et al. 1999 ("Dynamite"). `placement` is the problem and its solution as plain arrays: which task
+goes to which host when bytes, distances, loads and speeds are known.
+"""
