@@ -126,3 +126,19 @@ def rate(lab, source, target):
     finally:
         server.kill()
         server.communicate()
+
+
+@contextlib.contextmanager
+def cut_off(lab, name):
+    """Have no packet of a host reach anybody."""
+
+    def routes(done):
+        for address in (lab.agent, *(one.address for one in lab.machines if one.name != name)):
+            words = ["/usr/bin/env", "ip", "route", done, "blackhole", f"{address}/32"]
+            subprocess.run(entering(lab.machine(name), words), check=True)
+
+    routes("add")
+    try:
+        yield
+    finally:
+        routes("del")

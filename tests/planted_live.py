@@ -138,6 +138,14 @@ def no_rewrite_after_an_error(self, records, state):
         self._journal._broken = ""
 
 
+def a_lost_host_is_only_noted(self, answer):
+    self.lost = {**self.lost, answer.host: answer.reason} if answer.reason else {}
+
+
+def lost_hosts_are_not_asked_for(self, hosts):
+    return all(self.state.is_free(host) for host in hosts)
+
+
 FAULTS = {
     "a host is free when its job was told to end": [(LiveJob, "end", free_when_told_to_end)],
     "a host is free when a resize is done": [(LiveJob, "settle", free_when_a_resize_is_done)],
@@ -158,4 +166,8 @@ FAULTS = {
     "orders are given once": [(LiveScheduler, "_send", nothing_is_given_again)],
     "a start is overtaken by a resize": [(LiveScheduler, "resize_job", a_start_is_overtaken)],
     "a damaged log is appended to": [(SchedulerLog, "commit", no_rewrite_after_an_error)],
+    "a host that does not answer gets a job": [
+        (LiveScheduler, "_hear_answer", a_lost_host_is_only_noted),
+        (LiveScheduler, "_all_free", lost_hosts_are_not_asked_for),
+    ],
 }  # fmt: skip

@@ -84,7 +84,7 @@ def submit(
         directory / "journal", place, wishes, options.settings_of(settings),
         "minimum_execution_time", weather, verify="none" if no_verify else "auto",
     )  # fmt: skip
-    work = JobSpec(spec).document() | {"actuator": "local"}
+    work = JobSpec(spec).document()
     submission = {
         "minimum": minimum, "maximum": most, "kind": _kind(kind, minimum, most, malleable),
         "requested": seconds, "priority": priority, "name": name, "work": work,

@@ -7,6 +7,7 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,10 @@ from apples.cli import options
 from apples.cli.program import say
 from apples.errors import UsageError
 from apples.jobs.executor import JobServiceExecutor
-from apples.launch.remote.addresses import remote_hosts
-from apples.resources import read_host_list
+from apples.jobs.host_looks import HostLooks
+from apples.launch.remote.addresses import is_here, remote_hosts
+from apples.launch.remote.ssh import reach
+from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.client import home
@@ -28,6 +31,7 @@ from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SOCKET, SchedulerService, serve
 from apples.simulation.prepare import load_policy
 
+ACTUATORS = ("local", "ssh")
 SHARES = "sd"
 """The policy that puts two jobs on one host, which needs a topology daemon on each."""
 
@@ -41,6 +45,10 @@ def scheduler(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="Of the policy: NAME=VALUE.")
     ] = None,
+    actuator: Annotated[
+        str | None,
+        typer.Option("--actuator", help="local, or ssh for hosts that are other machines."),
+    ] = None,
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Where its log and its socket are.")
     ] = None,
@@ -53,11 +61,7 @@ def scheduler(
         raise UsageError(f"--name {name}: letters, digits, dots, - and _")
     place = (hosts or Path("hosts.toml")).absolute()
     found = read_host_list(place)
-    if others := remote_hosts(found):
-        raise UsageError(
-            f"{place}: {listed(host.name for host in others)}: the scheduler runs jobs on hosts that are "
-            "this machine; others are not built yet"
-        )
+    far = _far_hosts(actuator, place, found)
     decides = _policy(policy, options.settings_of(option, "--option"))
     where = (directory or home() / name).absolute()
     log = SchedulerLog.open(where)
@@ -70,16 +74,35 @@ def scheduler(
         began,
         time.time(),
         lambda: secrets.token_hex(4),
+        lost={host.name: "it has not answered yet" for host in far},
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
     service = SchedulerService(machine, name, time.monotonic)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
-    executor = JobServiceExecutor(name, place, time.monotonic, service.wake)
+    looks = partial(HostLooks.over_ssh, far, found, time.monotonic) if far else None
+    executor = JobServiceExecutor(
+        name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks
+    )
     serve(service, executor, where, lambda: _ready(where))
     claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
+
+
+def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host, ...]:
+    """Return the hosts of the list that are other machines under an actuator."""
+    if actuator not in {None, *ACTUATORS}:
+        raise UsageError(f"--actuator {actuator}: the scheduler knows {' and '.join(ACTUATORS)}")
+    if actuator is None and (others := remote_hosts(found)):
+        raise UsageError(
+            f"{place}: {listed(host.name for host in others)}: other machines: say --actuator ssh "
+            "(or --actuator local to play them on this one)"
+        )
+    far = tuple(host for host in found if not is_here(host)) if actuator == "ssh" else ()
+    for host in far:
+        reach(host, found)  # one that must not reach ssh is refused now
+    return far
 
 
 def _ready(where: Path) -> None:

@@ -1,8 +1,9 @@
-"""`JobServiceExecutor`: the jobs of a live scheduler as jobs of this user's job service, on hosts of this machine.
+"""`JobServiceExecutor`: the jobs of a live scheduler as jobs of this user's job service.
 
 An attempt is a job of its own, whose id is the name of the folder that the scheduler chose: making the folder is
 what begins it, so it begins at most once, whatever is repeated and whoever dies in between. Jobs belong to their
-supervisors; this module starts, asks and ends them.
+supervisors; this module starts, asks and ends them. That a host was left is said of this machine when no process
+with the attempt's mark is on it, and of another machine when it says so itself (`apples.jobs.host_looks`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from apples.errors import ApplesError, LaunchError
 from apples.jobs import service, store
+from apples.jobs.host_looks import HostLooks
 from apples.jobs.records import JobStatus
 from apples.refusals import refusal_of
 from apples.scheduling.server.orders import (
@@ -84,23 +86,35 @@ class JobServiceExecutor(JobExecutor):
     name
         Of the scheduler: it stands in the order of each of its jobs.
     hosts
-        The scheduler's host list, all of this machine.
+        The scheduler's host list.
     clock
         Seconds; never goes back.
     news
         Called from any thread when there is something new to report.
+    actuator
+        Starts the jobs.
+    looks
+        Makes what looks at the hosts of the list that are other machines; None: there are none.
     """
 
     def __init__(
-        self, name: str, hosts: Path, clock: Callable[[], float], news: Callable[[], None]
+        self,
+        name: str,
+        hosts: Path,
+        clock: Callable[[], float],
+        news: Callable[[], None],
+        actuator: str = "local",
+        looks: Callable[[Callable[[Report], None]], HostLooks] | None = None,
     ) -> None:
         self._name, self._hosts, self._clock, self._news = name, hosts, clock, news
+        self._actuator = actuator
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._doing: set[tuple[bool, int, int]] = set()
         self._lock = threading.Lock()
         self._folder = store.folder()
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
+        self._looks = None if looks is None else looks(self._say)
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._watcher.start()
@@ -131,6 +145,8 @@ class JobServiceExecutor(JobExecutor):
         """Stop looking; the jobs go on."""
         self._stop.set()
         self._watcher.join()
+        if self._looks is not None:
+            self._looks.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _say(self, report: Report) -> None:
@@ -184,7 +200,8 @@ class JobServiceExecutor(JobExecutor):
 
     def _create(self, order: Order, work: dict[str, Any]) -> store.StoredJob:
         scheduled = {"scheduler": self._name, "job": order.job, "attempt": order.attempt}
-        found = {**work, "hosts": str(self._hosts), "scheduled": scheduled}
+        where = {"hosts": str(self._hosts), "actuator": self._actuator}
+        found = {**work, **where, "scheduled": scheduled}
         return store.create(found, "", identifier=order.folder)
 
     def _never(self, order: Order, state: str, reason: str) -> None:
@@ -219,7 +236,7 @@ class JobServiceExecutor(JobExecutor):
                     after.iterations, reason=reason,
                 )
             )  # fmt: skip
-            # The job says that it is resized when the hosts that it leaves are empty.
+            # The job says that it is resized when the hosts that it leaves are empty, or lost.
             self._say_left(one, [(host, order.epoch) for host in one.hosts], after.hosts)
         with self._lock:
             one.resizing = False
@@ -252,7 +269,12 @@ class JobServiceExecutor(JobExecutor):
     ) -> None:
         for host, epoch in leaving:
             if host not in hosts:
-                self._say(HostLeft(*one.key, host, epoch))
+                self._left(one, host, epoch)
+
+    def _left(self, one: _Attempt, host: str, epoch: int) -> None:
+        """Say that a host of this machine was left; have one that is another machine asked."""
+        if self._looks is None or not self._looks.left(*one.key, one.job.id, host, epoch):
+            self._say(HostLeft(*one.key, host, epoch))
 
     def _say_ended(
         self, order: Order, state: str, reason: str, code: int, hosts: Sequence[str]
@@ -273,6 +295,8 @@ class JobServiceExecutor(JobExecutor):
             for one in watched:
                 with contextlib.suppress(OSError):
                     self._look(one)
+            if self._looks is not None:
+                self._looks.step({host for one in watched for host in one.hosts})
 
     def _look(self, one: _Attempt) -> None:
         try:
@@ -308,7 +332,7 @@ class JobServiceExecutor(JobExecutor):
             self._say(report)
 
     def _over(self, one: _Attempt, record: store.Record) -> None:
-        """Say that an attempt is over and has left all its hosts: no process of it is on this machine."""
+        """Say that an attempt is over, and has left what is of this machine: no process of it is there."""
         with self._lock:
             self._attempts.pop(one.key, None)
         self._say(
@@ -319,4 +343,4 @@ class JobServiceExecutor(JobExecutor):
             )
         )  # fmt: skip
         for host in one.hosts:
-            self._say(HostLeft(*one.key, host, LAST))
+            self._left(one, host, LAST)

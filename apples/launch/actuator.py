@@ -146,6 +146,8 @@ class Actuator(ABC):
     """Whether what it starts can be moved while it runs."""
     talk: Talk
     """Receives what the launcher and the program say besides events; `apples.run` sets it before the start."""
+    connections: HostConnections | None = None
+    """Through which hosts were looked at and measured, and the name of the run (`use`). Default: new ones."""
 
     @classmethod
     def create(
@@ -220,8 +222,8 @@ class Actuator(ABC):
         return {}
 
     def use(self, connections: HostConnections) -> None:
-        """Start through the logins over which hosts were looked at; a launcher of this machine needs none."""
-        del connections
+        """Start through the logins over which hosts were looked at, under the name that they bear."""
+        self.connections = connections
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
         """Return how long it may take until the plan's resources can be had; 0 where none is `waited_for`.

@@ -30,6 +30,7 @@ from apples.launch.hydra import (
 from apples.launch.remote import shipping
 from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
+from apples.supervision.job_processes import mark
 
 MACHINE_FILE = "machines"
 RELAY, RELAY_ASKS, RELAY_WAITS, RELAY_BETWEEN = "relay", "relay-asks", "relay-waits", "\x1f"
@@ -176,7 +177,7 @@ def _launch_file(targets: Sequence[LaunchTarget], job: str, directory: Path) -> 
         if target.reach is not None:
             remote[target.address] = {
                 "number": len(remote),
-                "ssh": line.command(target.reach, shipping.words(site=False)),
+                "ssh": line.command(target.reach, [*shipping.words(site=False), mark(job)]),
                 "folder": _folder(job, index),
                 "directory": target.directory,
                 "hosts": [{**_entry(targets, index), "programs": target.programs}],

@@ -22,6 +22,8 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+REMAINS = "apples.remains/1\n"
+"""What `remains` says first; a login may say other things before it."""
 CANNOT_START = 127
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
 PROCESSES = "processes"
@@ -219,6 +221,14 @@ def read(path: str) -> bytes:
 
 
 # ------------------------------------------------------------------ found by the job's mark
+def mark(job: str) -> str:
+    """Return the word by which the processes of a job are known: in their environment, or among their arguments.
+
+    A process that a login starts on another host has no environment of ours: it bears the word as an argument.
+    """
+    return f"{MARK}={job}"
+
+
 def marked(job: str) -> list[int]:
     """Return the processes that were started with this job's mark, zombies not counted."""
     return [pid for pid in all_processes() if _bears(pid, job)]
@@ -241,6 +251,20 @@ def sweep(told: dict[str, Any]) -> int:
     cleared = kill_marked(told["job"], told["seconds"])
     remove_run(told["folder"], [])
     return 0 if cleared else 1
+
+
+def remains(told: dict[str, Any]) -> int:
+    """Print how many processes are left of each job on this host, after killing those of jobs that are over.
+
+    A job is followed by whether it is over; the lines are read by `apples.launch.remote.remains`.
+    """
+    sys.stdout.write(REMAINS)
+    for job, over in told["jobs"].items():
+        if over:
+            kill_marked(job, told["seconds"])
+        sys.stdout.write(f"{job} {len(marked(job))}\n")
+    sys.stdout.write("end\n")
+    return 0
 
 
 def expect_processes(directory: str) -> None:
@@ -294,7 +318,8 @@ def remove_run(directory: str, cgroups: list[str]) -> None:
 
 
 def _bears(pid: int, job: str) -> bool:
-    return f"{MARK}={job}".encode() in read(f"/proc/{pid}/environ").split(b"\0")
+    word = mark(job).encode()
+    return any(word in read(f"/proc/{pid}/{each}").split(b"\0") for each in ("environ", "cmdline"))
 
 
 def _kill_marked(pid: int, job: str) -> None:

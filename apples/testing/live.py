@@ -7,6 +7,7 @@ clock steps. `SimulatedCluster.run` checks after every event what must hold what
 
 - on no host are two jobs, nor two attempts of one job, and no job has two attempts that are not over;
 - a host on which anything is of a job is not free for the scheduler, and a settled job is where it says;
+- no job is started on a host that does not answer;
 - no attempt begins twice;
 - a submission that was acknowledged is known, and the same request has the same answer;
 - time does not go back, and what the log has makes the state.
@@ -33,6 +34,7 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    HostAnswer,
     HostLeft,
     JobReport,
     Order,
@@ -267,7 +269,7 @@ class SimulatedCluster:
             self.clock.after(
                 chance.uniform(0, self.faults.stop), self._submission(f"r{k}", self._drawn_job())
             )
-        for act in (self._cancel, self._drain, self._replay):
+        for act in (self._cancel, self._drain, self._lose, self._replay):
             self.clock.after(chance.uniform(5, 60), act)
         if self.faults.crashes:
             for _ in range(chance.randint(0, 6)):
@@ -419,6 +421,18 @@ class SimulatedCluster:
         if not self._act(lambda one: one.resume(self.clock.now, host)):
             self.clock.after(5.0, lambda: self._resume(host))
 
+    def _lose(self) -> None:
+        """Have a host not answer for a time."""
+        host = self.chance.choice(self.hosts)
+        self._act(lambda one: one.report(self.clock.now, HostAnswer(host, "no answer")))
+        self.clock.after(self.chance.uniform(1, 60), lambda: self._find(host))
+        if self.clock.now < self.faults.stop:
+            self.clock.after(self.chance.uniform(5, 100), self._lose)
+
+    def _find(self, host: str) -> None:
+        if not self._act(lambda one: one.report(self.clock.now, HostAnswer(host))):
+            self.clock.after(5.0, lambda: self._find(host))
+
     # ----------------------------------------------------------------------------- adversary
     def _strike(self) -> None:
         """Let one of the next changes of the directory fail, for once, for a time, or be the last."""
@@ -457,6 +471,7 @@ class SimulatedCluster:
                 raise BrokenPromiseError(f"{host} has attempt {attempt} of job {job}, and is free")
         for one in self.executor.attempts.values():
             self._check_place(one, scheduler)
+        self._check_starts(scheduler)
         if scheduler.now < self._last:
             raise BrokenPromiseError(f"time went back from {self._last} to {scheduler.now}")
         if not scheduler.trouble:
@@ -475,6 +490,14 @@ class SimulatedCluster:
         settled = job.state is LiveJobState.RUNNING and not job.leaving
         if settled and one.epoch == job.epoch and not set(one.hosts) <= set(job.hosts):
             raise BrokenPromiseError(f"job {one.job} is on {one.hosts}, not on {job.hosts}")
+
+    @staticmethod
+    def _check_starts(scheduler: LiveScheduler) -> None:
+        """Check that no job has just been started on a host that does not answer."""
+        for job in scheduler.state.jobs.values():
+            lost = scheduler.lost.keys() & job.hosts
+            if lost and job.state is LiveJobState.STARTING and job.started == scheduler.now:
+                raise BrokenPromiseError(f"job {job.number} is started on {lost}, which is lost")
 
     def _check_hosts(self) -> dict[str, tuple[int, int]]:
         """Check and return what is really on the hosts."""

@@ -2,75 +2,16 @@
 
 import http.client
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from sites import LONG, SHORT, Site
 from waiting import until
 
 from apples.jobs import store
 from apples.supervision.job_processes import marked
 from apples.views.documents import DOCUMENTS
-
-SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
-SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
-LONG = ("--weather", "static", "--no-verify", "--set", "iterations=100000", "--set", "pause=0.01")
-
-
-class Site:
-    """A scheduler as a process, and its user's commands."""
-
-    def __init__(self, folder, policy):
-        self.folder, self.policy = folder, policy
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if k != "APPLES_SCHEDULER"},
-            "XDG_STATE_HOME": str(folder),
-        }
-        self.process = None
-
-    def start(self):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "apples", "scheduler", "--policy", self.policy],
-            cwd=SAMPLE, env=self.environment, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        line = self.process.stderr.readline()
-        assert "ready at" in line, line + self.process.stderr.read()
-
-    def stop(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        self.process.wait(30)
-        self.process.stderr.close()
-
-    def run(self, *words):
-        return subprocess.run(
-            [sys.executable, "-m", "apples", *words],
-            cwd=SAMPLE, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-
-    def begin(self, *words):
-        return subprocess.Popen(
-            [sys.executable, "-m", "apples", *words], cwd=SAMPLE, env=self.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def ask(self, *words):
-        done = self.run(*words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def submit(self, *words):
-        return self.ask("submit", *words)["job"]
-
-    def job(self, name):
-        return next(one for one in self.ask("queue")["jobs"] if one["job"] == name)
-
-    def until(self, name, state):
-        until(lambda: self.job(name)["state"] == state, 90)
-        return self.job(name)
 
 
 @pytest.fixture
@@ -85,10 +26,7 @@ def site(tmp_path, monkeypatch):
 
     yield started
     for one in made:
-        if one.process.poll() is None:
-            for job in one.ask("queue")["jobs"]:
-                one.run("cancel", job["job"])
-            one.stop()
+        one.close()
     assert [job.id for job in store.jobs() if marked(job.id)] == []
 
 
@@ -220,6 +158,7 @@ def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
         ("drain", "../x"): (2, "'../x' is no name"),
         ("queue", "--scheduler", str(tmp_path / "none")): (2, "there is no scheduler's directory"),
         ("scheduler", "--policy", "sd"): (2, "puts two jobs on one host"),
+        ("scheduler", "--actuator", "slurm"): (2, "the scheduler knows local and ssh"),
         ("scheduler",): (4, "another scheduler works on this directory"),
         ("scheduler", "--name", "../x"): (2, "letters, digits"),
         ("scheduler", "--name", "two"): (4, "ada: is scheduled already, by the scheduler of "),

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from commands import command
+from labs import cut_off
 from waiting import until
 
 from apples.jobs import store
@@ -91,22 +92,6 @@ def received(machine):
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     lines = [line.split() for line in said.splitlines()[2:]]
     return sum(int(words[1]) for words in lines if words[0] != "lo:")
-
-
-@contextlib.contextmanager
-def cut_off(lab, name):
-    """Have no packet of a host reach anybody."""
-
-    def routes(done):
-        for address in (lab.agent, *(one.address for one in lab.machines if one.name != name)):
-            words = ["/usr/bin/env", "ip", "route", done, "blackhole", f"{address}/32"]
-            subprocess.run(entering(lab.machine(name), words), check=True)
-
-    routes("add")
-    try:
-        yield
-    finally:
-        routes("del")
 
 
 def test_a_job_moves_over_the_network_and_leaves_nothing_on_the_hosts_it_left(lab, job, tmp_path):

@@ -25,7 +25,7 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
 )
 from apples.scheduling.proposals import Change
-from apples.scheduling.server.answers import history_document
+from apples.scheduling.server.answers import history_document, queue_document
 from apples.scheduling.server.client import found
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.live_job import JobSubmission, LiveJobState
@@ -35,6 +35,7 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    HostAnswer,
     HostLeft,
     JobExecutor,
     JobReport,
@@ -57,8 +58,10 @@ HOSTS = ("ada", "bob", "cleo", "dan")
 class Stage:
     """A scheduler whose clock, jobs and hosts are the test's."""
 
-    def __init__(self, directory, policy=None, hosts=HOSTS, faults=None, patience=AT_ONCE):
-        self.directory, self.hosts, self.patience = directory, hosts, patience
+    def __init__(
+        self, directory, policy=None, hosts=HOSTS, faults=None, patience=AT_ONCE, lost=None
+    ):
+        self.directory, self.hosts, self.patience, self.lost = directory, hosts, patience, lost
         self.policy = policy or FirstFit()
         self.faults = faults or FolderFaults()
         self.now = 0.0
@@ -75,6 +78,7 @@ class Stage:
             wall,
             self.token,
             self.patience,
+            self.lost,
         )
 
     def token(self):
@@ -229,6 +233,48 @@ def test_a_drained_host_gets_no_job_until_it_is_resumed(stage):
     assert orders == []
     s.one.resume(s.now, "ada")
     assert [order.hosts for order in s.turn()] == [("ada",)]
+
+
+def test_a_host_that_does_not_answer_gets_no_job_until_it_does(stage):
+    s = stage()
+    s.one.report(s.now, HostAnswer("ada", "ada: no route"))
+    _, (start,) = s.submit(3, 3)
+    assert start.hosts == HOSTS[1:]
+    waiting, orders = s.submit()
+    assert orders == []
+    s.one.drain(s.now, "ada")
+    s.one.report(s.now, HostAnswer("ada"))
+    assert s.turn() == []  # it answers, and is still drained
+    s.one.report(s.now, HostAnswer("ada", "ada: no route"))
+    s.one.resume(s.now, "ada")
+    assert s.turn() == []  # it may have jobs, and does not answer
+    s.one.report(s.now, HostAnswer("ada"))
+    assert [(order.job, order.hosts) for order in s.turn()] == [(waiting, ("ada",))]
+
+
+def test_a_host_that_a_job_lost_is_given_to_another_when_it_says_that_it_is_empty(stage):
+    s = stage()
+    one, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    s.say(start, hosts=HOSTS[:3])  # dan is cut off, and the job goes on without it
+    s.one.report(s.now, HostAnswer("dan", "dan: no route"))
+    two, orders = s.submit()
+    assert orders == []
+    s.turn(20.0)
+    entry = queue_document(s.one, "lab")["hosts"][3]
+    assert (entry["state"], entry["job"]) == ("quarantined", None)
+    assert entry["reason"] == f"it has not said that job {one} has left it; dan: no route"
+    s.one.report(s.now, HostAnswer("dan"))
+    assert StartOrder not in kinds(s.turn())  # it answers: something of the job may be there
+    (begun,) = [order for order in s.left(start, "dan") if isinstance(order, StartOrder)]
+    assert (begun.job, begun.hosts) == (two, ("dan",))
+
+
+def test_hosts_that_nobody_has_asked_yet_are_lost(stage):
+    s = stage(lost={"ada": "it has not answered yet"})
+    _, (start,) = s.submit()
+    assert start.hosts == ("bob",)
+    assert queue_document(s.one, "lab")["hosts"][0]["state"] == "lost"
 
 
 def test_bad_requests_are_refused_in_a_line(stage):

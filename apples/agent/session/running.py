@@ -224,7 +224,7 @@ def prepare(
     """
     phases = phases or PhaseTimes(first="read")
     phases("read")
-    connections = HostConnections(job_name(), shares=job is not None)
+    connections = HostConnections(job.id if job else job_name(), shares=job is not None)
     try:
         return _prepared(spec, information, actuator, job, look, talk, phases, connections)
     except BaseException:

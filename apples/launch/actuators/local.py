@@ -58,7 +58,7 @@ class LocalActuator(Actuator):
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
         """Start the application on this machine; returns once every rank is ready."""
-        job = job_name()
+        job = self.connections.job if self.connections else job_name()
         used = {strip.host.name for strip in plan.strips}
         quotas = Quotas.plan({h: n for h, n in plan.cpu_quotas.items() if h in used}, job)
         for line in quotas.warnings:

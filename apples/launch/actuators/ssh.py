@@ -65,11 +65,6 @@ class SshActuator(Actuator):
         As of `LocalActuator`.
     options
         What the site wants to be told of the job that holds nodes.
-
-    Attributes
-    ----------
-    connections
-        Through which hosts were looked at and measured: the run is started through them. Default: new ones.
     """
 
     name = "ssh"
@@ -89,7 +84,6 @@ class SshActuator(Actuator):
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.options = options or SlurmOptions()
-        self.connections: HostConnections | None = None
 
     @classmethod
     def create(
@@ -102,10 +96,6 @@ class SshActuator(Actuator):
     def sensed_hosts(cls, hosts: HostList) -> tuple[Host, ...]:
         """Return all hosts that are not this machine."""
         return tuple(host for host in hosts if not is_here(host))
-
-    def use(self, connections: HostConnections) -> None:
-        """Start hosts through the logins over which they were looked at."""
-        self.connections = connections
 
     def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
         """Return the hosts that only a batch queue gives away, but for the nodes of our own allocation."""

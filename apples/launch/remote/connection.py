@@ -25,7 +25,7 @@ from apples.launch.remote import sharing, shipping, ssh
 from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
 from apples.launch.remote.look import SCHEMA
 from apples.resources import Host, HostList
-from apples.supervision.job_processes import MARK
+from apples.supervision.job_processes import MARK, mark
 from nws import SensorDialogue, SensorReply
 
 END_SECONDS = 2.0
@@ -283,7 +283,8 @@ class HostConnections:
         LaunchError
             There is no ssh to start.
         """
-        argv = ssh.command(ssh.reach(host, listed), shipping.words(site=True))
+        words = [*shipping.words(site=True), *([mark(self.job)] if self.job else [])]
+        argv = ssh.command(ssh.reach(host, listed), words)
         return HostConnection(
             host.name, argv, {**os.environ, MARK: self.job} if self.job else None
         )

@@ -24,6 +24,7 @@ from typing import Any
 from apples.supervision.this_host import located, own_machine
 
 SCHEMA = "apples.look/1"
+START = (sys.executable, "-I", "-S", "-c")
 RESOLVE_SECONDS = 2.0
 BACK_SECONDS = 2.0
 DESCRIBE_SECONDS = 2.0
@@ -69,7 +70,7 @@ def main(told: dict[str, Any]) -> int:
         if word == b"sense":
             _sense()
         elif word == b"next":
-            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", told["start"]])  # noqa: S606 - ourselves
+            os.execv(sys.executable, [*START, told["start"], *sys.argv[1:]])  # noqa: S606 - ourselves
     os._exit(0)  # whatever still waits for an answer is not waited for
 
 

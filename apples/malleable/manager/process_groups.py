@@ -24,7 +24,14 @@ from zlib import crc32
 from apples.malleable.control.job_file import HostSpec, JobFile
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
 from apples.supervision import peer
-from apples.supervision.job_processes import MARK, as_child, be, close_inherited, exec_program
+from apples.supervision.job_processes import (
+    MARK,
+    as_child,
+    be,
+    close_inherited,
+    exec_program,
+    mark,
+)
 from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
 
 SUPERVISOR = "apples-node"
@@ -108,7 +115,7 @@ class ProcessGroup:
         os.environ[MARK] = self.job.job
         if reach := self.places[0].reach:
             close_inherited()
-            exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR])
+            exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR, mark(self.job.job)])
         return be(SUPERVISOR, lambda: NodeSupervisor(folder).run())
 
     @property

@@ -120,10 +120,12 @@ def queue_document(scheduler: LiveScheduler, name: str) -> Document:
         shown, holder = state.host_state(host), state.holders.get(host)
         if shown == "free" and host in reserved:
             shown, holder = "reserved", reserved[host]
-        why = state.quarantined.get(host)
+        why, silence = state.quarantined.get(host), scheduler.lost.get(host, "")
+        reasons = ["" if why is None else why.reason, silence]
         hosts.append({
-            "host": host, "state": shown, "job": None if holder is None else f"{name}.{holder}",
-            "reason": "" if why is None else why.reason,
+            "host": host, "state": "lost" if silence and why is None else shown,
+            "job": None if holder is None else f"{name}.{holder}",
+            "reason": "; ".join(filter(None, reasons)),
         })  # fmt: skip
     return {
         "schema": "apples.queue/1",

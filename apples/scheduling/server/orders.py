@@ -138,7 +138,21 @@ class HostLeft:
     epoch: int
 
 
-Report = JobReport | HostLeft
+@dataclass(frozen=True, slots=True)
+class HostAnswer:
+    """Whether a host can be asked what is there: nothing is started on one that cannot.
+
+    Attributes
+    ----------
+    reason
+        Why it cannot be asked; empty: it can.
+    """
+
+    host: str
+    reason: str = ""
+
+
+Report = JobReport | HostLeft | HostAnswer
 
 
 class JobExecutor(ABC):

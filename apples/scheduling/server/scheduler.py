@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -38,6 +38,7 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    HostAnswer,
     HostLeft,
     JobReport,
     Order,
@@ -115,6 +116,8 @@ class LiveScheduler(SchedulerBackend):
         What a clock that never goes back says now, and the world's; seconds.
     token
         Returns the name of a new folder; never the same twice.
+    lost
+        Hosts that get no job until it is said that they answer, and why.
 
     Attributes
     ----------
@@ -126,6 +129,9 @@ class LiveScheduler(SchedulerBackend):
         The last that an operator ought to know, with its time.
     progress
         Job -> the last report of it while it ran.
+    lost
+        Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
+        jobs says it again.
     passes
         How often the policy was asked.
 
@@ -144,6 +150,7 @@ class LiveScheduler(SchedulerBackend):
         wall: float,
         token: Callable[[], str],
         patience: Patience = Patience(),
+        lost: Mapping[str, str] | None = None,
     ) -> None:
         self.log = log
         self.policy = policy
@@ -154,6 +161,7 @@ class LiveScheduler(SchedulerBackend):
         self._on_disk: SchedulerState | None = None
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
+        self.lost = dict(lost or {})
         self.passes = 0
         self._offset = self.now - clock
         self._token = token
@@ -315,8 +323,7 @@ class LiveScheduler(SchedulerBackend):
         self._check_host(host)
         if host in self.state.drained:
             self._record("resume", drained=sorted(self.state.drained - {host}))
-            if host not in self.state.quarantined:
-                self.ledger.resume(self._node(host))
+            self._offer(host)
             self._settle()
 
     def job(self, number: int) -> LiveJob:
@@ -339,6 +346,8 @@ class LiveScheduler(SchedulerBackend):
         self._at(clock)
         if isinstance(report, HostLeft):
             self._hear_left(report)
+        elif isinstance(report, HostAnswer):
+            self._hear_answer(report)
         else:
             self._hear(report)
         self._settle()
@@ -412,8 +421,7 @@ class LiveScheduler(SchedulerBackend):
         if why is not None:
             if (why.job, why.attempt) == (left.job, left.attempt) and left.epoch >= why.epoch:
                 self._record("free", quarantined={left.host: None})
-                if left.host not in self.state.drained:
-                    self.ledger.resume(self._node(left.host))
+                self._offer(left.host)
             return
         job = self.state.jobs.get(left.job)
         if job is None or left.attempt != job.attempt:
@@ -423,6 +431,26 @@ class LiveScheduler(SchedulerBackend):
         job = self._change(job.leave(left.host), "left")
         self._gone(job)
         self._answer(job)
+
+    def _hear_answer(self, answer: HostAnswer) -> None:
+        host, reason = answer.host, answer.reason
+        if host not in self.state.hosts or self.lost.get(host, "") == reason:
+            return
+        if not reason:
+            del self.lost[host]
+            self._offer(host)
+        else:
+            if host not in self.lost:
+                self._alarm(f"{host} is lost: {reason}")
+                self.ledger.drain(self._node(host))
+            self.lost[host] = reason
+        self._mark()
+
+    def _offer(self, host: str) -> None:
+        """Have a host get jobs again, unless something else is against it."""
+        state = self.state
+        if not (host in state.drained or host in state.quarantined or host in self.lost):
+            self.ledger.resume(self._node(host))
 
     # ---------------------------------------------------------------------------------- time
     def tick(self, clock: float) -> None:
@@ -641,7 +669,7 @@ class LiveScheduler(SchedulerBackend):
         """Order the next attempt of a job, if its hosts are free by their own word."""
         job = self.state.jobs[running.job.id]
         hosts = self._names(running.node_ids)
-        if not job.waits or not all(map(self.state.is_free, hosts)):
+        if not job.waits or not self._all_free(hosts):
             self._rebuild = True
             return
         self._send(self._change(job.start(hosts, self._token(), self.now), "start"))
@@ -669,7 +697,7 @@ class LiveScheduler(SchedulerBackend):
         target = set(self._names(running.node_ids))
         stay = [host for host in job.hosts if host in target]
         come = [host for host in self._names(running.node_ids) if host not in job.hosts]
-        if not all(map(self.state.is_free, come)):
+        if not self._all_free(come):
             self._rebuild = True
             return
         self._proposed[number] = running.proposal
@@ -703,6 +731,10 @@ class LiveScheduler(SchedulerBackend):
         self._alarm(f"{name_of(self.policy)}: {refused}")
 
     # -------------------------------------------------------------------------------- ledger
+    def _all_free(self, hosts: Iterable[str]) -> bool:
+        """Whether a job may be put on all of these hosts."""
+        return all(self.state.is_free(host) and host not in self.lost for host in hosts)
+
     def _node(self, host: str) -> int:
         return self.state.hosts.index(host)
 
@@ -742,7 +774,7 @@ class LiveScheduler(SchedulerBackend):
         for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
             if job.waits:
                 ledger.submit(job.as_job())
-        for host in (*state.drained, *state.quarantined):
+        for host in (*state.drained, *state.quarantined, *self.lost):
             if host in nodes:
                 ledger.drain(nodes[host])
         ledger.settle()

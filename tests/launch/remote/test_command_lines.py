@@ -18,6 +18,7 @@ from apples import Host, HostList, Network, UsageError
 from apples.launch import hydra, reach, ssh
 from apples.launch.remote import shipping
 from apples.launch.remote import ssh as line
+from apples.supervision.job_processes import mark
 from hat import DocumentError
 
 MEAN = (
@@ -128,7 +129,7 @@ def test_whatever_a_template_says_reaches_no_command_line(shell, texts):
         order.argv == ssh.command([same], {}, job="j", here="10.0.0.1", directory=Path("/")).argv
     )
     there = json.loads(order.files["launch.json"])["remote"]["10.0.0.2"]
-    assert there["ssh"] == line.command(way, shipping.words(site=False))
+    assert there["ssh"] == line.command(way, [*shipping.words(site=False), mark("j")])
     told = reach.orders(there, ["--proxy-id", "0"], "{}", "j")
     assert told["launch"]["hosts"][0]["program"] == [program, argument]
     shell(there["ssh"][-1])

@@ -1,0 +1,164 @@
+"""Looks at hosts that are other machines: whether they answer, and whether they have been left by an attempt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from apples.errors import ApplesError
+from apples.launch.remote.remains import remains
+from apples.resources import Host, HostList
+from apples.scheduling.server.orders import LAST, HostAnswer, HostLeft, Report
+
+AT_ONCE: Final = 8
+"""Hosts that are looked at at the same time."""
+IDLE_SECONDS: Final = 60.0
+"""Between two looks at a host of which nothing is asked."""
+AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
+"""Until a host is asked again that was not empty; the last stands for all that follow."""
+SILENT_SECONDS: Final = (2.0, 5.0, 10.0, 20.0)
+"""Until a host is asked again that did not answer."""
+
+Look = Callable[[Host, Mapping[str, bool]], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """An attempt that is to have left a host: its folder's name is the mark of its processes."""
+
+    job: int
+    attempt: int
+    folder: str
+    epoch: int
+
+
+@dataclass
+class _FarHost:
+    """What is asked of a host, and when it is asked next.
+
+    Attributes
+    ----------
+    tries
+        Looks since the last that answered all, or since the last that was answered.
+    said
+        Why it could not be asked the last time, empty: it could; None: it was not asked yet.
+    """
+
+    host: Host
+    leaving: dict[tuple[int, int], _Leaving] = field(default_factory=dict)
+    due: float = 0.0
+    busy: bool = False
+    tries: int = 0
+    said: str | None = None
+
+
+class HostLooks:
+    """Asks hosts, each by one look at a time that asks all there is to ask of it.
+
+    Parameters
+    ----------
+    hosts
+        Those that are other machines.
+    here
+        Names of those that are parts of this one.
+    clock
+        Seconds; never goes back.
+    say
+        Receives, from any thread, `HostAnswer` where it has changed, and `HostLeft`.
+    look
+        Looks at a host: job -> whether it is over; returns job -> processes there. `LaunchError`: no answer.
+    """
+
+    def __init__(
+        self,
+        hosts: Collection[Host],
+        here: Collection[str],
+        clock: Callable[[], float],
+        say: Callable[[Report], None],
+        look: Look,
+    ) -> None:
+        self._here = frozenset(here)
+        self._clock, self._say, self._look = clock, say, look
+        self._far = {host.name: _FarHost(host) for host in hosts}
+        self._lock = threading.Lock()
+        self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look")
+
+    @classmethod
+    def over_ssh(
+        cls,
+        hosts: Collection[Host],
+        listed: HostList,
+        clock: Callable[[], float],
+        say: Callable[[Report], None],
+    ) -> HostLooks:
+        """Return what looks at hosts of a list over ssh; the others of the list are parts of this machine."""
+        here = {host.name for host in listed} - {host.name for host in hosts}
+        return cls(hosts, here, clock, say, lambda host, jobs: remains(host, listed, jobs))
+
+    def left(self, job: int, attempt: int, folder: str, host: str, epoch: int) -> bool:
+        """Have it said that an attempt has left a host, once the host says so; False for a part of this machine.
+
+        Parameters
+        ----------
+        epoch
+            Of the order by which it leaves; `LAST`: the attempt is over, and what is left of it there is killed.
+        """
+        if host in self._here:
+            return False
+        one = self._far.get(host)
+        if one is None:
+            self._say(HostAnswer(host, "it is not in the host list any more"))
+            return True
+        with self._lock:
+            known = one.leaving.get((job, attempt))
+            if known is None:
+                one.tries = 0
+                one.due = min(one.due, self._clock()) if not one.said else one.due
+            if known is None or known.epoch < epoch:
+                one.leaving[job, attempt] = _Leaving(job, attempt, folder, epoch)
+            return True
+
+    def step(self, used: Collection[str]) -> None:
+        """Begin the looks that are due; hosts that jobs use are left alone unless something is asked of them."""
+        now = self._clock()
+        with self._lock:
+            for one in self._far.values():
+                if one.busy or one.due > now:
+                    continue
+                if one.host.name in used and not one.leaving and one.said == "":
+                    continue
+                one.busy = True
+                self._workers.submit(self._ask, one, dict(one.leaving))
+
+    def close(self) -> None:
+        """Begin no other look."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, one: _FarHost, asked: Mapping[tuple[int, int], _Leaving]) -> None:
+        reason, found = "", dict[str, int]()
+        try:
+            jobs = {each.folder: each.epoch == LAST for each in asked.values()}
+            found = dict(self._look(one.host, jobs))
+        except (ApplesError, OSError) as error:
+            reason = str(error).removeprefix(f"{one.host.name}: ") or type(error).__name__
+        empty = [key for key, each in asked.items() if found.get(each.folder) == 0]
+        with self._lock:
+            for key in empty:
+                if one.leaving.get(key) == asked[key]:
+                    del one.leaving[key]
+            changed, one.said, one.busy = reason != one.said, reason, False
+            waits = SILENT_SECONDS if reason else AGAIN_SECONDS
+            one.tries = 1 if changed else one.tries + 1
+            again = waits[min(one.tries, len(waits)) - 1]
+            new = one.leaving.keys() - asked.keys()
+            one.due = self._clock() + (
+                again if reason or (one.leaving and not new) else 0.0 if new else IDLE_SECONDS
+            )
+        if changed:
+            self._say(HostAnswer(one.host.name, reason))
+        for key in empty:
+            each = asked[key]
+            self._say(HostLeft(each.job, each.attempt, one.host.name, each.epoch))

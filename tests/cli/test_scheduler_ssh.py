@@ -1,0 +1,118 @@
+"""The live scheduler on hosts that are other machines: those of a lab, over ssh."""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from labs import cut_off
+from sites import LONG, SAMPLE, SHORT, Site
+from waiting import until
+
+from apples.supervision.job_processes import all_processes, marked
+
+pytestmark = [pytest.mark.mpi, pytest.mark.lab]
+
+
+@pytest.fixture
+def state(monkeypatch):
+    """A state directory whose path leaves room for the name of a socket; its logins are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        yield Path(folder)
+        for pid in logins(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: logins(folder) == [])
+
+
+def logins(folder):
+    """Return the processes that keep a shared login open."""
+    found = []
+    for pid in all_processes():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if words.startswith(b"ssh: ") and str(folder).encode() in words:
+                found.append(pid)
+    return found
+
+
+@pytest.fixture
+def site(state):
+    made = []
+
+    def started(hosts, policy="equipartition"):
+        made.append(Site(state, policy, "--hosts", str(hosts), "--actuator", "ssh"))
+        made[-1].start()
+        return made[-1]
+
+    yield started
+    for one in made:
+        one.close()
+
+
+def answered(one, *hosts):
+    """Wait until hosts have said that nothing is there."""
+    until(lambda: all(one.host(name)["state"] == "free" for name in hosts), 180)
+
+
+def on(one, job, count):
+    """Wait until a job is on so many hosts, and has left all others."""
+    until(lambda: len(one.job(job)["hosts"]) == count, 180)
+
+
+def test_jobs_on_other_machines_are_started_shrunk_grown_and_taken_up_after_a_kill(site, lab):
+    one = site(lab.hosts)
+    answered(one, "ada", "bob", "far")
+    first = one.submit("--min", "1", "--max", "3", *LONG)
+    on(one, first, 3)
+    second = one.submit("--min", "1", "--max", "1", *LONG)
+    one.until(second, "running", 180)
+    assert len(one.job(first)["hosts"]) == 2
+    one.stop(signal.SIGKILL)
+    one.start()
+    until(lambda: one.job(first)["iteration"], 180)  # it was asked where it is
+    assert (one.job(first)["state"], one.job(first)["attempt"]) == ("running", 1)
+    assert one.ask("cancel", second)["state"] == "cancelled"
+    on(one, first, 3)
+    records = [one.job(name)["record"] for name in (first, second)]
+    assert one.ask("cancel", first)["state"] == "cancelled"
+    answered(one, "ada", "bob", "far")
+    assert [marked(record) for record in records] == [[], []]
+
+
+def test_a_host_that_is_cut_off_in_a_job_is_lost_and_comes_back_by_itself(site, lab):
+    one = site(lab.hosts)
+    answered(one, "ada", "bob", "far")
+    job = one.submit("--min", "1", "--max", "3", *LONG)
+    on(one, job, 3)
+    with cut_off(lab, "far"):
+        on(one, job, 2)
+        until(lambda: one.host("far")["reason"], 180)
+        assert one.host("far")["state"] in {"lost", "quarantined"}
+        waiting = one.submit("--min", "3", "--max", "3", *SHORT)
+        assert one.ask("cancel", job)["state"] == "cancelled"
+        answered(one, "ada", "bob")
+        assert one.job(waiting)["state"] == "queued"
+        assert one.host("far")["state"] in {"lost", "quarantined"}
+    assert one.ask("wait", waiting)["schema"] == "apples.run/1"
+    answered(one, "ada", "bob", "far")
+
+
+def test_a_job_of_a_program_that_is_not_malleable_leaves_its_hosts_by_their_own_word(
+    site, lab, tmp_path
+):
+    template = (SAMPLE / "template.toml").read_text().replace("malleable = true", "")
+    (tmp_path / "template.toml").write_text(template)
+    shutil.copy(SAMPLE / "program.py", tmp_path)
+    one = site(lab.hosts, "fcfs")
+    words = ("--template", str(tmp_path / "template.toml"), "--min", "2", "--max", "2")
+    job = one.submit(*words, *LONG)
+    record = one.until(job, "running", 180)["record"]
+    assert marked(record) != []  # this machine sees the processes of its lab
+    assert one.ask("cancel", job)["state"] == "cancelled"
+    answered(one, "ada", "bob", "far")
+    assert marked(record) == []

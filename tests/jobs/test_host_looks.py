@@ -1,0 +1,161 @@
+"""When hosts that are other machines are asked what is left on them, and what is said of it."""
+
+import threading
+from collections import Counter
+
+import pytest
+from waiting import until
+
+from apples.errors import LaunchError
+from apples.jobs.host_looks import AT_ONCE, IDLE_SECONDS, HostLooks
+from apples.resources import Host
+from apples.scheduling.server.orders import LAST, HostAnswer, HostLeft
+
+JOB = "0000abcd"
+
+
+class Machines:
+    """Other machines that hold what the test says, and what was said of them."""
+
+    def __init__(self, *names):
+        self.now = 0.0
+        self.there = Counter()
+        self.cut = set()
+        self.asked, self.said = [], []
+        self.looks = HostLooks(
+            [Host(name) for name in names], {"here"}, lambda: self.now, self.said.append, self.look
+        )
+
+    def look(self, host, jobs):
+        self.asked.append((host.name, dict(jobs)))
+        if host.name in self.cut:
+            raise LaunchError(f"{host.name}: no route")
+        for job, over in jobs.items():
+            if over and self.there[host.name, job] != "stuck":
+                del self.there[host.name, job]
+        return {job: 1 if self.there[host.name, job] else 0 for job in jobs}
+
+    def step(self, seconds=0.0, used=()):
+        """Let time pass, and all looks that are due then be made."""
+        self.now += seconds
+        self.looks.step(set(used))
+        until(lambda: not any(one.busy for one in self.looks._far.values()), 30)
+        news, self.said[:] = list(self.said), []
+        return news
+
+
+@pytest.fixture
+def machines():
+    made = []
+
+    def some(*names):
+        made.append(Machines(*names))
+        return made[-1]
+
+    yield some
+    for one in made:
+        one.looks.close()
+
+
+def test_a_host_is_said_to_answer_once_and_looked_at_now_and_then(machines):
+    m = machines("ada")
+    assert m.step() == [HostAnswer("ada")]
+    assert m.step(IDLE_SECONDS - 1.0) == []
+    assert len(m.asked) == 1
+    assert m.step(1.0) == []
+    assert len(m.asked) == 2
+    assert m.step(IDLE_SECONDS, used=["ada"]) == []
+    assert len(m.asked) == 2  # a job says itself whether its host is there
+
+
+def test_a_host_was_left_when_it_says_so_and_what_is_over_is_killed_there(machines):
+    m = machines("ada", "bob")
+    m.step()
+    m.there["ada", JOB] = "works"
+    assert m.looks.left(1, 1, JOB, "ada", 3)
+    assert m.step(1.0) == []
+    assert m.asked[-1] == ("ada", {JOB: False})
+    m.there.clear()
+    assert m.step(1.0) == [HostLeft(1, 1, "ada", 3)]
+    m.there["bob", JOB] = "works"
+    m.looks.left(1, 1, JOB, "bob", LAST)
+    assert m.step(1.0) == [HostLeft(1, 1, "bob", LAST)]
+    assert m.asked[-1] == ("bob", {JOB: True})
+
+
+def test_processes_that_stay_are_looked_for_again_and_ever_more_seldom(machines):
+    m = machines("ada")
+    m.step()
+    m.there["ada", JOB] = "stuck"
+    m.looks.left(1, 1, JOB, "ada", LAST)
+    for _ in range(600):
+        assert m.step(0.1) == []
+    assert 10 <= len(m.asked) <= 20
+    m.there.clear()
+    assert m.step(5.0) == [HostLeft(1, 1, "ada", LAST)]
+
+
+def test_a_host_that_cannot_be_asked_is_lost_with_its_reason_and_comes_back_by_itself(machines):
+    m = machines("ada")
+    m.step()
+    m.cut.add("ada")
+    m.looks.left(1, 1, JOB, "ada", LAST)
+    assert m.step(1.0) == [HostAnswer("ada", "no route")]
+    for _ in range(100):
+        assert m.step(1.0, used=["ada"]) == []
+    assert len(m.asked) <= 12
+    m.cut.clear()
+    assert m.step(20.0) == [HostAnswer("ada"), HostLeft(1, 1, "ada", LAST)]
+
+
+def test_what_was_asked_during_a_look_is_asked_by_the_next(machines):
+    """Its answer is of another moment: by then the attempt may have come and gone again."""
+    m = machines("ada")
+    m.step()
+    begun, go_on = threading.Event(), threading.Event()
+    look = m.look
+
+    def slow(host, jobs):
+        begun.set()
+        go_on.wait(30)
+        return look(host, jobs)
+
+    m.looks._look = slow
+    m.looks.left(1, 1, JOB, "ada", 1)
+    m.now += 1.0
+    m.looks.step(set())
+    assert begun.wait(30)
+    m.looks.left(1, 1, JOB, "ada", 2)
+    m.looks.left(2, 1, "0000beef", "ada", LAST)
+    go_on.set()
+    assert HostLeft(1, 1, "ada", 1) in m.step()
+    assert m.step(1.0) == [HostLeft(1, 1, "ada", 2), HostLeft(2, 1, "ada", LAST)]
+
+
+def test_many_hosts_are_asked_a_few_at_a_time_and_each_by_one_look(machines):
+    names = [f"h{k}" for k in range(40)]
+    m = machines(*names)
+    at_once, most, lock = Counter(), [0], threading.Lock()
+    look = m.look
+
+    def counted(host, jobs):
+        with lock:
+            at_once[host.name] += 1
+            most[0] = max(most[0], at_once.total())
+            assert at_once[host.name] == 1
+        try:
+            return look(host, jobs)
+        finally:
+            with lock:
+                at_once[host.name] -= 1
+
+    m.looks._look = counted
+    assert len(m.step()) == 40
+    assert most[0] <= AT_ONCE
+
+
+def test_parts_of_this_machine_are_not_asked_and_hosts_that_left_the_list_are_lost(machines):
+    m = machines("ada")
+    assert not m.looks.left(1, 1, JOB, "here", 1)
+    assert m.looks.left(1, 1, JOB, "gone", 1)
+    assert m.said == [HostAnswer("gone", "it is not in the host list any more")]

@@ -1,0 +1,83 @@
+"""A live scheduler as a process, and its user's commands."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from waiting import until
+
+from apples.scheduling.server.client import SchedulerClient
+
+SAMPLE = Path(__file__).parent / "jobs" / "sample"
+SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
+LONG = ("--weather", "static", "--no-verify", "--set", "iterations=100000", "--set", "pause=0.01")
+
+
+class Site:
+    """A scheduler as a process, and its user's commands."""
+
+    def __init__(self, folder, policy, *options):
+        self.folder, self.policy, self.options = folder, policy, options
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k != "APPLES_SCHEDULER"},
+            "XDG_STATE_HOME": str(folder),
+        }
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "apples", "scheduler", "--policy", self.policy, *self.options],
+            cwd=SAMPLE, env=self.environment, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stderr.readline()
+        assert "ready at" in line, line + self.process.stderr.read()
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait(30)
+        self.process.stderr.close()
+
+    def run(self, *words):
+        return subprocess.run(
+            [sys.executable, "-m", "apples", *words],
+            cwd=SAMPLE, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def begin(self, *words):
+        return subprocess.Popen(
+            [sys.executable, "-m", "apples", *words], cwd=SAMPLE, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, *words):
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def submit(self, *words):
+        return self.ask("submit", *words)["job"]
+
+    def queue(self):
+        """Return what `apples queue --json` shows, without a process for it."""
+        place = self.folder / "apples" / "schedulers" / "local"
+        return SchedulerClient(place).ask("GET", "/v1/queue")
+
+    def job(self, name):
+        return next(one for one in self.queue()["jobs"] if one["job"] == name)
+
+    def until(self, name, state, seconds=90):
+        until(lambda: self.job(name)["state"] == state, seconds)
+        return self.job(name)
+
+    def host(self, name):
+        return next(one for one in self.queue()["hosts"] if one["host"] == name)
+
+    def close(self):
+        """Cancel all jobs and stop, unless it was stopped."""
+        if self.process.poll() is None:
+            for job in self.queue()["jobs"]:
+                self.run("cancel", job["job"])
+            self.stop()
