@@ -1,6 +1,6 @@
-"""What the topology daemon is put through: kills at random steps, cycles of bad jobs, swaps, frames.
+"""What the topology daemon is put through: kills at random steps, bad jobs, a second daemon, swaps, frames.
 
-    python tests/soak_topologyd.py kills|cycles|swaps|frames|sharing|all --n N
+    python tests/soak_topologyd.py kills|cycles|pairs|ledger|swaps|frames|sharing|all --n N
 
 Each part prints one JSON line {"part", "trials", "failures", ..} and exits 1 on any failure, 77 if this
 machine cannot do it. `make soak N=10000` gives the figures of the guarantees.
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "storage"))
 
 import test_folder
 import test_recovery
+import test_two_daemons
 from bad_jobs import BAD_JOBS, Started
 from daemons import CPUSETS, Daemon, quick_folder
 
@@ -31,11 +32,13 @@ from apples.storage.folder import Folder
 from apples.storage.journal import JournalError
 from apples.topology import CpuSet, Unsatisfied, synthetic
 from apples.topology.cpus import NO_CPUS
-from apples.topology.daemon.node import DaemonOptions
+from apples.topology.daemon.handler import TopologyRequestHandler
+from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.protocol import parse_request
 from apples.topology.daemon.sharing import arrive, leave, violations
 from apples.topology.daemon.state import CpuAllocation, taken
 from apples.topology.isolation.detection import find_backend
+from apples.topology.isolation.dry_run import DryRun
 
 SKIPPED = 77
 VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "post")
@@ -153,6 +156,65 @@ def gone_within(asking, job, seconds):
     return True
 
 
+def pairs(count, first=0):
+    """Start two daemons over and over by all that their directories may be called; on cpusets too."""
+    real = os.geteuid() == 0 and os.access(CPUSETS / "cgroup.procs", os.W_OK)
+    found, failures = {}, []
+    for kernel in (False, True) if real else (False,):
+        try:
+            said = test_two_daemons.pairs(count, first, real=kernel)
+            found["on_cpusets" if kernel else "on_a_stand_in"] = said
+        except (AssertionError, ApplesError, OSError) as error:
+            failures.append({"real": kernel, "error": repr(error)[:300]})
+    return {"failures": failures, **found}
+
+
+def ledger(count, first=0):
+    """Ask one daemon for so many things, journal and all; look at its ledger every thousand."""
+    home = new_home()
+    machine = synthetic("package:2 core:32 pu:1")
+    with Folder.open(home / "state") as state:
+        node = NodeLedger(
+            machine, DryRun(machine.cpus), state, test_recovery.IDENTITY, test_recovery.OPTIONS
+        )
+        found = asyncio.run(asked_for(TopologyRequestHandler(node), count, random.Random(first)))
+        if wrong := list(violations(node.state.jobs, node.universe)):
+            found["failures"].append({"at": "the end", "wrong": wrong[:2]})
+    shutil.rmtree(home)
+    return found
+
+
+async def asked_for(handler, count, chance):
+    """Make `count` requests of which the ledger does most."""
+    handler.start()
+    failures, done = [], 0
+    for number in range(count):
+        job = f"j{chance.randrange(24)}"
+        there = job in handler.node.state.jobs
+        verb = chance.choice(["resize", "deallocate", "post"]) if there else "allocate"
+        fields = {"verb": verb, "request": f"r{number}", "job": job}
+        if verb == "allocate":
+            fields |= {"count": chance.randint(1, 6), "least": 1, "share": chance.random() < 0.3}
+            fields["until"] = "told"
+        elif verb == "resize":
+            fields["count"] = chance.randint(1, 6)
+        elif verb == "post":
+            fields["text"] = "x" * chance.randrange(50)
+        try:
+            request = parse_request(json.dumps(fields).encode())
+            await handler.answer(test_recovery.CALLER, request)
+            done += 1
+        except ApplesError:
+            continue
+        if number % 1000 == 0:
+            await test_recovery.settled(handler)
+            wrong = list(violations(handler.node.state.jobs, handler.node.universe))
+            if wrong:
+                failures.append({"at": number, "wrong": wrong[:2]})
+    await test_recovery.settled(handler)
+    return {"failures": failures, "done": done, "jobs": len(handler.node.state.jobs)}
+
+
 def swaps(count, _=0):
     """Work in a directory in which a user exchanges everything for links, as fast as it goes."""
     home = quick_folder()
@@ -253,6 +315,8 @@ def arrived(machine, jobs, first, chance, name):
 PARTS = {
     "kills": (kills, 1.0),
     "cycles": (cycles, 1.0),
+    "pairs": (pairs, 1.0),
+    "ledger": (ledger, 100.0),
     "swaps": (swaps, 10.0),
     "frames": (frames, 100.0),
     "sharing": (sharing, 1.0),
