@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib
 import inspect
+import io
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 import typer.core
@@ -252,7 +253,9 @@ def _misused(name: str, error: typer.TyperException) -> int:
     """Say what is wrong with the words of the command line."""
     show_usage = getattr(error, "show", None)
     if show_usage:
-        show_usage()
+        words = io.StringIO()
+        show_usage(file=words)
+        say(words.getvalue().rstrip("\n"))
     else:
         say(f"{name}: {error}")
     return int(getattr(error, "exit_code", 2))
@@ -279,10 +282,43 @@ def _refused(name: str, error: Exception | SystemExit) -> int:
 
 
 # ---------------------------------------------------------------------------- printing
-# What a terminal could take for a command: C0 but tab and newline, DEL, C1, and marks that turn the direction
-# of writing. A file's name or a vendor's XML may hold any of them.
-_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS if chr(code) not in "\t\n"}
+INVISIBLE: Final = (
+    range(0x034F, 0x0350), range(0x115F, 0x1161), range(0x17B4, 0x17B6), range(0x180B, 0x1810),
+    range(0x2060, 0x2070), range(0x3164, 0x3165), range(0xFE00, 0xFE10), range(0xFFA0, 0xFFA1),
+    range(0xFFF0, 0xFFF9), range(0xE0000, 0xE1000),
+)  # fmt: skip
+"""What has no width and is not of a category of `STEERING`: Unicode's ``Default_Ignorable_Code_Point``."""
+STEERING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of what a terminal could take for a command or leave out: controls, C1 and DEL among them, marks that
+turn the direction of writing, joiners, soft hyphens, halves of pairs, and ends of lines that are none of ours."""
+
+
+class _Escapes(dict[int, int | str]):
+    """Code point -> itself, or its escape, which JSON's readers read too; found when it is first asked for."""
+
+    def __missing__(self, code: int) -> int | str:
+        import unicodedata  # noqa: PLC0415 - for what is not ASCII only
+
+        found: int | str = code
+        if any(code in each for each in INVISIBLE) or unicodedata.category(chr(code)) in STEERING:
+            units = chr(code).encode("utf-16-be", "surrogatepass")
+            found = "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+        self[code] = found
+        return found
+
+
+_ESCAPES = _Escapes({code: code for code in (*range(0x20, 0x7F), *map(ord, "\t\n"))})
+
+
+def escaped(text: str) -> str:
+    r"""Return a text whose every character a terminal shows: a file's name or a vendor's XML may hold any.
+
+    Examples
+    --------
+    >>> escaped("red: \x1b[31m, turned: \u202e, hidden: \u200b")
+    'red: \\u001b[31m, turned: \\u202e, hidden: \\u200b'
+    """
+    return text.translate(_ESCAPES)
 
 
 _answers: list[TextIO] = []
@@ -291,13 +327,13 @@ _answers: list[TextIO] = []
 
 def say(line: str) -> None:
     """Print talk on stderr; what would steer a terminal is escaped."""
-    print(line.translate(_ESCAPES), file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
+    print(escaped(line), file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
 
 
 def show(text: str) -> None:
     """Print data on stdout; what would steer a terminal is escaped."""
     try:
-        print(text.translate(_ESCAPES), file=_answer(), flush=True)
+        print(escaped(text), file=_answer(), flush=True)
     except OSError as error:
         error.filename = error.filename or "stdout"
         raise
@@ -317,9 +353,10 @@ def show_answer(document: Mapping[str, Any], text: str | Callable[[], str], as_j
 
 
 def pass_through(text: str) -> None:
-    """Print what another program wrote, as it wrote it."""
-    _answer().write(text)
-    _answer().flush()
+    """Print what another program wrote: as it wrote it, but that no terminal is steered by it."""
+    answer = _answer()
+    answer.write(escaped(text) if answer.isatty() else text)
+    answer.flush()
 
 
 def _answer() -> TextIO:

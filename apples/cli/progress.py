@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from apples.cli.program import say
+from apples.cli.program import escaped, say
 from apples.launch.actuator import Execution, Progress
 from apples.units import duration
 
@@ -75,14 +75,14 @@ def _bar(progress: Iterable[Progress], name: str) -> None:
     from rich.progress import Progress as Bar  # noqa: PLC0415
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[each]}"),
     )
     with Bar(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
-        task = bar.add_task(name, total=None, each="")
+        task = bar.add_task(escaped(name), total=None, each="")
         for at in progress:
             each = f"{duration(at.iteration_seconds)} an iteration"
             bar.update(task, total=at.iterations, completed=at.iteration, each=each)

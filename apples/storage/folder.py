@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from apples.errors import UsageError
+
 OPENAT2: Final = 437
 NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x02, 0x04, 0x08
 COMPONENT: Final = re.compile(r"[^/\0]{1,255}")
@@ -157,6 +159,16 @@ class Folder:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def check_private(folder: Folder) -> None:
+    """Raise UsageError unless a directory is ours and others cannot write to it: a daemon's first look at it."""
+    import nws  # noqa: PLC0415 - for daemons, not for every command that opens a folder
+
+    try:
+        nws.check_owned(folder.name, os.fstat(folder.descriptor))
+    except nws.NotPrivateError as error:
+        raise UsageError(str(error)) from None
 
 
 def _component(name: str) -> str:

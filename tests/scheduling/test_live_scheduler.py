@@ -343,6 +343,15 @@ def test_nothing_leaves_and_nothing_is_taken_in_while_the_disk_is_full(stage):
     assert not s.one.trouble
 
 
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o770)
+    with pytest.raises(
+        UsageError, match=r"shared: others may write to it \(mode 770\): chmod go-w"
+    ):
+        SchedulerLog.open(tmp_path / "shared")
+
+
 def test_a_second_scheduler_on_the_directory_refuses(stage, tmp_path):
     stage()
     with pytest.raises(LaunchError, match="another scheduler works on this directory"):

@@ -11,7 +11,7 @@ from apples.errors import LaunchError
 from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.state import Record, SchedulerState, submitted_record
 from apples.storage import documents
-from apples.storage.folder import Folder
+from apples.storage.folder import Folder, check_private
 from apples.storage.journal import Journal, parse
 
 SCHEMA: Final = "apples.scheduler-log/1"
@@ -29,6 +29,8 @@ class SchedulerLog:
     ------
     LaunchError
         Another scheduler works on this directory.
+    UsageError
+        Others can write to it: they would choose what this user runs. Permanent.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -44,7 +46,9 @@ class SchedulerLog:
         """Open the log of a directory, which is made if need be."""
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return cls(Folder.open(directory, links=True))
+            folder = Folder.open(directory, links=True)
+            check_private(folder)
+            return cls(folder)
         except OSError as error:
             raise LaunchError(f"{directory}: {error.strerror}") from None
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.storage.documents import lock
-from apples.storage.folder import Folder
+from apples.storage.folder import Folder, check_private
 from apples.topology.daemon import protocol
 from apples.topology.daemon.client import OPERATOR_SOCKET, SOCKET
 from apples.topology.daemon.fairness import ConnectionTable, FairTurns
@@ -376,14 +376,6 @@ class Server:
         finally:
             self._connections.leave(caller, task)
             writer.close()
-
-
-def check_private(folder: Folder) -> None:
-    """Raise UsageError unless a directory is ours and others cannot write to it."""
-    try:
-        nws.check_owned(folder.name, os.fstat(folder.descriptor))
-    except nws.NotPrivateError as error:
-        raise UsageError(str(error)) from None
 
 
 def _locked(state: Folder) -> int:

@@ -10,11 +10,11 @@ from pathlib import Path
 import nws
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
-from apples.storage.folder import Folder
+from apples.storage.folder import Folder, check_private
 from apples.storage.identity import identity_of
 from apples.topology.daemon.client import SOCKET, SYSTEM_SOCKET
 from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.server import Server, Tls, check_private
+from apples.topology.daemon.server import Server, Tls
 from apples.topology.isolation.detection import find_backend
 from apples.topology.machine import Topology
 

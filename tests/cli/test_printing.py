@@ -1,0 +1,72 @@
+"""Nothing that is printed steers a terminal or hides in what it shows, whoever wrote it."""
+
+import contextlib
+import io
+import json
+import os
+import unicodedata
+
+import pytest
+from commands import command
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.cli import program
+
+HIDDEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202e"
+    "\u2060\u2064\u2065\u2066\u2069\u3164\ufe00\ufe0f\ufeff\uffa0\ufff0\ufff9\U0001bca0\U000e0001\U000e0041"
+    "\x00\x07\x08\r\x1b\x7f\x80\x9b\x9c\x9f\ud800\udcff"
+)
+TEXTS = st.text(max_size=80) | st.text(st.sampled_from(HIDDEN + "a\n\té界 "), max_size=20)
+
+
+def steers(text):
+    """Characters of a text that no terminal may be given."""
+    bad = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    return [c for c in text if c in HIDDEN or (unicodedata.category(c) in bad and c not in "\t\n")]
+
+
+@given(TEXTS)
+def test_no_character_that_steers_or_hides_is_left_and_no_other_is_changed(text):
+    found = program.escaped(text)
+    assert not steers(found)
+    if not steers(text):
+        assert found == text
+
+
+def test_every_character_of_unicode_is_shown_or_escaped():
+    for start in range(0, 0x110000, 0x1000):
+        assert not steers(program.escaped("".join(map(chr, range(start, start + 0x1000)))))
+
+
+@given(TEXTS)
+def test_json_that_was_printed_says_what_it_said(text):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        program.show_json({text: [text]})
+    assert not steers(out.getvalue())
+    assert json.loads(out.getvalue()) == {text: [text]}
+
+
+def test_a_file_whose_name_clears_the_screen_is_named_and_the_screen_stays(tmp_path):
+    done = command("apples", "topology", "show", tmp_path / "a\x1b[2J\u202e\u200b.xml")
+    assert done.code == 2
+    assert r"a\u001b[2J\u202e\u200b.xml" in done.err
+    assert not steers(done.err)
+
+
+def test_words_that_are_misused_steer_nothing():
+    assert not steers(command("apples", "plan", "--a\x9b2J\u202e").err)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_a_job_said_is_as_it_was_in_a_pipe_and_harmless_on_a_terminal(terminal):
+    said = "step 1\x1b]0;owned\x07\u202edone\n"
+    reading, writing = os.openpty() if terminal else os.pipe()
+    with os.fdopen(writing, "w", newline="") as out, contextlib.redirect_stdout(out):
+        program.pass_through(said)
+        found = os.read(reading, 1000).decode().replace("\r\n", "\n")
+    os.close(reading)
+    assert (found == said) != terminal
+    assert bool(steers(found)) != terminal
