@@ -1,6 +1,6 @@
-"""What the topology daemon is put through: kills at random steps, bad jobs, a second daemon, swaps, frames.
+"""What the topology daemon is put through: kills at random steps, bad jobs, a second daemon, swaps.
 
-    python tests/soak_topologyd.py kills|cycles|pairs|ledger|swaps|frames|sharing|all --n N
+    python tests/soak_topologyd.py kills|cycles|pairs|ledger|swaps|sharing|all --n N
 
 Each part prints one JSON line {"part", "trials", "failures", ..} and exits 1 on any failure, 77 if this
 machine cannot do it. `make soak N=10000` gives the figures of the guarantees.
@@ -245,29 +245,6 @@ def swaps(count, _=0):
     return {"failures": escapes, "done": done, "refused": refused}
 
 
-def frames(count, first=0):
-    """Put damaged requests before the parser: each is a request or an error in words."""
-    chance = random.Random(first)
-    seeds = [
-        b'{"verb":"allocate","request":"r","job":"a","count":4,"requirement":"CPUSET[MAX_RADIUS=1]"}',
-        b'{"verb":"resize","request":"r","job":"a","count":2,"seconds":1.5}',
-        b'{"verb":"post","request":"r","job":"a","text":"x","number":3}',
-    ]
-    failures = []
-    for trial in range(count):
-        frame = bytearray(chance.choice(seeds))
-        for _ in range(chance.randint(1, 4)):
-            place = chance.randrange(len(frame))
-            frame[place : place + chance.randint(0, 3)] = chance.randbytes(chance.randint(0, 3))
-        try:
-            parse_request(bytes(frame))
-        except ApplesError:
-            pass
-        except Exception as error:  # noqa: BLE001 - that is what is looked for
-            failures.append({"trial": trial, "frame": frame.hex(), "error": repr(error)[:200]})
-    return {"failures": failures}
-
-
 def sharing(count, first_seed=0):
     """Random arrivals, exits and crashes of malleable jobs on one node."""
     machine = synthetic("package:2 core:8 pu:2")
@@ -318,7 +295,6 @@ PARTS = {
     "pairs": (pairs, 1.0),
     "ledger": (ledger, 100.0),
     "swaps": (swaps, 10.0),
-    "frames": (frames, 100.0),
     "sharing": (sharing, 1.0),
 }
 

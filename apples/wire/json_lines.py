@@ -163,7 +163,11 @@ def decode(line: bytes, longest: int = LONGEST_LINE, deepest: int = DEEPEST) -> 
         raise LineError(f"a line of {len(line)} bytes, more than {longest}")
     try:
         found = json.loads(
-            line, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_object
+            line,
+            parse_float=_finite,
+            parse_int=_whole,
+            parse_constant=_finite,
+            object_pairs_hook=_object,
         )
     except LineError:
         raise
@@ -181,6 +185,12 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise LineError("a number that is not finite")
     return number
+
+
+def _whole(text: str) -> int:
+    """Return a whole number that is finite as a float too: who computes with it makes one of it."""
+    _finite(text)
+    return int(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -109,7 +109,14 @@ def decode(data: bytes) -> tuple[str, Message]:
         for name, value in fields.items():
             _check(name, value)
         message: Message = kind(**fields)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"this is no message of a clique: {error}") from error
     return clique, message
 

@@ -62,7 +62,14 @@ class StdioSensor:
                         self._say(answer(number, self._clock()))
                         return
                     self._say(verbs[asked["do"]](number, asked))
-                except (KeyError, TypeError, ValueError, OSError, SensorError) as error:
+                except (
+                    KeyError,
+                    TypeError,
+                    ValueError,
+                    ArithmeticError,
+                    OSError,
+                    SensorError,
+                ) as error:
                     reason = f"{type(error).__name__}: {error}"
                     self._say(answer(number, self._clock(), failures=[reason]))
         finally:

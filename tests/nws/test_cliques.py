@@ -1,7 +1,7 @@
 """Cliques: never two probes at once, one leader again soon after the last fault."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nws.clique import (
@@ -151,6 +151,7 @@ def test_messages_survive_the_wire(message):
 
 
 @given(st.binary(max_size=300))
+@example(b'{"clique": "lab", "kind": "Token", "epoch": [1e999, "ada"]}')
 def test_what_is_no_message_is_a_value_error(data):
     with pytest.raises(ValueError, match="no message"):
         decode(data)

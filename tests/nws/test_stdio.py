@@ -134,6 +134,7 @@ def test_it_stays_light(asked):
         b'{"schema": "nws.stdio/1", "id": 1, "do": "shell"}\n',
         b'{"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "../x", "rounds": 1}\n',
         b'{"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "x", "rounds": 1, "bias": 7}\n',
+        b'{"schema": "nws.stdio/1", "id": 1, "do": "sense", "host": "x", "rounds": 1e999}\n',
         b'{"schema": "nws.stdio/1", "id": 1, "do": "listen", "address": "x", "secret": ""}\n',
         b"[" * 100_000 + b"\n",
     ],

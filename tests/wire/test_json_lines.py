@@ -81,6 +81,7 @@ def test_the_carriage_return_of_half_a_line_end_is_no_text():
     [
         b"", b"[]", b"5", b'"text"', b"null", b"{", b"{}{}", b"\xff\xfe", b'{"a":NaN}', b'{"a":-Infinity}',
         b'{"a":1e999}', b'{"a":1,"a":2}', b'{"b":{"a":1,"a":2}}', b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":' + b"9" * 400 + b"}",
         b"[" * 50_000, b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
     ],
 )  # fmt: skip

@@ -135,7 +135,7 @@ def _nodes(files: Mapping[str, str], online: CpuSet) -> Iterator[MemoryNode]:
         place = f"node/node{number}"
         lines = _text(files, f"{place}/meminfo").splitlines()
         kib = [line.split() for line in lines if "MemTotal" in line]
-        size = int(kib[0][-2]) * 1024 if kib and kib[0][-2:-1] and kib[0][-2].isdigit() else None
+        size = int(kib[0][-2]) * 1024 if kib and kib[0][-2:-1] and _whole(kib[0][-2]) else None
         yield MemoryNode(number, (_cpus(files, f"{place}/cpu") & online).mask, size)
 
 
@@ -143,7 +143,7 @@ def _latencies(files: Mapping[str, str], nodes: tuple[MemoryNode, ...]) -> Laten
     if len(nodes) < 2:
         return NO_LATENCIES
     rows = [_text(files, f"node/node{node.number}/distance").split() for node in nodes]
-    if any(len(row) != len(nodes) or not all(w.isdigit() for w in row) for row in rows):
+    if any(len(row) != len(nodes) or not all(map(_whole, row)) for row in rows):
         return NO_LATENCIES
     return Latencies(
         tuple(node.number for node in nodes), tuple(tuple(int(w) for w in row) for row in rows)
@@ -183,7 +183,12 @@ def _list(files: Mapping[str, str], name: str) -> CpuSet:
 
 def _number(files: Mapping[str, str], name: str) -> int:
     text = _text(files, name)
-    return int(text) if text.isdigit() else -1
+    return int(text) if _whole(text) else -1
+
+
+def _whole(text: str) -> bool:
+    """Whether a text is a whole number from 0, of no more digits than the kernel writes."""
+    return text.isdigit() and len(text) <= 20
 
 
 def _text(files: Mapping[str, str], name: str) -> str:

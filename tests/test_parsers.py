@@ -1,0 +1,43 @@
+"""Every parser of what others wrote reads or refuses: a sample of `soak_parsers.py`, and that it finds faults."""
+
+import pytest
+import soak_parsers
+from soak_parsers import Parser, fuzz
+
+PARSERS = soak_parsers.parsers()
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_what_the_inputs_are_made_of_is_read(name):
+    for seed in PARSERS[name].seeds:
+        PARSERS[name].feed(seed)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_broken_input_is_read_or_refused_in_time_and_memory(name):
+    assert not fuzz(name, PARSERS[name], 60)["failures"]
+
+
+def overflowing(data):
+    return float(int(data))
+
+
+def endless(data):
+    while b"9" in data:
+        pass
+
+
+@pytest.mark.parametrize("feed", [overflowing, endless])
+def test_a_parser_that_crashes_or_hangs_is_found_and_again_by_its_seed(feed, monkeypatch):
+    monkeypatch.setattr(soak_parsers, "CPU_SECONDS", 0.02)
+    planted = Parser(feed, (b"123",), errors=(ValueError,))
+    found = fuzz("planted", planted, 100, first=7)["failures"]
+    assert found
+    assert [one["trial"] for one in fuzz("planted", planted, 100, first=7)["failures"]] == [
+        one["trial"] for one in found
+    ]
+
+
+def test_a_printer_that_passes_controls_on_is_found(monkeypatch):
+    monkeypatch.setattr(soak_parsers, "escaped", lambda text: text)
+    assert fuzz("terminal", PARSERS["terminal"], 20)["failures"]
