@@ -73,6 +73,7 @@ soak: setup
 	$(BIN)/python tests/soak_topologyd.py all --n $(N)
 	APPLES_TOPOLOGY_CASES=$$(( 20 * $(N) )) $(BIN)/python -m pytest -q tests/topology/test_allocator.py -k radius
 	$(BIN)/python tests/soak_protocol.py
+	$(BIN)/python tests/soak_parsers.py all --n $$(( 100 * $(N) ))
 	$(BIN)/python tests/jobs/record_trials.py $$(( $(N) / 5 ))
 	$(BIN)/python tests/soak_policies.py --n $$(( 10 * $(N) ))
 	$(BIN)/python tests/soak_live.py --n $(N)
