@@ -16,6 +16,8 @@ from hat.problem import DocumentError, Problem, field_name, printable, shown
 
 DEEPEST = 64
 """Parts of a key that are read; `tomllib` takes quadratic time for a key of very many."""
+MOST_DIGITS = 4300
+"""Digits of a number that are read: Python converts no more, and `tomllib` takes a hundred bytes for each."""
 
 POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
@@ -23,8 +25,9 @@ SET_TWICE = ("Cannot overwrite", "Cannot declare", "Cannot mutate", "Duplicate",
 """How the messages of `tomllib` begin that mean one key has two values."""
 
 PART = r"""(?: [A-Za-z0-9_-]++ | "(?:[^"\\\n]++|\\.)*+" | '[^'\n]*+' ) [ \t]*+ \. [ \t]*+"""
-DEEP_KEY = re.compile(
-    rf"(?P<deep> (?: {PART} ){{{DEEPEST}}} )"
+LONG_NUMBER = re.compile(f"[0-9A-Fa-f_]{{{MOST_DIGITS + 1}}}")
+BOMB = re.compile(
+    rf"(?P<deep> (?: {PART} ){{{DEEPEST}}} ) | (?P<long> {LONG_NUMBER.pattern} )"
     r"""
     | \"\"\" (?:[^"\\]++|\\.|"{1,2}(?!"))*+        (?:"{3,5}|\\?\Z)
     | \'\'\' (?:[^']++|'{1,2}(?!'))*+              (?:'{3,5}|\Z)
@@ -34,7 +37,7 @@ DEEP_KEY = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A key of too many parts; or a string or a comment, in which there is none."""
+"""A key of too many parts or a number of too many digits; or a string or a comment, in which there is neither."""
 
 
 # ------------------------------------------------------------------------------- reading
@@ -60,19 +63,19 @@ def table_of(text: str, source: str) -> dict[str, Any]:
     DocumentError
         With the one place at which the text is no TOML.
     """
-    if any(line.count(".") > DEEPEST for line in text.split("\n")):
-        for match in DEEP_KEY.finditer(text):
+    if any(line.count(".") > DEEPEST for line in text.split("\n")) or LONG_NUMBER.search(text):
+        for match in BOMB.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
             if match["deep"]:
-                line = text.count("\n", 0, match.start()) + 1
                 _refuse(source, line, f"a key of more than {DEEPEST} parts")
+            if match["long"]:
+                _refuse(source, line, f"a number of more than {MOST_DIGITS} digits")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         _explain(str(error), text, source)
     except RecursionError:
         _refuse(source, None, "is nested too deeply")
-    except ValueError as error:  # whole numbers of more digits than Python converts
-        _refuse(source, None, f"is not valid TOML: {printable(str(error).partition(';')[0])}")
 
 
 def _explain(message: str, text: str, source: str) -> NoReturn:

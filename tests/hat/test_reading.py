@@ -140,13 +140,8 @@ CATALOGUE = {
     "deep list": ("a = " + "[" * 5000, "h: is nested too deeply"),
     "deep key": ("x = 1\n" + "a." * 5000 + "b = 1", "h:2: a key of more than 64 parts"),
     "deep header": ("x = 1\n[" + "a." * 5000 + "b]", "h:2: a key of more than 64 parts"),
-    "huge number": (
-        "a = " + "9" * 5000,
-        (
-            "h: is not valid TOML: Exceeds the limit (4300 digits) for integer string conversion: "
-            "value has 5000 digits"
-        ),
-    ),
+    "huge number": ("b = 1\na = " + "9" * 5000, "h:2: a number of more than 4300 digits"),
+    "huge fraction": ("a = 0." + "9_" * 5000 + "9", "h:1: a number of more than 4300 digits"),
     "not UTF-8": (b"a = 1\nb = '\xff'", "h:2: is not UTF-8 text (byte 0xff)"),
     "control characters": (
         ADA + 'cpu = "\\u001b[31m\\n"',

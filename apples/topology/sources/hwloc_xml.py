@@ -16,7 +16,8 @@ from apples.topology.machine import Topology
 from apples.topology.parts import Latencies, MemoryNode, Part
 
 MOST_BYTES = 32 * 2**20
-MOST_DEPTH = 64
+MOST_DEPTH = 32
+"""Of elements: packages, caches, cores and devices behind bridges are a dozen levels or two."""
 MOST_ELEMENTS = 200_000
 MOST_TEXT = 8 * 2**20
 
