@@ -32,7 +32,6 @@ from pathlib import Path
 
 import hat
 import nws
-from apples.cli.program import escaped
 from apples.errors import ApplesError
 from apples.lab.document import LabDocument
 from apples.lab.journal import _unsealed
@@ -51,6 +50,7 @@ from apples.topology.daemon.protocol import parse_request
 from apples.topology.sources.hwloc_xml import read_hwloc_xml
 from apples.topology.sources.synthetic import synthetic
 from apples.topology.sources.sysfs import read_packed, read_probe
+from apples.views.terminal import escaped
 from apples.wire import json_lines
 from nws.clique import messages as clique
 from nws.measurement import read_batch

@@ -1,9 +1,9 @@
 """Nothing that is printed steers a terminal or hides in what it shows, whoever wrote it."""
 
-import contextlib
-import io
 import json
 import os
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -11,7 +11,8 @@ from commands import command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.cli import program
+from apples.jobs import store
+from apples.views.terminal import escaped
 
 HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202e"
@@ -29,7 +30,7 @@ def steers(text):
 
 @given(TEXTS)
 def test_no_character_that_steers_or_hides_is_left_and_no_other_is_changed(text):
-    found = program.escaped(text)
+    found = escaped(text)
     assert not steers(found)
     if not steers(text):
         assert found == text
@@ -37,16 +38,14 @@ def test_no_character_that_steers_or_hides_is_left_and_no_other_is_changed(text)
 
 def test_every_character_of_unicode_is_shown_or_escaped():
     for start in range(0, 0x110000, 0x1000):
-        assert not steers(program.escaped("".join(map(chr, range(start, start + 0x1000)))))
+        assert not steers(escaped("".join(map(chr, range(start, start + 0x1000)))))
 
 
 @given(TEXTS)
-def test_json_that_was_printed_says_what_it_said(text):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        program.show_json({text: [text]})
-    assert not steers(out.getvalue())
-    assert json.loads(out.getvalue()) == {text: [text]}
+def test_json_that_was_escaped_says_what_it_said(text):
+    printed = escaped(json.dumps({text: [text]}, ensure_ascii=False))
+    assert not steers(printed)
+    assert json.loads(printed) == {text: [text]}
 
 
 def test_a_file_whose_name_clears_the_screen_is_named_and_the_screen_stays(tmp_path):
@@ -61,12 +60,19 @@ def test_words_that_are_misused_steer_nothing():
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_a_job_said_is_as_it_was_in_a_pipe_and_harmless_on_a_terminal(terminal):
+def test_what_a_job_said_is_as_it_was_in_a_pipe_and_harmless_on_a_terminal(
+    terminal, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     said = "step 1\x1b]0;owned\x07\u202edone\n"
+    job = store.create({}, "heat")
+    job.log.write_text(said)
     reading, writing = os.openpty() if terminal else os.pipe()
-    with os.fdopen(writing, "w", newline="") as out, contextlib.redirect_stdout(out):
-        program.pass_through(said)
-        found = os.read(reading, 1000).decode().replace("\r\n", "\n")
+    code = "from apples.cli.main import main; main()"
+    words = [sys.executable, "-c", code, "logs", job.folder.name]
+    subprocess.run(words, stdout=writing, check=True, stderr=subprocess.DEVNULL)
+    found = os.read(reading, 1000).decode().replace("\r\n", "\n")
     os.close(reading)
+    os.close(writing)
     assert (found == said) != terminal
     assert bool(steers(found)) != terminal
