@@ -60,6 +60,9 @@ def run(
     engine: Annotated[
         str, typer.Option("--engine", help="How it is resized: auto, merge or restart.")
     ] = "auto",
+    count_messages: Annotated[
+        bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
+    ] = False,
     program: Annotated[
         bool,
         typer.Option("--program", help="Run CMD, which knows nothing of us; can be migrated."),
@@ -82,6 +85,8 @@ def run(
     """
     _check_words(words, engine, program)
     _check_report(report, detach, program)
+    if program and count_messages:
+        raise UsageError("--count-messages: not with --program, whose MPI library is one of ours")
     if program:
         from apples.cli.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
         from apples.jobs.programs import program_spec  # noqa: PLC0415
@@ -96,6 +101,7 @@ def run(
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
         _how_verified(verify, no_verify),
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
+        count_messages=count_messages,
     )  # fmt: skip
     if dry_run:
         from apples.cli.dry_run import show_dry_run  # noqa: PLC0415 - what runs needs none of what this loads

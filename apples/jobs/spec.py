@@ -78,6 +78,7 @@ class JobSpec:
             "engine": run.engine,
             "fresh": run.fresh,
             "on": list(run.on),
+            "count_messages": run.count_messages,
         }
 
     @classmethod
@@ -95,6 +96,7 @@ class JobSpec:
             warm=tuple(document["warm"]),
             fresh=bool(document.get("fresh", False)),
             on=tuple(document.get("on", ())),
+            count_messages=bool(document.get("count_messages", False)),
         )
         return cls(run, Path(document["directory"]))
 

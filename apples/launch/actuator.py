@@ -20,6 +20,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.malleable.control.change_cost import Bandwidth
 from apples.malleable.control.job_file import HostSpec
+from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 
@@ -224,6 +225,20 @@ class Actuator(ABC):
     def use(self, connections: HostConnections) -> None:
         """Start through the logins over which hosts were looked at, under the name that they bear."""
         self.connections = connections
+
+    def count_messages(self, counts: MessageCounts) -> None:
+        """Let the ranks of what is started from here on count their messages.
+
+        Raises
+        ------
+        UsageError
+            Ranks of this launcher may be on other machines, whose counts nobody could read. Permanent.
+        """
+        del counts
+        raise UsageError(
+            f"--count-messages: not with --actuator {self.name or type(self).__name__}: counts are files of this "
+            "machine"
+        )
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
         """Return how long it may take until the plan's resources can be had; 0 where none is `waited_for`.

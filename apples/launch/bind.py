@@ -28,6 +28,8 @@ OUTPUT = "output"
 """What the first rank under Slurm says: the events of the run."""
 PROCESSES = "processes"
 """The file of the run in which every rank notes its number, where the run's supervisor has made it."""
+COUNTING = "APPLES_COUNT_LIBRARY"
+"""The variable that names the library which counts a program's messages (`apples.monitoring.message_counts`)."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it, by the number of its process
 PLACES = "places.json"
 """The CPUs of each rank under Slurm, where they were decided."""
@@ -86,6 +88,7 @@ def become(
             _place(entry, rank)
         _remove_predecessors()
         os.environ.update(entry.get("environment", {}))
+        _count_messages(entry["host"])
         task = os.environ.get("APPLES_TASK") or ("task.json" if by_srun else "")
         if task:
             os.environ["APPLES_TASK"] = os.path.join(folder, task)  # noqa: PTH118 - as above
@@ -154,6 +157,14 @@ def _place(entry: dict[str, Any], rank: int) -> None:
         except OSError as error:
             error.filename = "CPUs " + ", ".join(map(str, cpus))
             raise
+
+
+def _count_messages(host: str) -> None:
+    """Let the program be loaded with the library that counts its messages, where that is wanted."""
+    if library := os.environ.get(COUNTING):
+        others = os.environ.get("LD_PRELOAD", "")
+        os.environ["LD_PRELOAD"] = f"{library}:{others}" if others else library
+        os.environ["APPLES_COUNT_HOST"] = host
 
 
 def _write_to_file(rank: int) -> None:

@@ -1,5 +1,6 @@
 """Where the tasks of a parallel application are best placed, by what they say to each other and what they weigh.
 
 After van Albada et al. 1999 ("Dynamite"). `placement` is the problem and its solution as plain arrays: which task
-goes to which host when bytes, distances, loads and speeds are known.
+goes to which host when bytes, distances, loads and speeds are known. `message_counts` is what is said: counted in
+a running MPI program.
 """

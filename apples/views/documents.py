@@ -249,6 +249,23 @@ class _Redistribution(TypedDict):
     probed: dict[str, float]
 
 
+class _CountedRank(TypedDict):
+    host: str
+    world: int
+    rank: int
+
+
+class _Messages(TypedDict):
+    source: Literal["declared", "arrays", "counted"]
+    hosts: Hosts
+    bytes: list[list[int]]
+    messages: list[list[int]]
+    missed: int
+    ranks: list[_CountedRank] | None
+    rank_bytes: list[list[int]] | None
+    rank_messages: list[list[int]] | None
+
+
 class _Execution(TypedDict):
     iterations: int
     predicted_seconds: Seconds | None
@@ -266,6 +283,7 @@ class _Execution(TypedDict):
     borders: NotRequired[list[_Border]]
     queue_seconds: NotRequired[Seconds | None]
     moved: NotRequired[bool]
+    messages: NotRequired[_Messages | None]
     redistributions: NotRequired[list[_Redistribution]]
 
 

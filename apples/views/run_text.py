@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apples.units import duration
+from apples.units import amount, duration
 from apples.views.charts import spending, words_of
 from apples.views.columns import in_columns, share_of_grid
 from apples.views.formats import coverage_words
@@ -18,6 +18,8 @@ VERDICTS = {True: "inside the promise", False: "outside the promise", None: "no 
 
 SHORT_SENTENCE = 70
 """Letters of a sentence that stands behind another one on a line."""
+MOST_SENDERS = 8
+"""Hosts up to which the table of what each sent each is shown; the JSON document and the page have more."""
 FELT_SECONDS = 0.05
 """A phase that took less is not told of."""
 
@@ -49,11 +51,31 @@ def run_text(document: Document, command: str, timeline: str = "") -> str:
         "",
         *_table(document),
         "",
+        *_messages(execution.get("messages")),
         *([timeline, ""] if timeline else ()),
         *_phases(document),
         f"again:  {command}",
     ]
     return "\n".join(lines)
+
+
+def _messages(found: Document | None) -> Iterator[str]:
+    """Yield which host sent which how much, where it was counted."""
+    if found is None:
+        return
+    sent, hosts = sum(map(sum, found["bytes"])), found["hosts"]
+    apart = sent - sum(row[place] for place, row in enumerate(found["bytes"]))
+    yield (
+        f"{sum(map(sum, found['messages']))} messages, {amount(sent)}, of it {amount(apart)} between hosts "
+        f"({found['source']})"
+        + (f"; of {found['missed']} more the receiver is not known" if found["missed"] else "")
+    )
+    if len(hosts) <= MOST_SENDERS:
+        rows = [("from", *(f"to {host}" for host in hosts))]
+        for host, row in zip(hosts, found["bytes"], strict=True):
+            rows.append((host, *map(amount, row)))
+        yield from in_columns(rows, numbers=True)
+    yield ""
 
 
 def _phases(document: Document) -> Iterator[str]:

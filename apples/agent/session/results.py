@@ -19,6 +19,7 @@ from apples.agent.verification import Verification
 from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
+from apples.monitoring.message_counts import MessageMatrix
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]
@@ -139,6 +140,8 @@ class RunResult:
         Where the seconds of the whole went: one phase after the other.
     queue_seconds
         How long the queue held the run back; None where there was none, or it does not say.
+    messages
+        Which rank sent which how much; None where nobody asked.
     record
         Name of its record; None where none is kept.
     """
@@ -151,6 +154,7 @@ class RunResult:
     rescheduling: tuple[ReschedulingDecision, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     queue_seconds: float | None = None
+    messages: MessageMatrix | None = None
     record: str | None = None
 
     @property
@@ -186,6 +190,7 @@ class RunResult:
         )
         document["execution"]["queue_seconds"] = self.queue_seconds
         document["execution"]["moved"] = self.moved
+        document["execution"]["messages"] = self.messages and self.messages.document()
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
         document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())
         document["record"] = self.record

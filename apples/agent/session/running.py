@@ -43,7 +43,10 @@ from apples.launch.actuators.recording import RecordingActuator
 from apples.launch.events import Talk, unheard
 from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections
+from apples.monitoring.message_counts import MessageCounts
 
+MESSAGES = "messages"
+"""In a job's folder: what its ranks count, while it runs."""
 Follow = Callable[[Execution, Iterable[Progress]], None]
 """Is handed what runs and its progress, and must take the progress in to its end."""
 
@@ -68,6 +71,8 @@ class PreparedRun:
         As `RunSpec` says.
     phases
         Where its seconds go.
+    counts
+        Where its ranks count their messages; None where nobody asked.
     sampler
         Returns an actuator that starts the same hosts once more, for a check of the first iterations; None where
         they would have to be waited for.
@@ -81,6 +86,7 @@ class PreparedRun:
     learn: bool = True
     phases: PhaseTimes = field(default_factory=PhaseTimes, compare=False)
     connections: HostConnections = field(default_factory=HostConnections, compare=False)
+    counts: MessageCounts | None = None
     sampler: Callable[[], Actuator] | None = LocalActuator
 
     def command(self) -> LaunchCommand:
@@ -91,6 +97,8 @@ class PreparedRun:
     def close(self) -> None:
         """Hang up where nobody is going to start the run; `execute` does so by itself."""
         self.connections.close()
+        if self.counts is not None:
+            self.counts.discard()
 
     def execute(
         self,
@@ -117,18 +125,25 @@ class PreparedRun:
         VerificationInterrupt
             A `KeyboardInterrupt` while the result was verified; carries what is known of the run.
         """
+        try:
+            return self._execute(talk, follow, reference)
+        finally:
+            self.close()
+
+    def _execute(self, talk: Talk, follow: Follow, reference: Reference | None) -> RunResult:
         coordinator, phases = self.coordinator, self.phases
         phases("launch")
         try:
             chosen = self.plan.estimate
             execution = coordinator.actuate(chosen, self.plan.decisions.policy)
         finally:
-            self.close()
+            self.connections.close()
         if isinstance(execution, AdaptiveExecution):
             execution.on_decision = lambda decision: talk(decision.explanation)
         phases("end")
         outcome = _followed(execution, coordinator.monitor(execution), follow)
         phases.split("loop", outcome.seconds)
+        messages = self.counts.read(list(self.plan.rows)) if self.counts else None
         asked, interrupt = asked_for(self.verify), None
         found_right = Verification(asked, reason="nobody asked")
         if asked != "none":
@@ -145,7 +160,7 @@ class PreparedRun:
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
         found = RunResult(
             self.plan, outcome, result, found_right, execution.moved, decisions, phases.seconds(),
-            execution.queue_seconds,
+            execution.queue_seconds, messages,
         )  # fmt: skip
         if interrupt is not None:
             raise VerificationInterrupt(found) from interrupt
@@ -225,10 +240,15 @@ def prepare(
     phases = phases or PhaseTimes(first="read")
     phases("read")
     connections = HostConnections(job.id if job else job_name(), shares=job is not None)
+    counts: MessageCounts | None = None
     try:
-        return _prepared(spec, information, actuator, job, look, talk, phases, connections)
+        if spec.count_messages:
+            counts = MessageCounts.into(job.folder / MESSAGES if job else None)
+        return _prepared(spec, information, actuator, job, look, talk, phases, connections, counts)
     except BaseException:
         connections.close()
+        if counts is not None:
+            counts.discard()
         raise
 
 
@@ -241,6 +261,7 @@ def _prepared(
     talk: Talk,
     phases: PhaseTimes,
     connections: HostConnections,
+    counts: MessageCounts | None,
 ) -> PreparedRun:
     """Decide, as `prepare` says, looking at hosts through these connections."""
     name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
@@ -260,6 +281,8 @@ def _prepared(
     title, blueprint = blueprint_of(spec, information)
     rigid = actuator or actuator_of(name, spec.output, spec.slurm)
     rigid.use(connections)
+    if counts is not None:
+        rigid.count_messages(counts)
     starter = rigid
     if job is not None and information.template.malleable and not rigid.queues:
         starter = _malleable(
@@ -289,7 +312,7 @@ def _prepared(
     if not starter.waited_for(chosen):
         sampler = LocalActuator if actuator else partial(actuator_of, name, None, spec.slurm)
     return PreparedRun(
-        decided, coordinator, spec.verify, spec.learns, phases, connections, sampler
+        decided, coordinator, spec.verify, spec.learns, phases, connections, counts, sampler
     )
 
 

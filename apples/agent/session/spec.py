@@ -94,6 +94,8 @@ class RunSpec(PlanSpec):
         Of a job that can be resized: hosts on which a parked group may wait for a growth, the seconds between
         two committed states (0: none; None: in memory alone, as often as costs little),
         and how it is resized (``auto``, ``merge`` or ``restart``).
+    count_messages
+        Whether the messages between its ranks are counted.
     """
 
     actuator: str | None = None
@@ -104,6 +106,7 @@ class RunSpec(PlanSpec):
     warm: tuple[str, ...] = ()
     commit_seconds: float | None = None
     engine: str = "auto"
+    count_messages: bool = False
 
     @property
     def learns(self) -> bool:

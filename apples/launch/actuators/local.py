@@ -6,7 +6,7 @@ measured it) gets a CPU quota, so that it is what it is said to be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.targets import eligible_groups
 from apples.malleable.control.job_file import HostSpec
+from apples.monitoring.message_counts import MessageCounts
 
 
 class LocalActuator(Actuator):
@@ -51,6 +52,11 @@ class LocalActuator(Actuator):
     ) -> None:
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
+        self._counting: Mapping[str, str] = {}
+
+    def count_messages(self, counts: MessageCounts) -> None:
+        """Let every rank count: its files are of this machine."""
+        self._counting = counts.environment()
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return the mpiexec command, to be started where its files were written; quotas are left out."""
@@ -87,10 +93,12 @@ class LocalActuator(Actuator):
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, as a part of this machine."""
-        return [job_manager.local_spec(one) for one in eligible_groups(plan)]
+        found = [job_manager.local_spec(one) for one in eligible_groups(plan)]
+        return [replace(s, environment={**s.environment, **self._counting}) for s in found]
 
     def _command(self, ranks: Sequence[hydra.RankGroup], plan: LaunchPlan) -> LaunchCommand:
-        return hydra.command(ranks, run_task(plan, output=self.output, save=self.save))
+        command = hydra.command(ranks, run_task(plan, output=self.output, save=self.save))
+        return replace(command, environment={**command.environment, **self._counting})
 
 
 def rank_groups(plan: LaunchPlan) -> list[hydra.RankGroup]:

@@ -38,6 +38,7 @@ from apples.malleable.migration.ranks import (
     NoLibrary,
     build_library,
 )
+from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
 
@@ -168,6 +169,10 @@ class MalleableActuator(Actuator):
         self.commits, self.commit_seconds = commits, commit_seconds
         self.warm, self.engine, self.through = warm, engine, through
         self.attempt, self.epoch = attempt, epoch
+
+    def count_messages(self, counts: MessageCounts) -> None:
+        """Let the ranks count, where the launcher can that it runs through."""
+        self.through.count_messages(counts)
 
     @property
     def queues(self) -> bool:

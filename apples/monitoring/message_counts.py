@@ -1,0 +1,293 @@
+"""Which rank sends which how much: counted in a running MPI program that knows nothing of it.
+
+A library (`count_messages.c`) is compiled with the MPI's own wrapper when it is first wanted, and loaded into
+every rank before the MPI library. Each rank keeps its counts in a file that it shares with whoever looks, also
+while it runs: a message costs two additions, and reading costs the rank nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apples.errors import LaunchError
+from apples.storage import state
+
+SOURCE = Path(__file__).with_name("count_messages.c")
+COMPILE_SECONDS = 120.0
+FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
+"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.bind`)."""
+MAGIC = 0x31474E49544E5543
+HEADER = struct.Struct("=QQQQIIII64s")
+DESTINATION = struct.Struct("=QQQ")
+CAPACITY = 65536
+WORLD_BITS = 24
+MOST_FILES = 4096
+MOST_RANKS_SHOWN = 256
+"""Ranks up to which their own matrix is a part of the document: beyond it is more than anybody reads."""
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
+class CountedRank(NamedTuple):
+    """A rank of a program: of a job that was resized there is one for each world it had on a host.
+
+    Attributes
+    ----------
+    host
+        Where it runs, or ran.
+    world
+        Number of its MPI_COMM_WORLD: in the order of the plan's hosts, and on one host as they began.
+    rank
+        In that world.
+    """
+
+    host: str
+    world: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageMatrix:
+    """Messages and bytes from each rank to each.
+
+    Attributes
+    ----------
+    ranks
+        Who they are, in the order of worlds and ranks.
+    bytes, messages
+        Row: from; column: to.
+    missed
+        Messages whose receiver is not known: of worlds that met in another way than by a merge.
+    source
+        How it is known: ``declared``, ``arrays`` or ``counted``.
+    """
+
+    ranks: tuple[CountedRank, ...]
+    bytes: Matrix
+    messages: Matrix
+    missed: int = 0
+    source: str = "counted"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts, each once, in the order of their ranks."""
+        return tuple(dict.fromkeys(one.host for one in self.ranks))
+
+    def by_host(self, matrix: Matrix) -> Matrix:
+        """Return a matrix of ranks as one of hosts: between the ranks of a host in the diagonal.
+
+        Examples
+        --------
+        >>> two = (CountedRank("ada", 0, 0), CountedRank("ada", 0, 1), CountedRank("bob", 0, 2))
+        >>> both = MessageMatrix(two, ((0, 1, 0), (2, 0, 4), (0, 8, 0)), ((0,) * 3,) * 3)
+        >>> both.by_host(both.bytes)
+        ((3, 4), (8, 0))
+        """
+        place = {host: number for number, host in enumerate(self.hosts)}
+        sums = [[0] * len(place) for _ in place]
+        for one, row in zip(self.ranks, matrix, strict=True):
+            for other, value in zip(self.ranks, row, strict=True):
+                sums[place[one.host]][place[other.host]] += value
+        return tuple(map(tuple, sums))
+
+    def document(self) -> dict[str, Any]:
+        """Return ``execution.messages`` of ``apples.run/1``."""
+        shown = len(self.ranks) <= MOST_RANKS_SHOWN
+        return {
+            "source": self.source,
+            "hosts": list(self.hosts),
+            "bytes": [list(row) for row in self.by_host(self.bytes)],
+            "messages": [list(row) for row in self.by_host(self.messages)],
+            "missed": self.missed,
+            "ranks": [one._asdict() for one in self.ranks] if shown else None,
+            "rank_bytes": [list(row) for row in self.bytes] if shown else None,
+            "rank_messages": [list(row) for row in self.messages] if shown else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCounts:
+    """Where the ranks of a program count, and with what.
+
+    Attributes
+    ----------
+    folder
+        For their files; there already.
+    library
+        Which counts; see `counting_library`.
+    """
+
+    folder: Path
+    library: Path
+
+    @classmethod
+    def into(cls, folder: Path | None = None) -> MessageCounts:
+        """Return counts in a folder, made if need be, or in a temporary one; `discard` them when they were read.
+
+        Raises
+        ------
+        LaunchError
+            As of `counting_library`.
+        """
+        library = counting_library()
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix="apples-messages-"))
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return cls(folder, library)
+
+    def discard(self) -> None:
+        """Remove the files of the ranks."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the variables that a rank counts by."""
+        return {FOLDER: str(self.folder), LIBRARY: str(self.library)}
+
+    def read(self, hosts: Sequence[str] = ()) -> MessageMatrix:
+        """Return what was counted by now; may be called while the program runs.
+
+        Parameters
+        ----------
+        hosts
+            In which order the hosts of one world come; else in that of their first ranks.
+        """
+        tables = dict(self._tables())
+        begun = {world: number for number, world in enumerate(_in_order(tables, hosts))}
+        order = sorted(tables, key=lambda one: (begun[one >> WORLD_BITS], one))
+        place = {identity: number for number, identity in enumerate(order)}
+        size = len(order)
+        sent = [[0] * size for _ in order]
+        messages = [[0] * size for _ in order]
+        missed = 0
+        for identity, table in tables.items():
+            missed += table.missed
+            for other, count, amount in table.to:
+                if other in place:
+                    messages[place[identity]][place[other]] += count
+                    sent[place[identity]][place[other]] += amount
+                else:
+                    missed += count
+        ranks = tuple(
+            CountedRank(tables[one].host, begun[one >> WORLD_BITS], tables[one].rank)
+            for one in order
+        )
+        return MessageMatrix(ranks, tuple(map(tuple, sent)), tuple(map(tuple, messages)), missed)
+
+    def _tables(self) -> Iterator[tuple[int, _Table]]:
+        """Yield what each rank has counted; what is no such file is left out."""
+        for path in sorted(self.folder.iterdir())[:MOST_FILES]:
+            try:
+                found = _read(path)
+            except (OSError, ValueError, struct.error):
+                continue
+            if found is not None:
+                yield found.identity, found
+
+
+class _Table(NamedTuple):
+    identity: int
+    missed: int
+    rank: int
+    host: str
+    began: int
+    to: tuple[tuple[int, int, int], ...]
+
+
+def _read(path: Path) -> _Table | None:
+    """Return what is in a rank's file; None where it is none, or is not ready."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        about = os.fstat(handle)
+        if about.st_size < HEADER.size + CAPACITY * DESTINATION.size:
+            return None
+        with mmap.mmap(handle, 0, prot=mmap.PROT_READ) as view:
+            magic, identity, missed, began, rank, size, used, _, host = HEADER.unpack_from(view)
+            if magic != MAGIC or rank >= size or f"{identity:016x}" != path.name:
+                return None
+            end = HEADER.size + min(used, CAPACITY) * DESTINATION.size
+            to = tuple(DESTINATION.iter_unpack(view[HEADER.size : end]))
+    finally:
+        os.close(handle)
+    name = host.partition(b"\0")[0].decode(errors="replace")
+    return _Table(identity, missed, rank, name, began, to)
+
+
+def _in_order(tables: Mapping[int, _Table], hosts: Sequence[str]) -> list[int]:
+    """Return the worlds: those of hosts that were named first, in that order, then as they began."""
+    first: dict[int, tuple[int, int]] = {}
+    for identity, table in sorted(tables.items()):
+        place = hosts.index(table.host) if table.host in hosts else len(hosts)
+        first.setdefault(identity >> WORLD_BITS, (place, table.began))
+    return sorted(first, key=lambda world: (first[world], world))
+
+
+def counting_library() -> Path:
+    """Return the library that counts, compiled with the wrapper beside this interpreter if it is not there yet.
+
+    Raises
+    ------
+    LaunchError
+        There is no such wrapper or no compiler, or it does not compile. Permanent.
+    """
+    wrapper = next(
+        (
+            place / "mpicc"
+            for place in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+            if os.access(place / "mpicc", os.X_OK)
+        ),
+        None,
+    )
+    if wrapper is None:
+        raise LaunchError(
+            f"--count-messages: no mpicc beside {sys.executable}: install the 'mpich' wheel there"
+        )
+    source = SOURCE.read_bytes()
+    key = hashlib.sha256(source + str(wrapper.resolve()).encode() + _version(wrapper)).hexdigest()
+    folder = state.directory() / "libraries"
+    made = folder / f"count-messages-{key[:16]}.so"
+    if made.is_file():
+        return made
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="apples-", dir=folder) as work:
+        fresh = Path(work, made.name)
+        command = [str(wrapper), "-std=gnu11", "-O2", "-fPIC", "-shared", "-o", str(fresh)]
+        try:
+            ran = subprocess.run(
+                [*command, str(SOURCE), "-lpthread"],
+                capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LaunchError(
+                f"--count-messages: the counting library cannot be compiled: {error}"
+            ) from None
+        if ran.returncode:
+            said = ran.stderr.splitlines()
+            first = next((one for one in said if "error" in one or "not found" in one), "")
+            raise LaunchError(
+                f"--count-messages: {wrapper} does not compile the counting library: "
+                f"{(first or ran.stderr)[:300]}"
+            )
+        fresh.replace(made)
+    return made
+
+
+def _version(wrapper: Path) -> bytes:
+    """Return something that differs where the MPI behind a wrapper does: its header's size and time."""
+    header = wrapper.parent.parent / "include" / "mpi.h"
+    try:
+        about = header.stat()
+    except OSError:
+        return b""
+    return f"{about.st_size} {about.st_mtime_ns}".encode()
