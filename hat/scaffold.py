@@ -16,15 +16,18 @@ from hat.problem import HatError, shown
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-ProgramKind = Literal["rigid", "malleable", "blocks", "c", "fortran", "sweep"]
+ProgramKind = Literal["rigid", "malleable", "blocks", "c", "fortran", "sweep", "master-worker"]
 """What the program is, or in which language; a folder of the templates has what is other there."""
 
 FILES = ("README.md", "agent.py", "hosts.toml")
 """What every folder holds."""
 DOCUMENTS = ("template.toml", "user.toml")
 """What the folder of an application of one template holds besides."""
-SWEEP = ("sweep.toml",)
-"""The same of a parameter sweep."""
+MODELS: Mapping[ProgramKind, tuple[str, ...]] = {
+    "sweep": ("sweep.toml",),
+    "master-worker": ("master-worker.toml",),
+}
+"""The same where it is no grid: of a parameter sweep, of a master and workers."""
 HEADER = {"apples.h": "the application protocol's side in C: nothing to change"}
 PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
     "c": {"program.c": "the work itself: put yours here", "Makefile": "how it is built", **HEADER},
@@ -39,8 +42,9 @@ PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
         "text-1.txt": "a file that half of the tasks read",
         "text-2.txt": "and one for the other half",
     },
+    "master-worker": {"program.py": "what a unit is, and what is done with it: put yours here"},
 }
-"""What the folder of a compiled program, or of a sweep, holds besides, and what that is."""
+"""What the folder holds besides where that is not the script of a grid, and what that is."""
 SCRIPT = {"program.py": "the work itself: put yours here"}
 LANGUAGES: Mapping[ProgramKind, str] = {"c": "C", "fortran": "Fortran"}
 TEMPLATES = Path(__file__).parent / "templates"
@@ -64,7 +68,8 @@ def new(
     kind
         Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
         migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
-        Fortran, to be built by ``make``; or that it is run at many settings (``sweep``).
+        Fortran, to be built by ``make``; or that it is run at many settings (``sweep``), or does units of work
+        that a master hands out (``master-worker``).
 
     Raises
     ------
@@ -76,7 +81,7 @@ def new(
             "the name must start with a letter and hold at most 64 letters, digits, - and _ "
             f"(is {shown(name)})"
         )
-    documents = SWEEP if kind == "sweep" else DOCUMENTS
+    documents = MODELS.get(kind, DOCUMENTS)
     files = sorted({*FILES, *documents, *PROGRAMS.get(kind, SCRIPT)})
     target = Path(directory) / name
     unfinished = Path(directory) / f".{name}.{secrets.token_hex(4)}"

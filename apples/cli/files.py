@@ -39,12 +39,24 @@ def is_sweep(document: Mapping[str, Any]) -> bool:
     return "command" in document
 
 
+def _master_worker_model() -> type[Any]:
+    from apples.master_worker.document import MasterWorkerFile  # noqa: PLC0415 - likewise
+
+    return MasterWorkerFile
+
+
+def is_master_worker(document: Mapping[str, Any]) -> bool:
+    """Whether a document looks like a master/worker program: no other document counts units."""
+    return "units" in document
+
+
 def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> int:
     """Say every problem of the files on stderr; exit code 2 when there is any."""
     anything = only is not None
     kinds: dict[str, hat.Kind] = {
         "host list": (lambda document: anything or is_host_list(document), _host_list_model),
         "parameter sweep": (is_sweep, _sweep_model),
+        "master/worker": (is_master_worker, _master_worker_model),
     }
     results = [hat.inspect(path, kinds) for path in files]
     pairs = list(zip(files, results, strict=True))

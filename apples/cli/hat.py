@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, Entry] = {
 }
 
 
-MODELS = ("strip", "sweep")
+MODELS = ("strip", "sweep", "master-worker")
 
 
 def main() -> None:
@@ -49,7 +49,8 @@ def new(
         bool, typer.Option("--fortran", help="A program in Fortran, which keeps its hosts.")
     ] = False,
     model: Annotated[
-        str, typer.Option("--model", help="strip: one grid; sweep: many settings of one program.")
+        str,
+        typer.Option("--model", help="strip (one grid), sweep (many settings), master-worker."),
     ] = "strip",
     json: Json = False,
 ) -> int:
@@ -68,6 +69,7 @@ def new(
         )
     asked: dict[hat.ProgramKind, bool] = {
         "sweep": model == "sweep",
+        "master-worker": model == "master-worker",
         "blocks": blocks,
         "malleable": malleable,
         "c": c,

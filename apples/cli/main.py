@@ -18,6 +18,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "apples.cli.parameter_sweep:parameter_sweep",
             "Run one program at many settings.",
         ),
+        "master-worker": (
+            "apples.cli.master_worker:master_worker",
+            "Run units of work under the best master.",
+        ),
         "demo": ("apples.cli.demo:demo", "The four methods of the paper on this machine."),
         "calibrate": ("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
     },

@@ -13,9 +13,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
@@ -23,6 +23,7 @@ from typing import Any
 
 import hat
 from apples.errors import LaunchError
+from apples.launch.events import Talk
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList
@@ -169,6 +170,51 @@ class HostWorker:
     def _hear_talk(self) -> None:
         for line in self._process.stderr or ():
             self._talk = [*self._talk[-4:], line.decode(errors="replace").rstrip()]
+
+
+class HostWorkers:
+    """Connections to workers of hosts, opened when first needed.
+
+    Attributes
+    ----------
+    by_name
+        Those that were opened, by host.
+    hosts
+        The list that names the hosts.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, HostWorker] = {}
+        self.hosts = HostList((), None)  # type: ignore[arg-type]
+
+    def start(self, names: list[str], talk: Talk | None = None) -> dict[str, str]:
+        """Connect to hosts, all at once; return those that cannot be reached, an error unless there is `talk`."""
+        lost: dict[str, str] = {}
+        new = [name for name in dict.fromkeys(names) if name not in self.by_name]
+        for name in new:
+            self.by_name[name] = HostWorker(self.hosts[name], self.hosts)
+        for name in new:
+            try:
+                self.by_name[name].await_hello()
+            except LaunchError as error:
+                if talk is None:
+                    raise
+                talk(f"warning: {error}")
+                lost[name] = str(error)
+        if lost and len(lost) == len(set(names)):
+            raise LaunchError(f"no host can be reached: {next(iter(lost.values()))}")
+        return lost
+
+
+@contextmanager
+def host_workers() -> Iterator[HostWorkers]:
+    """Hand out connections, none yet, that are closed at the end."""
+    found = HostWorkers()
+    try:
+        yield found
+    finally:
+        for worker in found.by_name.values():
+            worker.close()
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from apples.sweeps.document import (
 from apples.sweeps.driver import SweepDriver, SweepOutcome
 from apples.sweeps.executor import TaskEnded
 from apples.sweeps.heuristics import HEURISTICS, Heuristic
-from apples.sweeps.hosts import HostsExecutor, HostWorker, SweepCommand
+from apples.sweeps.hosts import HostsExecutor, HostWorkers, SweepCommand, host_workers
 from apples.sweeps.planning import SweepDecision, plan_sweep
 from apples.sweeps.tasks import InputFile, ParameterSweep, SiteCache, SweepTask, one_cache_a_site
 from nws import Weather
@@ -168,7 +168,7 @@ def plan_parameter_sweep(spec: SweepSpec) -> SweepResult:
     LaunchError
         A storage cannot be reached.
     """
-    with _workers() as workers:
+    with host_workers() as workers:
         ready = _prepare(spec, workers)
     decision = plan_sweep(
         ready.costs, heuristics=ready.heuristics or {"work-queue": HEURISTICS["work-queue"]}
@@ -189,7 +189,7 @@ def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
         A storage, or the last host, cannot be reached; a result cannot be written.
     """
     with ExitStack() as stack:
-        workers = stack.enter_context(_workers())
+        workers = stack.enter_context(host_workers())
         ready = _prepare(spec, workers)
         journal, done = stack.enter_context(_journal(ready))
         lost = workers.start(list(ready.costs.hosts), talk)
@@ -216,43 +216,7 @@ def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
     )  # fmt: skip
 
 
-class _Workers:
-    """The connections of one sweep, opened when first needed."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, HostWorker] = {}
-        self.hosts = HostList((), None)  # type: ignore[arg-type]
-
-    def start(self, names: list[str], talk: Talk | None = None) -> dict[str, str]:
-        """Connect to hosts, all at once; return those that cannot be reached, an error unless there is `talk`."""
-        lost: dict[str, str] = {}
-        new = [name for name in dict.fromkeys(names) if name not in self.by_name]
-        for name in new:
-            self.by_name[name] = HostWorker(self.hosts[name], self.hosts)
-        for name in new:
-            try:
-                self.by_name[name].await_hello()
-            except LaunchError as error:
-                if talk is None:
-                    raise
-                talk(f"warning: {error}")
-                lost[name] = str(error)
-        if lost and len(lost) == len(set(names)):
-            raise LaunchError(f"no host can be reached: {next(iter(lost.values()))}")
-        return lost
-
-
-@contextmanager
-def _workers() -> Iterator[_Workers]:
-    found = _Workers()
-    try:
-        yield found
-    finally:
-        for worker in found.by_name.values():
-            worker.close()
-
-
-def _prepare(spec: SweepSpec, workers: _Workers) -> _Prepared:
+def _prepare(spec: SweepSpec, workers: HostWorkers) -> _Prepared:
     document = hat.read(spec.sweep, ParameterSweepFile)
     hosts = workers.hosts = read_host_list(spec.hosts)
     folder = spec.sweep.absolute().parent
@@ -264,7 +228,7 @@ def _prepare(spec: SweepSpec, workers: _Workers) -> _Prepared:
     )
     out = spec.out or folder / f"{document.name}-results"
     caches, folders = _caches(document, hosts, out)
-    weather = _weather(spec.weather)
+    weather = recorded_weather(spec.weather)
     costs = sweep_costs(ParameterSweep(tasks, files), caches, Conditions(hosts, weather))
     command = SweepCommand(
         document.command,
@@ -292,7 +256,14 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
     return {name: HEURISTICS[name]}
 
 
-def _weather(name: str) -> Weather:
+def recorded_weather(name: str) -> Weather:
+    """Return the weather of that name: none where it is ``static``, else that of a file.
+
+    Raises
+    ------
+    UsageError
+        There is no such file. Permanent.
+    """
     if name == "static":
         return Weather()
     if not Path(name).exists():
@@ -336,7 +307,7 @@ def _files(
     settings: tuple[TaskSetting, ...],
     hosts: HostList,
     folder: Path,
-    workers: _Workers,
+    workers: HostWorkers,
 ) -> tuple[tuple[InputFile, ...], dict[str, str], dict[str, str]]:
     """Return the input files with their sizes, their paths on the storages and their names in caches.
 

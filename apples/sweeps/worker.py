@@ -80,7 +80,7 @@ class Worker:
     def _list(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
         """Say which whole files a cache has; make it where it is not there, and clear it of what tasks left."""
         folder = _path(header)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         files = {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
         for left in folder.glob(f"{TASKS}*"):
             shutil.rmtree(left, ignore_errors=True)

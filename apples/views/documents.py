@@ -1091,6 +1091,41 @@ class ParameterSweepDocument(TypedDict):
     results: str | None
 
 
+class _MasterChoice(TypedDict):
+    host: str
+    rate: float
+    bound: Literal["workers", "links", "master"]
+    workers: list[str]
+
+
+class _MasterWorkerExecution(TypedDict):
+    measured_seconds: float
+    measured_rate: float
+    service_seconds: float
+    hosts: dict[str, int]
+    joined: list[str]
+    left: list[str]
+    lost: dict[str, str]
+    verified: int
+    result: Any
+
+
+class MasterWorkerDocument(TypedDict):
+    """``apples master-worker --json``."""
+
+    schema: Literal["apples.master-worker/1"]
+    name: str
+    units: int
+    master: str
+    workers: dict[str, float]
+    predicted_rate: float
+    predicted_seconds: float
+    bound: Literal["workers", "links", "master"]
+    masters: list[_MasterChoice]
+    assumed: list[str]
+    execution: _MasterWorkerExecution | None
+
+
 class _ComparedPolicy(_Figures):
     policy: str
     changes: dict[str, _MetricChange]
@@ -1403,6 +1438,7 @@ DOCUMENTS: dict[str, Any] = {
     "apples.explained_waits": ExplainedWaitsDocument,
     "apples.sweep": SweepDocument,
     "apples.parameter-sweep": ParameterSweepDocument,
+    "apples.master-worker": MasterWorkerDocument,
     "apples.report": ReportDocument,
     "apples.log": LogDocument,
     "apples.logs": LogsDocument,

@@ -66,6 +66,16 @@ def test_the_documents_pass_the_check(folder):
     assert isinstance(inspect(folder / "user.toml").document, UserSpecifications)
 
 
+def test_a_master_workers_folder_passes_the_check_and_its_agent_is_short(tmp_path):
+    folder = new("cells", tmp_path, kind="master-worker")[0].parent
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md", "agent.py", "hosts.toml", "master-worker.toml", "program.py",
+    }  # fmt: skip
+    checked = command("hat", "check", str(folder / "master-worker.toml"))
+    assert "master/worker, ok" in checked.out
+    assert len((folder / "agent.py").read_text().splitlines()) <= 60
+
+
 def test_a_rigid_program_becomes_malleable_by_a_few_lines(tmp_path):
     """The bar is 15; comments, which say how to start it, are not counted because there are none in it."""
     rigid, other = (

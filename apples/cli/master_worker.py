@@ -1,0 +1,63 @@
+"""``apples master-worker``: one host hands out units of work, the others do them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apples.cli import options
+from apples.cli.program import say, show_answer
+
+
+def master_worker(
+    file: Annotated[Path, typer.Argument(help="The program.")] = Path("master-worker.toml"),
+    hosts: options.Hosts = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the file: NAME=VALUE.")
+    ] = None,
+    weather: Annotated[
+        str, typer.Option("--weather", help="static, or a recorded weather file.")
+    ] = "static",
+    master: Annotated[str, typer.Option("--master", help="The master; default: the best.")] = "",
+    workers: Annotated[
+        str, typer.Option("--workers", help="The workers, which stay; default: the best.")
+    ] = "",
+    verify: Annotated[
+        str, typer.Option("--verify", help="sample, full or none: what is done again here.")
+    ] = "sample",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be done where.")
+    ] = False,
+    json: options.Json = False,
+) -> int:
+    """Choose a master and workers, run the program, verify what it comes to.
+
+    Workers join and leave while it runs, at the end of a unit.
+
+    Example: apples master-worker; apples master-worker --dry-run
+    """
+    from apples.master_worker import (  # noqa: PLC0415 - help does without
+        MasterWorkerSpec,
+        plan_master_worker,
+        run_master_worker,
+    )
+    from apples.views.master_worker import master_worker_text  # noqa: PLC0415 - likewise
+
+    some = tuple(name.strip() for name in workers.split(",") if name.strip())
+    spec = MasterWorkerSpec(
+        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, verify, some, master
+    )  # fmt: skip
+    result = plan_master_worker(spec) if dry_run else run_master_worker(spec, say)
+    document = result.document()
+    show_answer(document, lambda: _text(document, master_worker_text(document)), json)
+    return 0
+
+
+def _text(document: dict[str, object], lines: str) -> str:
+    """Return the lines with what the units come to, which is what was asked for, first."""
+    import json  # noqa: PLC0415 - of what was run
+
+    done = document["execution"]
+    return f"{json.dumps(done['result'])}\n{lines}" if isinstance(done, dict) else lines

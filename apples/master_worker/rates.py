@@ -1,0 +1,253 @@
+"""How many units a second a set of workers does under a master, and which master and workers do most.
+
+Shao, Berman and Wolski 2000 ("Master/slave computing on the Grid"): the rate is the least of what the workers
+compute, of what the links to them carry, and of what the master serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from statistics import median
+from typing import Literal
+
+from apples.agent.weather.conditions import Conditions, listed
+from apples.resources import Host
+
+Bound = Literal["workers", "links", "master"]
+
+OWN_SERVICE = 2e-4
+"""Seconds of the master for a unit beside the program's own: to hand it out, and to take its result."""
+SAME = 1e-9
+"""A worker that raises the rate by no more than this part of it is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCosts:
+    """What one unit costs.
+
+    Attributes
+    ----------
+    work, service
+        What a worker computes for it, and what the master does: in units of the hosts' `seconds_per_point`.
+    size, result_size
+        Bytes to the worker and back.
+    """
+
+    work: float = 1.0
+    service: float = 0.0
+    size: float = 0.0
+    result_size: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MasterChoice:
+    """A master, workers, and what they do.
+
+    Attributes
+    ----------
+    workers
+        By name: the units a second that each is expected to do.
+    rate
+        Of all, units a second.
+    bound
+        What keeps it from being higher.
+    """
+
+    master: str
+    workers: Mapping[str, float]
+    rate: float
+    bound: Bound
+
+
+@dataclass(frozen=True)
+class WorkerRates:
+    """What hosts do alone, and sets of them together, under one weather.
+
+    Attributes
+    ----------
+    slowdown
+        By host: how many times longer than forecast its units take; 1 where not named.
+    service_seconds
+        Of the master for a unit, where it was measured; None: as forecast.
+    """
+
+    costs: UnitCosts
+    conditions: Conditions
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    service_seconds: float | None = None
+
+    @cached_property
+    def _seconds_per_point(self) -> dict[str, float]:
+        given = [host.seconds_per_point for host in self.conditions.hosts]
+        usual = median([each for each in given if each is not None] or [1.0])
+        return {
+            host.name: usual if host.seconds_per_point is None else host.seconds_per_point
+            for host in self.conditions.hosts
+        }
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was neither given nor measured, one line each."""
+        unknown = [h.name for h in self.conditions.hosts if h.seconds_per_point is None]
+        every = len(unknown) == len(self.conditions.hosts.hosts)
+        why = "1 second" if every else "like the median of the others"
+        return (
+            (f"seconds_per_point of {listed(unknown)}: not given, taken as {why}",)
+            if unknown
+            else ()
+        )
+
+    def unit_seconds(self, host: Host) -> float:
+        """Return what each slot of a worker takes for a unit."""
+        return self._unit_seconds[host.name]
+
+    @cached_property
+    def _unit_seconds(self) -> dict[str, float]:
+        return {
+            host.name: self.costs.work * self._seconds_per_point[host.name]
+            * self.slowdown.get(host.name, 1.0) / self.conditions.share(host, host.slots)
+            for host in self.conditions.hosts
+        }  # fmt: skip
+
+    def service(self, master: Host) -> float:
+        """Return what the master takes for a unit."""
+        if self.service_seconds is not None:
+            return self.service_seconds
+        seconds = OWN_SERVICE + self.costs.service * self._seconds_per_point[master.name]
+        return seconds / self.conditions.share(master, 1)
+
+    def link_rate(self, master: Host, worker: Host) -> float:
+        """Return how many units a second the link between two hosts carries, each direction by itself."""
+        if master.name == worker.name:
+            return inf
+        there = self.conditions.link(master, worker).link.bandwidth
+        back = self.conditions.link(worker, master).link.bandwidth
+        return min(_over(there, self.costs.size), _over(back, self.costs.result_size))
+
+    def together(self, master: Host, workers: Iterable[Host]) -> MasterChoice:
+        """Return the rate of some workers under a master.
+
+        Workers of one site share the link to it, and all share the master's own, which carries as much as the
+        quickest of them. A worker beside the master computes with what the master leaves it.
+        """
+        set_ = _WorkerSet(self, master)
+        for worker in workers:
+            set_.add(worker)
+        return set_.choice()
+
+    def best_workers(
+        self, master: Host, hosts: Iterable[Host], extra: float = SAME
+    ) -> MasterChoice:
+        """Return the rate of the best workers under a master: the quickest first, as long as the rate rises.
+
+        Parameters
+        ----------
+        extra
+            The least that a worker must raise the rate by, as a part of it.
+        """
+        alone = {host.name: self._alone(master, host) for host in hosts}
+        order = sorted(hosts, key=lambda host: (-alone[host.name], host.name == master.name))
+        set_ = _WorkerSet(self, master)
+        for host in order:
+            set_.offer(host, extra)
+        return set_.choice()
+
+    def _alone(self, master: Host, host: Host) -> float:
+        return min(host.slots / self.unit_seconds(host), self.link_rate(master, host))
+
+
+def choose(
+    rates: WorkerRates, hosts: Sequence[Host], masters: Sequence[Host] = ()
+) -> tuple[MasterChoice, ...]:
+    """Return the best workers of `hosts` under each master, of `masters` or of all, the best master first.
+
+    Of masters under which the rate is the same the one with the fewest workers is first.
+
+    Examples
+    --------
+    >>> from apples.resources import Host, HostList, Link, Network
+    >>> from nws import Weather
+    >>> hosts = HostList(
+    ...     (Host("ada", seconds_per_point=0.01), Host("bob", seconds_per_point=0.02)),
+    ...     Network(default=Link(1e-4, 1e6)),
+    ... )
+    >>> best, other = choose(WorkerRates(UnitCosts(size=5e4), Conditions(hosts, Weather())), tuple(hosts))
+    >>> best.master, sorted(best.workers), best.bound, round(best.rate)
+    ('ada', ['ada', 'bob'], 'links', 118)
+    >>> other.master, other.bound, round(other.rate)
+    ('bob', 'links', 69)
+    """
+    found = [rates.best_workers(master, hosts) for master in masters or hosts]
+    return tuple(sorted(found, key=lambda each: (-round(each.rate, 9), len(each.workers))))
+
+
+class _WorkerSet:
+    """Workers under a master while they are chosen: to try one takes as long as there are sites."""
+
+    def __init__(self, rates: WorkerRates, master: Host) -> None:
+        self._rates, self._master = rates, master
+        self._service = rates.service(master)
+        self._alone: dict[str, float] = {}
+        self._sites: dict[str, tuple[float, float]] = {}
+        self._own = 0.0
+        """Units a second of the worker beside the master, if it had the host for itself."""
+
+    def add(self, host: Host) -> None:
+        """Have a host among the workers."""
+        rates = self._rates
+        alone = host.slots / rates.unit_seconds(host)
+        if host.name == self._master.name:
+            self._own = alone
+        else:
+            link = rates.link_rate(self._master, host)
+            rate, most = self._sites.get(host.site, (0.0, 0.0))
+            alone = min(alone, link)
+            self._sites[host.site] = rate + alone, max(most, link)
+        self._alone[host.name] = alone
+
+    def offer(self, host: Host, extra: float) -> None:
+        """Have a host among the workers if it raises the rate by more than `extra` of it."""
+        rate, site, own = self.rate, self._sites.get(host.site, (0.0, 0.0)), self._own
+        self.add(host)
+        if self.rate <= rate * (1 + extra):
+            self._sites[host.site], self._own = site, own
+            del self._alone[host.name]
+
+    @property
+    def _carried(self) -> float:
+        """What the others do, as far as links carry it."""
+        far = sum(min(rate, most) for rate, most in self._sites.values())
+        return min(far, max((most for _, most in self._sites.values()), default=0.0))
+
+    @property
+    def rate(self) -> float:
+        """Units a second of all."""
+        far, service = self._carried, self._service
+        # The worker beside the master has `own` less what the master's service takes of its host.
+        slots = self._master.slots
+        both = (far + self._own) / (1.0 + service * self._own / slots) if self._own else far
+        return min(max(far, both), 1.0 / service if service else inf)
+
+    def choice(self) -> MasterChoice:
+        """Return what they are."""
+        rate = self.rate
+        if self._service and rate >= (1 - SAME) / self._service:
+            bound: Bound = "master"
+        else:
+            bound = "links" if self._saturated else "workers"
+        all_ = sum(self._alone.values()) or 1.0
+        shares = {name: rate * alone / all_ for name, alone in self._alone.items()}
+        return MasterChoice(self._master.name, shares, rate, bound)
+
+    @property
+    def _saturated(self) -> bool:
+        """Whether some link carries all it can."""
+        full = any(most < inf and rate >= (1 - SAME) * most for rate, most in self._sites.values())
+        return full or self._carried < (1 - SAME) * sum(rate for rate, _ in self._sites.values())
+
+
+def _over(bandwidth: float, size: float) -> float:
+    return bandwidth / size if size else inf

@@ -1,0 +1,564 @@
+"""`run_master_worker`: from a file and a host list to a master, its workers and the verified total.
+
+The agent starts the master and the workers over the connections that parameter sweeps use, reads how far the
+master is, and has workers join or leave where what they were seen to do calls for it. What it starts ends with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import hat
+from apples.agent.weather.conditions import Conditions
+from apples.errors import ApplicationError, LaunchError, UsageError, VerificationError
+from apples.launch.events import Talk, unheard
+from apples.launch.remote import shipping, ssh
+from apples.launch.remote.addresses import numbers, remote_hosts
+from apples.launch.remote.preflight import address_towards
+from apples.master_worker.chunks import MOST_UNITS
+from apples.master_worker.document import MasterWorkerFile, program_paths
+from apples.master_worker.node import LEAVE, MASTERLESS, PORT, PROGRESS, host_of
+from apples.master_worker.rates import MasterChoice, WorkerRates, choose
+from apples.resources import Host, HostList, read_host_list
+from apples.sweeps.document import Value
+from apples.sweeps.hosts import HostWorker, HostWorkers, host_workers, result_of
+from apples.sweeps.running import recorded_weather
+
+SCHEMA = "apples.master-worker/1"
+NODE, CHUNKS = "apples.master_worker.node", "apples.master_worker.chunks"
+FOLDERS = "~/.cache/apples/master-worker"
+MASTER = "master"
+START_SECONDS = 30.0
+"""For the master to say where it listens."""
+LOOK_SECONDS = 0.25
+END_SECONDS = 2.0
+"""For the master to end, after all workers have."""
+GAIN, LITTLE = 0.1, 0.02
+"""Workers join where the rate rises by so much; one leaves whose leaving costs no more than so little."""
+SAMPLED, OF_THE_RUN = 8, 0.1
+"""Units of a sample, and the part of the run's time that doing them again may take."""
+MOST_CHUNK = 1 << 22
+"""Bytes of units that are handed out at a time."""
+LONGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class MasterWorkerSpec:
+    """What to run, and where.
+
+    Attributes
+    ----------
+    file, hosts
+        The files.
+    settings
+        Parameters that are other than in the file, as text.
+    weather
+        ``static``, or a recorded weather file.
+    verify
+        ``sample``, ``full`` or ``none``.
+    workers, master
+        Hosts that are the workers, and the master, whatever would be chosen; empty: the best. They stay.
+    """
+
+    file: Path = Path("master-worker.toml")
+    hosts: Path = Path("hosts.toml")
+    settings: Mapping[str, str] = field(default_factory=dict)
+    weather: str = "static"
+    verify: str = "sample"
+    workers: tuple[str, ...] = ()
+    master: str = ""
+
+
+@dataclass
+class MasterWorkerOutcome:
+    """What came of it.
+
+    Attributes
+    ----------
+    seconds, service_seconds
+        From the first worker's hello to the last result; processor seconds of the master for a unit.
+    total
+        What `combine` made of the results.
+    hosts
+        By host: how many units it did.
+    joined, left, lost
+        Hosts that joined after the beginning, that were let go, and that were lost, with the reason.
+    verified
+        How many units were done again here and came to the same; all with ``full``.
+    """
+
+    seconds: float = 0.0
+    service_seconds: float = 0.0
+    total: Any = None
+    hosts: dict[str, int] = field(default_factory=dict)
+    joined: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    verified: int = 0
+
+
+@dataclass(frozen=True)
+class MasterWorkerResult:
+    """What was planned, and what came of it; `outcome` is None where nothing was started."""
+
+    name: str
+    units: int
+    choice: MasterChoice
+    choices: tuple[MasterChoice, ...]
+    assumed: tuple[str, ...]
+    outcome: MasterWorkerOutcome | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        done = self.outcome
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "units": self.units,
+            "master": self.choice.master,
+            "workers": dict(self.choice.workers),
+            "predicted_rate": self.choice.rate,
+            "predicted_seconds": self.units / self.choice.rate,
+            "bound": self.choice.bound,
+            "masters": [
+                {"host": each.master, "rate": each.rate, "bound": each.bound, "workers": sorted(each.workers)}
+                for each in self.choices
+            ],
+            "assumed": list(self.assumed),
+            "execution": None if done is None else {
+                "measured_seconds": done.seconds,
+                "measured_rate": self.units / done.seconds if done.seconds else 0.0,
+                "service_seconds": done.service_seconds,
+                "hosts": done.hosts,
+                "joined": done.joined,
+                "left": done.left,
+                "lost": done.lost,
+                "verified": done.verified,
+                "result": done.total,
+            },
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Job:
+    spec: MasterWorkerSpec
+    document: MasterWorkerFile
+    parameters: Mapping[str, Value]
+    count: int
+    rates: WorkerRates
+    usable: tuple[Host, ...]
+    choice: MasterChoice
+    choices: tuple[MasterChoice, ...]
+    program: Mapping[str, Path]
+
+    @property
+    def hosts(self) -> HostList:
+        return self.rates.conditions.hosts
+
+    def result(self, outcome: MasterWorkerOutcome | None = None) -> MasterWorkerResult:
+        return MasterWorkerResult(
+            self.document.name, self.count, self.choice, self.choices, self.rates.assumed, outcome
+        )
+
+
+def plan_master_worker(spec: MasterWorkerSpec) -> MasterWorkerResult:
+    """Return the master and the workers that would do most; nothing is started.
+
+    Raises
+    ------
+    hat.DocumentError, UsageError
+        What is wrong in the files.
+    """
+    return _prepare(spec).result()
+
+
+def run_master_worker(spec: MasterWorkerSpec, talk: Talk = unheard) -> MasterWorkerResult:
+    """Return what all units come to, verified.
+
+    Raises
+    ------
+    hat.DocumentError, UsageError
+        What is wrong in the files.
+    LaunchError
+        The master, or the last worker, cannot be reached or is lost.
+    ApplicationError
+        The program fails: a unit as often as it may, or what it makes of them.
+    VerificationError
+        A unit came to something else when it was done again.
+    """
+    job = _prepare(spec)
+    with ExitStack() as stack:
+        workers = stack.enter_context(host_workers())
+        workers.hosts = job.hosts
+        outcome = _Run(job, workers, stack, talk).run()
+    return job.result(outcome)
+
+
+def _prepare(spec: MasterWorkerSpec) -> _Job:
+    if spec.verify not in ("sample", "full", "none"):
+        raise UsageError(f"--verify '{spec.verify}': known are sample, full, none")
+    document = hat.read(spec.file, MasterWorkerFile)
+    hosts = read_host_list(spec.hosts)
+    program = program_paths(document, spec.file.absolute().parent)
+    parameters = document.settings(spec.settings)
+    usable = _named(hosts, document.hosts, "hosts") or tuple(hosts)
+    masters = _named(hosts, document.masters, "masters") or usable
+    conditions = Conditions(hosts, recorded_weather(spec.weather))
+    rates = WorkerRates(document.costs(parameters), conditions)
+    choices = choose(rates, usable, masters)
+    if spec.master:
+        (only,) = _named(hosts, [spec.master], "--master")
+        choices = choose(rates, usable, (only,))
+    if spec.workers:
+        some = _named(hosts, spec.workers, "--workers")
+        asked = [rates.together(hosts[each.master], some) for each in choices]
+        choices = tuple(sorted(asked, key=lambda each: -each.rate))
+    count = document.count(parameters)
+    return _Job(spec, document, parameters, count, rates, usable, choices[0], choices, program)
+
+
+def _named(hosts: HostList, names: list[str] | tuple[str, ...], field_: str) -> tuple[Host, ...]:
+    known = [host.name for host in hosts]
+    for name in names:
+        if name not in known:
+            near = hat.nearest(name, known)
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise UsageError(f"{field_}: '{name}' is no host of {hosts.source}{hint}")
+    return tuple(hosts[name] for name in dict.fromkeys(names))
+
+
+class _Run:
+    """One run, in the agent."""
+
+    def __init__(self, job: _Job, workers: HostWorkers, stack: ExitStack, talk: Talk) -> None:
+        self._job, self._workers, self._talk = job, workers, talk
+        self._master = job.hosts[job.choice.master]
+        own = f"{socket.gethostname()}:{time.time_ns()}:{secrets.token_hex(8)}"
+        mark = hashlib.sha256(own.encode()).hexdigest()[:12]
+        self._root = f"{FOLDERS}/{job.document.name}-{mark}"
+        self._folders: dict[str, str] = {}
+        self._secret = secrets.token_hex(32)
+        lanes = sum(host.slots for host in job.usable)
+        self._pool = stack.enter_context(ThreadPoolExecutor(lanes + 1))
+        stack.callback(self._close)
+        self._ends: queue.SimpleQueue[tuple[str, dict[str, Any], bytes, str]] = queue.SimpleQueue()
+        self._lanes: dict[str, str] = {}
+        """Lanes that run -> their folders."""
+        self._leaving: set[str] = set()
+        self._started: dict[str, str] = {}
+        """Folders of what was started -> its host."""
+        self._port = 0
+        self._number = 0
+        self._outcome = MasterWorkerOutcome()
+        self._samples = self._sampled()
+
+    def run(self) -> MasterWorkerOutcome:
+        """Return what came of it."""
+        self._begin_master()
+        for name in self._job.choice.workers:
+            self._join(name)
+        looked = time.monotonic()
+        while True:
+            with suppress(queue.Empty):
+                # Without any worker only the master's own end is waited for: it may be why they ended.
+                within = LOOK_SECONDS if self._lanes else END_SECONDS
+                name, header, said, error = self._ends.get(timeout=within)
+                if name == MASTER:
+                    return self._finish(header, said, error)
+                self._lane_ended(name, header, said, error)
+                continue
+            if not self._lanes:
+                reason = next(reversed(self._outcome.lost.values()), "none could be started")
+                raise LaunchError(f"no worker is left: {reason}")
+            if (
+                time.monotonic() - looked >= self._job.document.every
+                and not self._job.spec.workers
+            ):
+                looked = time.monotonic()
+                self._adapt()
+
+    # ------------------------------------------------------------------------ starting
+    def _begin_master(self) -> None:
+        host = self._master
+        self._bind, self._address = _meeting(host, self._job)
+        worker = self._connect(host)
+        self._send(host.name, {"role": MASTER, "bind": self._bind, "count": self._job.count,
+                               "samples": self._samples, "attempts": self._job.document.attempts,
+                               "most": self._most})  # fmt: skip
+        self._master_folder = folder = self._start(MASTER, host.name, f"{MASTER}.py")
+        deadline = time.monotonic() + START_SECONDS
+        while not self._port:
+            with suppress(queue.Empty):
+                _, header, said, error = self._ends.get(timeout=0.05)
+                self._finish(header, said, error)
+            if found := _read(worker, f"{folder}/{PORT}"):
+                self._port = int(found["port"])
+            elif time.monotonic() > deadline:
+                raise LaunchError(f"master {host.name}: does not begin to listen")
+
+    @property
+    def _most(self) -> int:
+        size = max(1.0, self._job.rates.costs.size)
+        return max(1, min(MOST_UNITS, int(MOST_CHUNK / size)))
+
+    def _connect(self, host: Host) -> HostWorker:
+        """Return the connection to a host, whose folder is there with the program's files in it."""
+        self._workers.start([host.name])
+        worker = self._workers.by_name[host.name]
+        if host.name not in self._folders:
+            header, _ = worker.ask("list", path=f"{self._root}/{host.name}")
+            folder = str(header["folder"])
+            for name, path in self._job.program.items():
+                worker.ask(
+                    "write", path.read_bytes(), path=f"{folder}/{name}", offset=0, last=True
+                )
+            self._folders[host.name] = folder
+        return worker
+
+    def _send(self, host: str, told: Mapping[str, Any]) -> None:
+        """Write the program of a role to a host's folder."""
+        folder = self._folders[host]
+        text = _script({**told, "program": f"{folder}/{self._job.document.program}",
+                        "parameters": dict(self._job.parameters), "secret": self._secret})  # fmt: skip
+        path = f"{folder}/{told.get('lane', told['role'])}.py"
+        self._workers.by_name[host].ask("write", text, path=path, offset=0, last=True)
+
+    def _start(self, name: str, host: str, script: str) -> str:
+        """Start a role on a host; return its working folder."""
+        worker, folder = self._workers.by_name[host], self._folders[host]
+        self._number += 1
+        own = f"{folder}/task-{self._number}"
+        self._started[own] = host
+        argv = [worker.python, f"{folder}/{script}"]
+
+        def run() -> None:
+            try:
+                header, said = worker.ask("run", within=None, argv=argv, path=own, timeout=None)
+                self._ends.put((name, header, said, ""))
+            except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
+                self._ends.put((name, {}, b"", str(error)))
+
+        self._pool.submit(run)
+        return own
+
+    def _join(self, name: str) -> None:
+        """Start a worker for each slot of a host."""
+        host = self._job.hosts[name]
+        try:
+            self._connect(host)
+            rate = 1.0 / self._job.rates.unit_seconds(host)
+            for slot in range(host.slots):
+                self._number += 1
+                lane = f"{name}#{slot}-{self._number}"
+                self._send(name, {"role": "worker", "lane": lane, "rate": rate, "port": self._port,
+                                  "address": self._address})  # fmt: skip
+                self._lanes[lane] = self._start(lane, name, f"{lane}.py")
+        except LaunchError as error:
+            self._lose(name, str(error))
+
+    # ------------------------------------------------------------------------ while it runs
+    def _lane_ended(self, lane: str, header: Mapping[str, Any], said: bytes, error: str) -> None:
+        self._lanes.pop(lane, None)
+        code = header.get("code")
+        if lane in self._leaving or code == 0:
+            return
+        words = error or f"exit code {code}: {_last_line(said)}"
+        if code == MASTERLESS:
+            words = "its connection to the master ended"
+        self._lose(host_of(lane), words)
+
+    def _lose(self, host: str, words: str) -> None:
+        if host not in self._outcome.lost:
+            self._talk(f"warning: worker {host} is lost: {words}")
+        self._outcome.lost[host] = words
+
+    def _adapt(self) -> None:
+        """Have workers join or leave by what those that work were seen to do."""
+        worker = self._workers.by_name[self._master.name]
+        progress = _read(worker, f"{self._master_folder}/{PROGRESS}")
+        if not progress:
+            return
+        rates = self._learned(progress)
+        working = {host_of(lane) for lane in self._lanes if lane not in self._leaving}
+        free = [
+            h for h in self._job.usable if h.name in working or h.name not in self._outcome.lost
+        ]
+        now = rates.together(self._master, [self._job.hosts[name] for name in working])
+        best = rates.best_workers(self._master, free, LITTLE)
+        if best.rate > (1 + GAIN) * now.rate:
+            for name in best.workers.keys() - working:
+                self._talk(
+                    f"{name} joins: {best.rate:.3g} units a second in place of {now.rate:.3g}"
+                )
+                self._outcome.joined.append(name)
+                self._join(name)
+            return
+        slowest = sorted(working, key=lambda name: now.workers[name])
+        for name in slowest:
+            others = [self._job.hosts[other] for other in working if other != name]
+            if rates.together(self._master, others).rate >= (1 - LITTLE) * now.rate:
+                working.discard(name)
+                self._talk(
+                    f"{name} leaves: the others do {now.rate:.3g} units a second without it"
+                )
+                self._outcome.left.append(name)
+                self._leave(name)
+
+    def _learned(self, progress: Mapping[str, Any]) -> WorkerRates:
+        """Return the rates with what was measured; who has not worked is like the median of who has."""
+        rates, seen = self._job.rates, {}
+        by_host: dict[str, list[float]] = {}
+        for lane, each in progress["lanes"].items():
+            if float(each["rate"]) > 0:
+                by_host.setdefault(host_of(lane), []).append(float(each["rate"]))
+        for name, found in by_host.items():
+            forecast = 1.0 / rates.unit_seconds(self._job.hosts[name])
+            seen[name] = forecast / (sum(found) / len(found))
+        usual = median(seen.values()) if seen else 1.0
+        slowdown = {host.name: seen.get(host.name, usual) for host in self._job.hosts}
+        service = float(progress["service_seconds"]) if progress["done"] else None
+        return replace(rates, slowdown=slowdown, service_seconds=service)
+
+    def _leave(self, name: str) -> None:
+        """Have a host's workers leave when the units that they are at have ended."""
+        for lane, folder in self._lanes.items():
+            if host_of(lane) == name:
+                self._leaving.add(lane)
+                with suppress(LaunchError):
+                    path = f"{folder}/{LEAVE}"
+                    self._workers.by_name[name].ask("write", b"", path=path, offset=0, last=True)
+
+    # ------------------------------------------------------------------------ the end
+    def _finish(self, header: Mapping[str, Any], said: bytes, error: str) -> MasterWorkerOutcome:
+        name = self._master.name
+        if error:
+            raise LaunchError(f"master {name} is lost, and with it all results: {error}")
+        code = header.get("code")
+        if code != 0:
+            words = _last_line(said)
+            if isinstance(code, int) and code < 0:
+                raise LaunchError(
+                    f"master {name} is lost, and with it all results: signal {-code}"
+                )
+            raise ApplicationError(f"master {name}: {words}")
+        found, wrong = result_of(said)
+        if wrong:
+            raise ApplicationError(f"master {name}: {wrong}")
+        outcome = self._outcome
+        outcome.seconds, outcome.total = float(found["seconds"]), found["total"]
+        outcome.service_seconds = float(found["service_seconds"])
+        for lane, count in found["lanes"].items():
+            host = host_of(lane)
+            outcome.hosts[host] = outcome.hosts.get(host, 0) + count
+        for lane, words in found["lost"].items():
+            if lane in self._lanes:
+                outcome.lost.setdefault(host_of(lane), words)
+        self._verify(found["samples"], outcome)
+        return outcome
+
+    def _sampled(self) -> list[int]:
+        job = self._job
+        if job.spec.verify != "sample":
+            return []
+        unit = job.rates.unit_seconds(min(job.usable, key=job.rates.unit_seconds))
+        most = int(OF_THE_RUN * job.count / job.choice.rate / unit)
+        return sorted(random.sample(range(job.count), min(job.count, max(1, min(SAMPLED, most)))))
+
+    def _verify(self, digests: Mapping[str, str], outcome: MasterWorkerOutcome) -> None:
+        """Do a sample of the units, or all, here once more, one after the other, and compare."""
+        job = self._job
+        if job.spec.verify == "none":
+            return
+        whole = job.spec.verify == "full"
+        told = {"role": "check", "samples": self._samples, "all": whole, "parameters": dict(job.parameters),
+                "program": str(next(iter(job.program.values())))}  # fmt: skip
+        with tempfile.NamedTemporaryFile(suffix=".py") as script:
+            script.write(_script(told))
+            script.flush()
+            done = subprocess.run(
+                [sys.executable, script.name], cwd=job.spec.file.absolute().parent,
+                capture_output=True, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        again, wrong = result_of(done.stdout)
+        if done.returncode or wrong:
+            raise ApplicationError(f"verifying here: {_last_line(done.stderr) or wrong}")
+        for unit, digest in again["samples"].items():
+            if digests.get(unit) != digest:
+                raise VerificationError(
+                    f"unit {unit} came to another result when it was done again here"
+                )
+        if whole and again["total"] != outcome.total:
+            raise VerificationError("the units come to another total one after the other here")
+        outcome.verified = job.count if whole else len(self._samples)
+
+    def _close(self) -> None:
+        """Take the folders away; connections end what runs."""
+        for task, host in self._started.items():
+            with suppress(LaunchError):
+                self._workers.by_name[host].ask("stop", path=task, within=END_SECONDS)
+        for name, folder in self._folders.items():
+            with suppress(LaunchError):
+                self._workers.by_name[name].ask("remove", path=folder, within=5.0)
+        for worker in self._workers.by_name.values():
+            worker.close()
+
+
+def _meeting(master: Host, job: _Job) -> tuple[str, str]:
+    """Return where the master listens, and where the workers reach it."""
+    far = {host.name: host for host in remote_hosts(job.hosts)}
+    some = [host for host in (master, *job.usable) if host.name in far]
+    if not some:
+        return "127.0.0.1", "127.0.0.1"
+    known = numbers({host.name: ssh.reach(host, job.hosts) for host in some})
+    if master.name in far:
+        address = known.get(master.name, master.reached_at)
+    else:
+        address = address_towards(known.values())
+        if not address:
+            raise LaunchError(f"master {master.name}: there is no way from its workers to it")
+    return "::" if ":" in address else "0.0.0.0", address  # noqa: S104 - a secret is asked for
+
+
+def _script(told: Mapping[str, Any]) -> bytes:
+    """Return a role as one file of Python."""
+    return shipping.parcel((CHUNKS, NODE), f"{NODE}:main", told)[10:]
+
+
+def _read(worker: HostWorker, path: str) -> dict[str, Any]:
+    """Return a document of a host; empty as long as it is not there.
+
+    Raises
+    ------
+    LaunchError
+        The host is lost, or says what is none.
+    """
+    try:
+        _, data = worker.ask("read", path=path, offset=0, count=LONGEST_FILE)
+    except LaunchError:
+        if worker.reason:
+            raise
+        return {}
+    found, wrong = result_of(data)
+    if wrong:
+        raise LaunchError(f"{worker.name}: {wrong}")
+    return found
+
+
+def _last_line(said: bytes) -> str:
+    lines = said.decode(errors="replace").strip().splitlines() or ["said nothing"]
+    return hat.printable(lines[-1])[:300]

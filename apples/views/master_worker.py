@@ -1,0 +1,54 @@
+"""A master/worker program as text: what is planned, or what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apples.units import duration
+
+WHY = {
+    "workers": "more workers would do more",
+    "links": "its links carry no more",
+    "master": "it can serve no more",
+}
+
+
+def master_worker_text(document: dict[str, Any]) -> str:
+    """Return ``apples.master-worker/1`` as lines."""
+    lines = _done(document) if document["execution"] else _planned(document)
+    return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
+
+
+def _planned(document: dict[str, Any]) -> list[str]:
+    rate, seconds = document["predicted_rate"], duration(document["predicted_seconds"])
+    lines = [f"{document['name']}: {document['units']} units in {seconds}, {rate:.3g} a second"]
+    lines.append(f"master {document['master']}: {WHY[document['bound']]}")
+    for host, share in document["workers"].items():
+        lines.append(f"  worker {host}: {share:.3g} units a second")
+    others = [each for each in document["masters"] if each["host"] != document["master"]]
+    told = ", ".join(f"{each['host']} {each['rate']:.3g}" for each in others[:4])
+    return lines + ([f"other masters: {told} units a second"] if told else [])
+
+
+def _done(document: dict[str, Any]) -> list[str]:
+    done = document["execution"]
+    seconds, predicted = (
+        duration(done["measured_seconds"]),
+        duration(document["predicted_seconds"]),
+    )
+    lines = [
+        f"{document['name']}: {document['units']} units in {seconds}, {predicted} predicted",
+        (
+            f"master {document['master']}: {done['measured_rate']:.3g} units a second, "
+            f"{document['predicted_rate']:.3g} predicted"
+        ),
+    ]
+    lines += [f"  worker {host}: {count} units" for host, count in sorted(done["hosts"].items())]
+    for word in ("joined", "left"):
+        lines += [f"{word} meanwhile: {', '.join(done[word])}"] if done[word] else []
+    lines += [f"lost: {host}: {why}" for host, why in done["lost"].items()]
+    if done["verified"] == document["units"]:
+        lines.append("verified: all units come to the same one after the other")
+    elif done["verified"]:
+        lines.append(f"verified: {done['verified']} units done once more come to the same")
+    return lines

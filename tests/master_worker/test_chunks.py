@@ -1,0 +1,87 @@
+"""Chunks of units: each is done once, whoever joins, leaves or is lost; weighted, and small at the end."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from apples.master_worker import UnitPool
+
+LANES = ("ada", "bob", "cleo")
+
+
+class Lanes(RuleBasedStateMachine):
+    """Lanes that take, do, give back, leave and come again, in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = UnitPool(40)
+        self.counted = []
+        self.speeds = {}
+
+    @rule(lane=st.sampled_from(LANES), speed=st.floats(0.1, 10))
+    def join(self, lane, speed):
+        self.speeds[lane] = speed
+
+    @precondition(lambda self: self.speeds)
+    @rule(data=st.data())
+    def take(self, data):
+        lane = data.draw(st.sampled_from(sorted(self.speeds)))
+        before = self.pool.waiting
+        chunk = self.pool.take(lane, self.speeds) if before else self.pool.copy(lane, self.speeds)
+        assert not set(chunk) & set(self.counted), "what is done is handed to nobody"
+        assert not before or (chunk and self.pool.waiting == before - len(chunk))
+
+    @precondition(lambda self: any(self.pool.held.values()))
+    @rule(data=st.data(), fails=st.booleans())
+    def end(self, data, fails):
+        lane = data.draw(st.sampled_from(sorted(k for k, v in self.pool.held.items() if v)))
+        unit = next(iter(self.pool.held[lane]))
+        if fails:
+            self.pool.give_back(lane, unit)
+        elif self.pool.finish(lane, unit):
+            self.counted.append(unit)
+
+    @precondition(lambda self: self.speeds)
+    @rule(data=st.data())
+    def leave(self, data):
+        lane = data.draw(st.sampled_from(sorted(self.speeds)))
+        self.speeds.pop(lane)
+        self.pool.leave(lane)
+
+    @invariant()
+    def no_unit_is_lost_or_counted_twice(self):
+        assert len(set(self.counted)) == len(self.counted) == self.pool.done
+        held = {unit for units in self.pool.held.values() for unit in units}
+        open_ = held - set(self.counted)
+        assert len(open_) + self.pool.waiting + self.pool.done == self.pool.count
+
+    def teardown(self):
+        self.pool.leave("ada")
+        for lane in ("bob", "cleo"):
+            self.pool.leave(lane)
+        while chunk := self.pool.take("ada", {"ada": 1.0}) if self.pool.waiting else []:
+            self.counted += [unit for unit in chunk if self.pool.finish("ada", unit)]
+        assert sorted(self.counted) == list(range(40))
+
+
+TestLanes = Lanes.TestCase
+
+
+def test_a_lane_gets_its_share_of_half_of_what_waits_and_single_units_at_the_end():
+    pool, weights = UnitPool(1000), {"quick": 3.0, "slow": 1.0}
+    first = len(pool.take("quick", weights)), len(pool.take("slow", weights))
+    assert first == (375, 79)
+    while pool.waiting > 1:
+        pool.take("quick", weights)
+    assert len(pool.take("slow", weights)) == 1
+
+
+def test_what_a_late_lane_has_is_done_by_an_idle_one_too_where_it_is_sooner():
+    pool, weights = UnitPool(4), {"quick": 10.0, "slow": 0.1}
+    chunk = pool.take("slow", {"slow": 1.0}) + pool.take("slow", {"slow": 1.0})
+    pool.take("slow", {"slow": 1.0})
+    assert pool.waiting == 0
+    assert pool.copy("quick", weights) == [2, 3]
+    assert pool.finish("quick", 3)
+    assert not pool.finish("slow", 3)
+    assert pool.copy("slow", weights) == [], "the quick one is sooner"
+    assert chunk == [0, 1, 2]

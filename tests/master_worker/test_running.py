@@ -1,0 +1,292 @@
+"""Master and workers as real processes: the right total, whoever joins, leaves, is killed or talks nonsense."""
+
+import os
+import signal
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from commands import command
+from sshd import Sshd, missing
+from waiting import until
+
+from apples import ApplicationError, LaunchError, UsageError, VerificationError
+from apples.master_worker import MasterWorkerSpec, plan_master_worker, run_master_worker
+from hat import DocumentError
+
+HOSTS = """
+[[host]]
+name = "ada"
+seconds_per_point = 0.005
+[[host]]
+name = "bob"
+slots = 2
+seconds_per_point = 0.01
+[default_link]
+latency = 1e-4
+bandwidth = 1e7
+"""
+FILE = """
+name = "squares"
+units = "count"
+every = 0.2
+[parameters]
+count = 200
+"""
+PROGRAM = """
+import time
+
+def units(parameters):
+    yield from range(parameters["count"])
+
+def work(unit):
+    time.sleep(0.005)
+    return {"square": unit * unit}
+
+def check(unit, result):
+    return result["square"] >= 0
+
+def combine(total, result):
+    return (total or 0) + result["square"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    Path("hosts.toml").write_text(HOSTS)
+    Path("master-worker.toml").write_text(FILE)
+    Path("program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def program(old, new):
+    assert old in PROGRAM
+    Path("program.py").write_text(PROGRAM.replace(old, new))
+
+
+def squares(count):
+    return sum(n * n for n in range(count))
+
+
+def processes(folder, word):
+    """Return the processes of a run whose script has a word in its name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(w.startswith(str(folder).encode()) and word in w.rsplit(b"/")[-1] for w in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+def run_meanwhile(spec, act):
+    """Run, and do something meanwhile; return the result, or raise what the run raises."""
+    ended = []
+
+    def run():
+        try:
+            ended.append(run_master_worker(spec))
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            ended.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    act()
+    thread.join()
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+    return ended[0]
+
+
+def test_all_units_are_done_by_all_workers_and_the_total_is_verified(folder):
+    result = run_master_worker(MasterWorkerSpec(verify="full"))
+    done = result.outcome
+    assert (done.total, done.verified) == (squares(200), 200)
+    assert sum(done.hosts.values()) == 200
+    assert set(done.hosts) == {"ada", "bob"}
+    assert not processes(folder, b"")
+    assert [path for path in (folder / "home").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_command_prints_the_total_first_and_a_dry_run_starts_nothing():
+    shown = command("apples", "master-worker", "--set", "count=20")
+    assert shown.code == 0, shown.err
+    assert shown.out.splitlines()[0] == str(squares(20))
+    planned = command("apples", "master-worker", "--dry-run", "--json").document
+    assert planned["execution"] is None
+    assert planned["predicted_rate"] == pytest.approx(sum(planned["workers"].values()))
+    assert (
+        command("hat", "check", "master-worker.toml").out
+        == "master-worker.toml: master/worker, ok\n"
+    )
+
+
+def test_a_worker_that_is_killed_is_done_without(folder):
+    program("0.005", "0.02")
+
+    def kill():
+        until(lambda: processes(folder, b"ada#"), 30)
+        os.kill(processes(folder, b"ada#")[0], signal.SIGKILL)
+
+    result = run_meanwhile(MasterWorkerSpec(workers=("ada", "bob")), kill)
+    assert result.outcome.total == squares(200)
+    assert set(result.outcome.lost) == {"ada"}
+
+
+def test_a_worker_that_hangs_holds_nothing_up(folder):
+    program("0.005", "0.02")
+
+    def stop():
+        until(lambda: processes(folder, b"ada#"), 30)
+        os.kill(processes(folder, b"ada#")[0], signal.SIGSTOP)
+
+    result = run_meanwhile(MasterWorkerSpec(workers=("ada", "bob")), stop)
+    assert result.outcome.total == squares(200)
+
+
+def test_a_master_that_is_lost_is_said_and_nothing_is_left(folder):
+    program("0.005", "0.5")
+
+    def kill():
+        until(lambda: processes(folder, b"ada#"), 30)
+        os.kill(processes(folder, b"master")[0], signal.SIGKILL)
+
+    with pytest.raises(LaunchError, match="master ada is lost, and with it all results: signal 9"):
+        run_meanwhile(MasterWorkerSpec(master="ada"), kill)
+    until(lambda: not processes(folder, b""), 30)
+
+
+def test_without_any_worker_the_run_ends(folder):
+    program("0.005", "0.5")
+
+    def kill():
+        until(lambda: processes(folder, b"ada#"), 30)
+        os.kill(processes(folder, b"ada#")[0], signal.SIGKILL)
+
+    with pytest.raises(LaunchError, match="no worker is left: exit code -9"):
+        run_meanwhile(MasterWorkerSpec(workers=("ada",)), kill)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("float('nan')", "Out of range float values"),
+        ("-1", r"check\(\) refuses its result"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("{1, 2}", "not JSON serializable"),
+        ("'x' * 2_000_000", "its result has 2000014 bytes"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_result_that_is_nonsense_is_tried_elsewhere_and_then_ends_the_run(wrong, words):
+    program("unit * unit", f"{wrong} if unit == 7 else unit * unit")
+    with pytest.raises(
+        ApplicationError, match=f"unit 7 has failed on (ada, bob|bob, ada): .*{words}"
+    ):
+        run_master_worker(MasterWorkerSpec())
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_fails_on_one_host_is_done_on_another():
+    text = "unit * unit if 'bob' in __file__ or unit != 0 else 1 / 0"
+    program("unit * unit", text)
+    assert run_master_worker(MasterWorkerSpec(verify="none")).outcome.total == squares(200)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_result_that_is_wrong_and_looks_right_is_found_out():
+    program("unit * unit", "unit * unit + ('.cache' in __file__)")
+    for verify in ("sample", "full"):
+        with pytest.raises(VerificationError, match=r"another (result|total)"):
+            run_master_worker(MasterWorkerSpec(verify=verify))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('range(parameters["count"])', "range(150)", "makes 150 units, and 200 are said"),
+        ('range(parameters["count"])', "range(300)", "makes more than the 200 that are said"),
+        ("def combine", "def merge", "program.py has no function combine"),
+        ("import time", "import tyme", "ModuleNotFoundError: No module named 'tyme'"),
+        ("total or 0", "total.sum", "AttributeError"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_program_that_is_wrong_ends_the_run_with_a_line(old, new, words):
+    program(old, new)
+    with pytest.raises(ApplicationError, match=words):
+        run_master_worker(MasterWorkerSpec(verify="none"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_workers_join_where_the_master_serves_more_than_was_thought():
+    Path("master-worker.toml").write_text(FILE.replace("[par", 'service = "1"\nwork = "1"\n[par'))
+    program("0.005", "0.03")
+    spec = MasterWorkerSpec(settings={"count": "300"}, verify="none")
+    planned = plan_master_worker(spec)
+    assert (planned.choice.bound, len(planned.choice.workers)) == ("master", 1)
+    done = run_master_worker(spec).outcome
+    assert done.joined
+    assert set(done.hosts) == {"ada", "bob"}
+    assert done.total == squares(300)
+
+
+@pytest.mark.usefixtures("folder")
+def test_workers_leave_where_the_master_serves_less_than_was_thought():
+    program("yield from range(parameters[\"count\"])", """for unit in range(parameters["count"]):
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+        yield unit""")  # fmt: skip
+    program_text = Path("program.py").read_text()
+    Path("program.py").write_text(program_text.replace("0.005", "0.01"))
+    done = run_master_worker(MasterWorkerSpec(verify="none", master="bob")).outcome
+    assert done.left
+    assert done.total == squares(200)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"count"\n', '"cuont"\n', "units: names 'cuont', which is no parameter that is a number.*count"),
+        ("count = 200", "count = 0", "units: must be a whole number from 1 to 1000000"),
+        ("every", "evry", "evry"),
+        ("[par", 'hosts = ["adda"]\n[par', "hosts: 'adda' is no host of .*did you mean 'ada'"),
+        ("[par", 'work = "0"\n[par', "work: must be positive"),
+        ("[par", 'program = "other.py"\n[par', "program: there is no file .*other.py"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("folder")
+def test_a_mistake_in_the_file_is_refused_with_the_field(old, new, words):
+    Path("master-worker.toml").write_text(FILE.replace(old, new))
+    with pytest.raises((DocumentError, UsageError), match=words):
+        plan_master_worker(MasterWorkerSpec())
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_setting_that_nobody_knows_is_refused():
+    with pytest.raises(
+        UsageError, match="--set cout=3: there is no parameter 'cout'; did you mean 'count'"
+    ):
+        plan_master_worker(MasterWorkerSpec(settings={"cout": "3"}))
+
+
+@pytest.mark.ssh
+@pytest.mark.skipif(bool(missing()), reason=f"lacks {missing()}")
+@pytest.mark.parametrize("master", ["ada", "far"])
+def test_a_master_and_workers_on_other_machines_meet(folder, master):
+    server = Sshd(folder)
+    try:
+        here, far = '"ada"\naddress = "127.0.0.1"', '"far"\naddress = "127.0.0.2"'
+        text = HOSTS.replace('"ada"', here).replace('"bob"', far)
+        Path("hosts.toml").write_text(f'ssh_config = "{server.config}"\n{text}')
+        result = run_master_worker(MasterWorkerSpec(master=master, workers=("ada", "far")))
+    finally:
+        server.close()
+    assert set(result.outcome.hosts) == {"ada", "far"}
+    assert result.outcome.total == squares(200)
