@@ -11,6 +11,7 @@ from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_json
 from apples.errors import LaunchError, UsageError
+from apples.user_files import HOST_LIST
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,7 +29,7 @@ def check(
 
     Example: apples hosts check hosts.toml
     """
-    return check_files(files, json, only="host list")
+    return check_files(files, json, only=HOST_LIST)
 
 
 @commands.command("import")

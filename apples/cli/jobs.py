@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
@@ -93,7 +92,7 @@ def resize(
 
     Example: apples resize 1f2e3d4c --hosts ada,bob=0.5
     """
-    weights = weights_of(hosts)
+    weights = service.weights_of(hosts)
     if is_scheduled(job) and not dry_run:
         if set(weights.values()) != {1.0}:
             raise UsageError(f"--hosts {hosts}: the scheduler of {job} takes no weights")
@@ -225,31 +224,6 @@ def logs(job: RunName, json: Json = False) -> int:
     else:
         pass_through(text)
     return 0
-
-
-def weights_of(text: str) -> dict[str, float]:
-    """Return the hosts of ``a,b=0.5,..`` with their weights.
-
-    Examples
-    --------
-    >>> weights_of("ada,bob=0.5")
-    {'ada': 1.0, 'bob': 0.5}
-    """
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, separator, number = part.strip().partition("=")
-        try:
-            weight = float(number) if separator else 1.0
-        except ValueError:
-            weight = math.nan
-        if not name or not 0 < weight < math.inf:
-            raise UsageError(
-                f"--hosts {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0"
-            )
-        if name in weights:
-            raise UsageError(f"--hosts {name}: is named twice")
-        weights[name] = weight
-    return weights
 
 
 def detach_job(spec: service.JobSpec | service.ProgramSpec, json: bool) -> int:

@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "runs": ("apples.cli.runs:runs", "Show what was recorded of runs and jobs."),
         "report": ("apples.cli.report:report", "Write the page of a run, job or simulation."),
         "compare": ("apples.cli.runs:compare", "What differs between recorded runs."),
+        "serve": ("apples.web.serve:serve", "Serve pages of runs, jobs, hosts and files."),
         "jobs": ("apples.cli.jobs:jobs", "Show detached jobs."),
         "resize": ("apples.cli.jobs:resize", "Move a running job to other hosts or weights."),
         "migrate": ("apples.cli.jobs:migrate", "Move a running job from one host to another."),

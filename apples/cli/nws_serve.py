@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,10 +69,10 @@ def serve(
             return _issue(known, new_token, scope or ["read"], expires)
         if revoke is not None:
             return _revoke(known, revoke)
-        _check_installed()
+        nws.check_installed()
         return _run(
             home,
-            nws.Listen(*_address(listen), certificate, key, tuple(name or ())),
+            nws.Listen(*nws.address_of(listen), certificate, key, tuple(name or ())),
             {
                 "retention": Retention(
                     capacity=keep, age=float("inf") if age is None else age, size=size
@@ -87,12 +86,6 @@ def serve(
         raise UsageError(str(error)) from None
     except (DirectoryLockedError, TokenFileError) as error:
         raise LaunchError(str(error)) from None
-
-
-def _check_installed() -> None:
-    missing = [m for m in ("fastapi", "uvicorn") if importlib.util.find_spec(m) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)} missing: pip install 'apples[service]'")
 
 
 def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:
@@ -133,10 +126,3 @@ def _list(known: TokenFile) -> int:
     ]
     show_json({"schema": "nws.token-list/1", "tokens": entries})
     return 0
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen {text}: HOST:PORT is wanted")
-    return host.strip("[]"), int(port)

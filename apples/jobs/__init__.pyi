@@ -21,3 +21,4 @@ from apples.jobs.service import submit as submit
 from apples.jobs.service import wait as wait
 from apples.jobs.spec import JobSpec as JobSpec
 from apples.jobs.spec import ProgramSpec as ProgramSpec
+from apples.jobs.spec import weights_of as weights_of

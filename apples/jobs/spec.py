@@ -6,6 +6,7 @@ command is kept: names of the user's own code (``file.py:name``) are relative to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -173,3 +174,28 @@ def _pairs(words: list[str] | None) -> dict[str, str]:
     """Return stored ``NAME=VALUE`` words as a mapping."""
     cut = (word.partition("=") for word in words or ())
     return {name: value for name, _, value in cut}
+
+
+def weights_of(text: str) -> dict[str, float]:
+    """Return the hosts of ``a,b=0.5,..`` with their weights.
+
+    Examples
+    --------
+    >>> weights_of("ada,bob=0.5")
+    {'ada': 1.0, 'bob': 0.5}
+    """
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, separator, number = part.strip().partition("=")
+        try:
+            weight = float(number) if separator else 1.0
+        except ValueError:
+            weight = math.nan
+        if not name or not 0 < weight < math.inf:
+            raise UsageError(
+                f"--hosts {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0"
+            )
+        if name in weights:
+            raise UsageError(f"--hosts {name}: is named twice")
+        weights[name] = weight
+    return weights

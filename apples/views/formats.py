@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from markupsafe import Markup
@@ -97,6 +98,13 @@ def plain(value: float | None) -> Formatted:
 def number(value: float | None) -> Formatted:
     """Return a number with five significant digits."""
     return _formatted(value, lambda one: f"{one:.5g}")
+
+
+def moment(time: float | None) -> str:
+    """Return when something was, in this machine's time; empty where nobody knows."""
+    if time is None:
+        return ""
+    return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def exact(value: str | float | bool) -> Formatted:

@@ -24,6 +24,11 @@ def render(template: str, **context: object) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def style_sheet() -> str:
+    """Return the style of pages that are served: the saved pages' and what forms and lists need besides."""
+    return render("served.css.j2")
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -44,6 +49,7 @@ def _environment() -> Environment:
         plain=formats.plain,
         number=formats.number,
         exact=formats.exact,
+        moment=formats.moment,
     )
     # Both are constants of this package: no text of a document is in them.
     environment.globals.update(

@@ -37,21 +37,26 @@ def run_page(document: Document, events: Events = ()) -> str:
     events
         The lines of its record, where the document has no `timeline` made of them.
     """
+    return render("run.html.j2", **run_parts(document, events))
+
+
+def run_parts(document: Document, events: Events = ()) -> Document:
+    """Return what the template of the page is given."""
     plan, execution = document["plan"], document["execution"]
     timeline = document.get("timeline") or timeline_document(document, events)
-    return render(
-        "run.html.j2",
-        document=document,
-        plan=plan,
-        execution=execution,
-        verdict=_verdict(document),
-        verified=verified_page(document) if execution else None,
-        reasons=reasons(plan),
-        made_by=document.get("made_by"),
-        timeline=timeline,
+    return {
+        "document": document,
+        "plan": plan,
+        "execution": execution,
+        "verdict": _verdict(document),
+        "verified": verified_page(document) if execution else None,
+        "reasons": reasons(plan),
+        "made_by": document.get("made_by"),
+        "timeline": timeline,
+        "job": None,
         **(_over_time(timeline) if timeline else {}),
         **(_measured(plan, execution) if execution else {}),
-    )
+    }
 
 
 def _measured(plan: Document, execution: Document) -> Document:

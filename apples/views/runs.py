@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from apples.units import duration
 from apples.views.columns import in_columns
+from apples.views.formats import moment
 
 Document = Mapping[str, Any]
 
@@ -20,7 +20,7 @@ def runs_text(runs: Sequence[Document]) -> str:
     """Return a line a run, the latest last; the last line is what to type next."""
     head = ("id", "state", "application", "started", "predicted", "measured", "", "hosts")
     rows = [
-        (one["id"], one["state"], _name(one), _moment(one["started"]), _seconds(one["predicted_seconds"]),
+        (one["id"], one["state"], _name(one), moment(one["started"]), _seconds(one["predicted_seconds"]),
          _seconds(one["measured_seconds"]), VERIFIED[one["verified"]], _hosts(one["hosts"]))
         for one in runs
     ]  # fmt: skip
@@ -29,12 +29,6 @@ def runs_text(runs: Sequence[Document]) -> str:
 
 def _name(one: Document) -> str:
     return f"{one['application']} ({one['blueprint']})" if one["blueprint"] else one["application"]
-
-
-def _moment(started: float | None) -> str:
-    if started is None:
-        return ""
-    return datetime.fromtimestamp(started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _seconds(value: float | None) -> str:
@@ -57,11 +51,11 @@ def comparison_text(document: Document) -> str:
         rows.append((figure["figure"], *cells))
     same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
     return "\n".join([
-        *_answer(document), "", *in_columns(rows), "", f"seconds are of one iteration; same: {same}",
+        *comparison_sentences(document), "", *in_columns(rows), "", f"seconds are of one iteration; same: {same}",
     ])  # fmt: skip
 
 
-def _answer(document: Document) -> Iterator[str]:
+def comparison_sentences(document: Document) -> Iterator[str]:
     """Yield a sentence a run, of what it took beside the first."""
     first = document["runs"][0]["id"]
     (figure,) = (one for one in document["figures"] if one["figure"] == "measured")

@@ -7,6 +7,6 @@
 4. `messages`: what goes in and out over HTTP. `authorisation`: the scope that each route needs, and
    what every request passes first. `handler`: what the routes share; `routes`; `events`: push;
    `metrics`: the page for Prometheus.
-5. `app`: all of it as one ASGI application, with what goes on beside the requests. `server`: where
-   it may listen.
+5. `app`: all of it as one ASGI application, with what goes on beside the requests. `listening`: where
+   it may listen. `server`: the HTTP server.
 """

@@ -142,7 +142,7 @@ class Authorisation:
 
         try:
             self._admit(scope)
-            body = _Body(receive, self._limits)
+            body = BoundedBody(receive, self._limits)
             await self._application(scope, body.receive, watched)
         except RefusedRequestError as refusal:
             if not started:
@@ -186,7 +186,7 @@ class Authorisation:
         return token
 
 
-class _Body:
+class BoundedBody:
     """A request's body, counted and timed while it comes."""
 
     def __init__(self, receive: Receive, limits: BodyLimits) -> None:
@@ -196,6 +196,7 @@ class _Body:
         self._whole = False
 
     async def receive(self) -> Message:
+        """Return the next part; `RefusedRequestError` where it is too much, or too late."""
         if self._whole:
             return await self._receive()  # waits for the end of the connection
         try:

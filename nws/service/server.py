@@ -1,7 +1,6 @@
 """The HTTP server of the service, and the addresses on which it may listen."""
 
 import contextlib
-import ipaddress
 import logging
 import re
 import secrets
@@ -11,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,6 +20,7 @@ from nws.service.app import LOOPBACK, create_app
 from nws.service.authorisation import MOST_HEAD, BodyLimits
 from nws.service.database import Arrivals, ForecastDatabase, warm
 from nws.service.handler import CLIQUE_PERIOD, RequestHandler
+from nws.service.listening import Listen, check_exposure
 from nws.service.service_manager import ServiceManager
 from nws.service.tokens import SCOPES, TokenFile, write_secret
 
@@ -38,52 +37,6 @@ SWEEP_TICKS: Final = 10
 KEPT_SECONDS: Final = 30
 NEXT_SECONDS: Final = 60.0
 """The same for a next request; one that sends nothing at all is closed in peace after 30 s."""
-
-
-class ListenRefusedError(ValueError):
-    """The service will not listen there. Permanent: the message says what is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Where to listen and under which names.
-
-    Attributes
-    ----------
-    host, port
-        The address; port 0 lets the system choose.
-    certificate, key
-        Files of a TLS certificate and its key; both or none.
-    names
-        Further names that the Host header may say.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8123
-    certificate: Path | None = None
-    key: Path | None = None
-    names: tuple[str, ...] = ()
-
-
-def check_exposure(listen: Listen, tokens: TokenFile) -> None:
-    """Refuse to listen beyond loopback without TLS and without a token; there is no way around.
-
-    Raises
-    ------
-    ListenRefusedError
-        It would be open to a network that can read along or walk in.
-    """
-    if (listen.certificate is None) != (listen.key is None):
-        raise ListenRefusedError("a certificate and its key go together")
-    if _is_loopback(listen.host):
-        return
-    if listen.certificate is None:
-        raise ListenRefusedError(
-            f"{listen.host} is not loopback: tokens would cross the network in clear text; "
-            "give --certificate and --key, or listen on 127.0.0.1 behind a proxy with TLS"
-        )
-    if not tokens.tokens():
-        raise ListenRefusedError(f"{listen.host} is not loopback and {tokens.path} has no token")
 
 
 class Serving:
@@ -142,17 +95,15 @@ class Serving:
         self.handler.mended += mended
         names = (*LOOPBACK, listen.host.lower(), *listen.names)
         app = create_app(self.handler, self.tokens, names, limits)
-        self._server = _Server(_config(app, listen))
+        self._server = HttpServer(app, listen)
         if own_process:
             sys.setswitchinterval(SWITCH_SECONDS)
         self._thread: threading.Thread | None = None
-        self._host, self._scheme = listen.host, "https" if listen.certificate else "http"
 
     @property
     def url(self) -> str:
         """Where it answers, under the name it was given; to be asked once it has started."""
-        host, port = self._host, self._server.servers[0].sockets[0].getsockname()[1]
-        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        return self._server.url
 
     def run(self, started: Callable[[], None] | None = None) -> None:
         """Serve until a signal asks to stop; then write what waits and the states.
@@ -201,15 +152,40 @@ class Serving:
         self.close()
 
 
-class _Server(uvicorn.Server):
-    """Ends connections that never finish the head of a request."""
+class HttpServer(uvicorn.Server):
+    """An ASGI application behind HTTP: heads are bounded in bytes and time, TLS is 1.2 at least.
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    Parameters
+    ----------
+    app
+        The application, its gate around it.
+    listen
+        Where to listen; what may be listened on is `check_exposure`'s to say.
+
+    Attributes
+    ----------
+    started_well
+        Is called once it answers.
+    """
+
+    def __init__(self, app: Any, listen: Listen) -> None:
+        super().__init__(_config(app, listen))
+        self._host, self._scheme = listen.host, "https" if listen.certificate else "http"
         self.changed = threading.Event()
         self._manager = ServiceManager()
         self.started_well: Callable[[], None] | None = None
         self._silent: dict[int, tuple[object, float]] = {}
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens, once it has started."""
+        return int(self.servers[0].sockets[0].getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where it answers, under the name it was given; to be asked once it has started."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{self._scheme}://{host}:{self.port}"
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -226,6 +202,7 @@ class _Server(uvicorn.Server):
                 signal.signal(each, handler)
 
     async def startup(self, sockets: Any = None) -> None:
+        """Listen, and say that it answers."""
         await super().startup(sockets)
         self.changed.set()
         if self.started:
@@ -234,10 +211,12 @@ class _Server(uvicorn.Server):
                 self.started_well()
 
     async def shutdown(self, sockets: Any = None) -> None:
+        """Stop listening, and let what was asked end."""
         self._manager.ending()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
+        """Look after connections, ten times a second; return whether to stop."""
         now = time.monotonic()
         self._manager.alive(now)
         if counter % SWEEP_TICKS == 0:
@@ -285,15 +264,6 @@ def _config(app: Any, listen: Listen) -> uvicorn.Config:
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     return config
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _operator(directory: Path, tokens: TokenFile) -> str:

@@ -28,6 +28,9 @@ SLOW = {
     "psutil",
     "tomlkit",
     "rich",
+    "fastapi",
+    "uvicorn",
+    "starlette",
 }
 """No command that starts nothing needs any of them."""
 RUN = ["run", "--weather", "live", "--dry-run", *PLAN[3:]]
@@ -67,6 +70,7 @@ def loaded_by(program, *words):
         (("apples", "--help"), {*HEAVY, "pydantic"}),
         (("apples", "jobs"), {*HEAVY, "pydantic", "apples.views.charts"}),
         (("apples", "runs"), {*HEAVY, "pydantic"}),
+        (("apples", "serve", "--help"), {*HEAVY, "pydantic", "apples.web.app"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
         (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws"}),
         (("apples", "sweep", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),

@@ -21,6 +21,7 @@ QUICK = {
 NEEDS = {
     "docs/how-to/c-and-fortran.md": ("make", "cc", "gfortran"),
     "docs/how-to/migration.md": ("cc",),
+    "docs/how-to/serve.md": ("curl",),
 }
 """Commands without which a page cannot be tried."""
 

@@ -56,6 +56,10 @@ class Browser:
 
     def open(self, path, *, width=1000, dark=False):
         """Load a file at a width, and wait until it is there."""
+        self.go(path.as_uri(), width=width, dark=dark)
+
+    def go(self, url, *, width=1000, dark=False):
+        """Load an address at a width, and wait until it is there."""
         self.requests, self.complaints, self._loaded = [], [], False
         self.ask(
             "Emulation.setDeviceMetricsOverride",
@@ -63,10 +67,20 @@ class Browser:
         )  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
-        self.ask("Page.navigate", url=path.as_uri())
+        self.ask("Page.navigate", url=url)
+        self.arrive()
+
+    def arrive(self):
+        """Wait until the page that was asked for, in whatever way, is there."""
         end = time.monotonic() + DEADLINE
         while not self._loaded:
             self._receive(end)
+        self._loaded = False
+
+    def click(self, selector):
+        """Click what a selector finds; a page that this asks for is waited for by `arrive`."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"{found}.click()")
 
     def evaluate(self, expression):
         """Return the value of an expression in the page."""

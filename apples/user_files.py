@@ -1,0 +1,71 @@
+"""The files that users write: of which kind one is, and what is wrong with it.
+
+`hat` knows templates and user specifications and nothing of ours; the host list, the parameter sweep and the
+master/worker program are added here, for every face that checks a file. Their models are found by their places, as
+commands are: a file loads what its own kind needs, and this room stands below those that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import hat
+
+HOST_LIST = "host list"
+SWEEP = "parameter sweep"
+MASTER_WORKER = "master/worker"
+
+
+def _model(place: str) -> Callable[[], type[Any]]:
+    """Return what loads the model at ``module:name``."""
+
+    def load() -> type[Any]:
+        module, _, name = place.partition(":")
+        model: type[Any] = getattr(import_module(module), name)
+        return model
+
+    return load
+
+
+host_list_model = _model("apples.resources:HostListDocument")
+
+
+def is_host_list(document: Mapping[str, Any]) -> bool:
+    """Whether a document looks like a host list."""
+    return "host" in document or "default_link" in document
+
+
+def is_sweep(document: Mapping[str, Any]) -> bool:
+    """Whether a document looks like a parameter sweep: its command is what no other document has."""
+    return "command" in document
+
+
+def is_master_worker(document: Mapping[str, Any]) -> bool:
+    """Whether a document looks like a master/worker program: no other document counts units."""
+    return "units" in document
+
+
+KINDS: Mapping[str, hat.Kind] = {
+    HOST_LIST: (is_host_list, host_list_model),
+    SWEEP: (is_sweep, _model("apples.sweeps.document:ParameterSweepFile")),
+    MASTER_WORKER: (is_master_worker, _model("apples.master_worker.document:MasterWorkerFile")),
+}
+
+
+def inspect(path: Path, only: str | None = None) -> hat.CheckResult:
+    """Return of which kind a file is and what is wrong with it; `only`: it can be of this kind alone."""
+    if only is None:
+        return hat.inspect(path, KINDS)
+    return hat.inspect(path, {only: (lambda _: True, KINDS[only][1])})
+
+
+def checked(path: Path, result: hat.CheckResult) -> dict[str, Any]:
+    """Return the entry of a file in ``hat.check/1``."""
+    problems = [
+        {"line": p.line, "field": p.field, "message": p.message, "suggestion": p.suggestion}
+        for p in result.problems
+    ]
+    return {"file": str(path), "kind": result.kind, "problems": problems}

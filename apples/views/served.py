@@ -1,0 +1,162 @@
+"""The pages that ``apples serve`` makes: one function a page, from the documents that the commands print.
+
+They share design, charts and parts with the saved pages; what differs is the frame around them (`Frame`), a style
+sheet of its own address in place of a style inside, and forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlencode
+
+import hat
+from apples.jobs import JobStatus
+from apples.views.page import render, style_sheet
+from apples.views.run_page import run_parts
+from apples.views.runs import CLEAR, comparison_sentences
+from apples.views.timeline import Events
+
+Document = dict[str, Any]
+
+PAGES: Mapping[str, str] = {"/": "Runs", "/files": "Files"}
+KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
+"""Of a run's state; of one that goes on there is nothing to say yet."""
+STALE_SECONDS = 600.0
+"""From this age on a measurement is hatched, and said to be stale."""
+
+
+@cache
+def served_style() -> tuple[str, str]:
+    """Return the style sheet, and the name of its content by which browsers keep it."""
+    sheet = style_sheet()
+    return sheet, sha256(sheet.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around every served page.
+
+    Attributes
+    ----------
+    token
+        Goes into every form.
+    folder, machine
+        Whose files, and where.
+    said
+        What the last verb answered: ``good`` or ``bad``, and the text.
+    here
+        Which of `PAGES` this belongs to.
+    """
+
+    token: str
+    folder: str
+    machine: str
+    said: tuple[str, str] | None = None
+    here: str = ""
+
+    @property
+    def pages(self) -> Mapping[str, str]:
+        """The pages that every page links to."""
+        return PAGES
+
+    @property
+    def style(self) -> str:
+        """Names the style sheet's content."""
+        return served_style()[1]
+
+
+def said_page(frame: Frame, title: str, lines: Sequence[str]) -> str:
+    """Return a page that says something and no more: a refusal, a page that is not there."""
+    return render("said.html.j2", frame=frame, title=title, lines=lines)
+
+
+def runs_page(frame: Frame, query: Any, found: Any) -> str:
+    """Return the list of runs and jobs.
+
+    Parameters
+    ----------
+    query, found
+        The question and the answer of `apples.web.run_list`.
+    """
+
+    def address(changes: Mapping[str, Any]) -> str:
+        asked = {"words": query.words, "order": query.order, "descending": query.descending}
+        return f"/?{urlencode({**asked, **changes})}"
+
+    return render(
+        "runs.html.j2", frame=frame, query=query, list=found, address=address, kinds=KINDS
+    )
+
+
+def job_page(
+    frame: Frame,
+    job: JobStatus,
+    verbs: Sequence[str],
+    others: Sequence[str],
+    document: Document | None,
+    events: Events,
+) -> str:
+    """Return the page of a run or job: where it is, its verbs, and the parts of its saved page.
+
+    Parameters
+    ----------
+    verbs
+        Those that it may be asked for; they may refuse.
+    others
+        The names of its host list.
+    document
+        The run as ``apples.run/1``, of as much as there is; None where nothing was planned.
+    """
+    parts = run_parts(document, events) if document else {"plan": None}
+    return render(
+        "served_run.html.j2", **{**parts, "frame": frame, "job": job, "verbs": verbs, "others": others}
+    )  # fmt: skip
+
+
+def log_page(frame: Frame, identifier: str, text: str, size: int) -> str:
+    """Return the page of a log of `size` bytes, of which `text` is the end."""
+    shown = len(text.encode("utf-8", "replace"))
+    return render(
+        "log.html.j2", frame=frame, id=identifier, text=text, shown=shown, bytes=size, cut=size > shown
+    )  # fmt: skip
+
+
+def comparison_page(frame: Frame, document: Document) -> str:
+    """Return what differs between runs, from ``apples.compare/1``."""
+    return render(
+        "compare.html.j2",
+        frame=frame,
+        document=document,
+        answers=list(comparison_sentences(document)),
+        words=CLEAR,
+    )
+
+
+def files_page(frame: Frame, files: Sequence[tuple[str, hat.CheckResult]]) -> str:
+    """Return the files of the folder with what is wrong with each."""
+    return render("files.html.j2", frame=frame, files=files)
+
+
+def file_page(frame: Frame, name: str, text: str, found: hat.CheckResult) -> str:
+    """Return one file: its text, and what is wrong with it."""
+    return render("file.html.j2", frame=frame, name=name, text=text, found=found)
+
+
+def hosts_page(
+    frame: Frame, name: str, rows: Sequence[Document], notes: Sequence[str], age: float | None
+) -> str:
+    """Return the hosts of a list under the weather that is known.
+
+    Parameters
+    ----------
+    age
+        Seconds since they were measured for this page; None: what is remembered is shown.
+    """
+    return render(
+        "hosts.html.j2", frame=frame, name=name, rows=rows, notes=notes, age=age, measured=age is not None,
+        stale_seconds=STALE_SECONDS,
+    )  # fmt: skip

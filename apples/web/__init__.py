@@ -1,0 +1,9 @@
+"""The web face: pages of this user's runs, jobs, hosts and files, made here and complete without a script.
+
+Read `gate` (who is admitted: Host, session, origin), `run_list` (search, order and pages over the records),
+`folder` (the files under the folder that was named at the start), `weather` (what is remembered of hosts, and what
+is measured when somebody asks), `app` (the routes, which call the same functions as the commands) and `serve` (the
+command). What a page looks like is in `apples.views.served` and the templates beside it.
+
+Needs ``apples[service]``: FastAPI and uvicorn. Nothing imports this package: ``apples serve`` is found by name.
+"""

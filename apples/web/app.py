@@ -1,0 +1,289 @@
+"""The routes: each asks what the command of the same name asks, and has a page made of the answer."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+import hat
+from apples import jobs, user_files
+from apples.errors import ApplesError, UsageError
+from apples.jobs import store
+from apples.jobs.comparing import comparison_of
+from apples.jobs.unfinished import document_so_far
+from apples.refusals import refusal_of
+from apples.resources import read_host_list
+from apples.views import served
+from apples.views.demo import demo_page
+from apples.views.job import resize_text, restarted_text
+from apples.views.run_page import run_page
+from apples.web.folder import DocumentFolder
+from apples.web.gate import HEADERS, LOOPBACK, Gate, Session, Sessions
+from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
+from apples.web.weather import HostWeather, host_rows
+
+MOST_COMPARED = 12
+LOG_BYTES = 64 << 10
+SAVED_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
+"""Of a page that is one file: its style is inside."""
+STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
+"""The HTTP status of a refusal, by the exit code that it would end a command with."""
+
+Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
+Name = Annotated[str, Query(max_length=1000)]
+
+
+class Pages:
+    """What every route needs: the folder, the list of records, the weather, and the frame around a page."""
+
+    def __init__(self, folder: DocumentFolder) -> None:
+        self.folder = folder
+        self.runs = RecordedRuns()
+        self.weather = HostWeather()
+
+    def frame(self, request: Request | None, here: str = "") -> served.Frame:
+        """Return what stands around the page that answers a request."""
+        session: Session | None = (
+            None if request is None else getattr(request.state, "session", None)
+        )
+        token, said = (session.token, session.take_said()) if session else ("", None)
+        return served.Frame(token, str(self.folder.path), socket.gethostname(), said, here)
+
+
+def create_app(folder: DocumentFolder, sessions: Sessions, names: tuple[str, ...] = (), *, secure: bool = False) -> Gate:  # fmt: skip  # noqa: E501
+    """Return the application, its gate around it.
+
+    Parameters
+    ----------
+    names
+        What the Host header may say besides the names of loopback.
+    secure
+        Whether it is reached by HTTPS alone.
+    """
+    pages = Pages(folder)
+    app = FastAPI(title="apples", docs_url=None, redoc_url=None, openapi_url=None)
+    for add in (_add_runs, _add_verbs, _add_files):
+        add(app, pages)
+
+    @app.get("/style.css")
+    def style() -> Response:
+        kept = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(served.served_style()[0], media_type="text/css", headers=kept)
+
+    _handle_errors(app, pages)
+
+    def refuse(status: int, reason: str) -> Response:
+        return HTMLResponse(
+            served.said_page(pages.frame(None), f"Not admitted: {status}", [reason]), status
+        )
+
+    return Gate(app, sessions, refuse, (*LOOPBACK, *names), secure=secure)
+
+
+# ------------------------------------------------------------------------------ runs
+def _add_runs(app: FastAPI, pages: Pages) -> None:
+    @app.get("/", response_class=HTMLResponse)
+    def runs(
+        request: Request,
+        words: Annotated[str, Query(max_length=200)] = "",
+        order: Annotated[str, Query(max_length=40)] = LATEST_FIRST,
+        descending: bool = True,
+        page: Annotated[int, Query(ge=1, le=10**6)] = 1,
+    ) -> str:
+        query = RunQuery(words, order, descending, page)
+        return served.runs_page(
+            pages.frame(request, "Runs"), query, page_of(pages.runs.entries(), query)
+        )
+
+    @app.get("/runs/{identifier}", response_class=HTMLResponse)
+    def run(request: Request, identifier: Identifier) -> Response:
+        return job_answer(pages, request, identifier)
+
+    @app.get("/runs/{identifier}/report.html", response_class=HTMLResponse)
+    def report(identifier: Identifier) -> HTMLResponse:
+        record = jobs.run_record(identifier)
+        document = document_so_far(record)
+        if "runs" in document:
+            text = demo_page(document)
+        elif document["plan"] is None:
+            raise UsageError(f"{record.id}: is {record.state} and has no plan to draw a page of")
+        else:
+            text = run_page(document, record.events)
+        return HTMLResponse(text, headers={"content-security-policy": SAVED_POLICY})
+
+    @app.get("/runs/{identifier}/log", response_class=HTMLResponse)
+    def log(request: Request, identifier: Identifier) -> str:
+        found = store.record(identifier)
+        with found.log.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - LOG_BYTES))
+            text = stream.read(LOG_BYTES).decode("utf-8", "replace")
+        return served.log_page(pages.frame(request, "Runs"), found.id, text, size)
+
+    @app.get("/compare", response_class=HTMLResponse)
+    def compare(
+        request: Request,
+        run: Annotated[
+            list[Annotated[str, Query(max_length=8)]], Query(max_length=MOST_COMPARED)
+        ] = [],  # noqa: B006 - read only
+    ) -> str:
+        if len(run) < 2:
+            raise UsageError("two runs, or more, are compared: pick them in the list")
+        document = comparison_of([jobs.run_record(name) for name in run])
+        return served.comparison_page(pages.frame(request, "Runs"), document)
+
+
+def job_answer(pages: Pages, request: Request, identifier: str, status: int = 200) -> Response:
+    """Return the page of a run or job as it is just now."""
+    found = store.record(identifier)
+    record = jobs.RunRecord.of(found)
+    document = document_so_far(record)
+    if "runs" in document:  # a demo has a page of its own
+        return RedirectResponse(f"/runs/{found.id}/report.html", 303)
+    job = jobs.JobStatus.of(found, ask=False)
+    page = served.job_page(
+        pages.frame(request, "Runs"), job, verbs_of(found, job.state), hosts_of(found),
+        document if document["plan"] else None, record.events,
+    )  # fmt: skip
+    return HTMLResponse(page, status)
+
+
+def verbs_of(found: store.StoredJob, state: str) -> tuple[str, ...]:
+    """Return what a job may be asked for in a state; a run that its command waits for: nothing."""
+    if not found.controlled:
+        return ()
+    if state in store.OVER:
+        return () if state == "finished" else ("restart",)
+    return ("cancel", "resize")
+
+
+def hosts_of(found: store.StoredJob) -> tuple[str, ...]:
+    """Return the names of a job's host list; empty where it is not there any more."""
+    try:
+        return tuple(host.name for host in read_host_list(found.order()["hosts"]))
+    except (KeyError, hat.DocumentError):
+        return ()
+
+
+# ----------------------------------------------------------------------------- verbs
+def _add_verbs(app: FastAPI, pages: Pages) -> None:
+    def done(request: Request, identifier: str, verb: Callable[[], str]) -> Response:
+        """Do what a button asks for, as the command does, and say what came of it on the job's page."""
+        session: Session = request.state.session
+        try:
+            session.said = "good", verb()
+        except ApplesError as error:
+            text, code = refusal_of(error)
+            session.said = "bad", f"{text} (exit code {code})"
+            return job_answer(pages, request, identifier, STATUSES.get(code, 500))
+        return RedirectResponse(f"/runs/{identifier}", 303)
+
+    def value(request: Request, name: str) -> str:
+        form: dict[str, list[str]] = request.state.form
+        return form.get(name, [""])[-1].strip()
+
+    def cancelled(identifier: str) -> str:
+        job = jobs.cancel(identifier)
+        return f"{job.id} is {job.state}"
+
+    @app.post("/runs/{identifier}/cancel")
+    def cancel(request: Request, identifier: Identifier) -> Response:
+        return done(request, identifier, lambda: cancelled(identifier))
+
+    @app.post("/runs/{identifier}/resize")
+    def resize(request: Request, identifier: Identifier) -> Response:
+        return done(
+            request, identifier,
+            lambda: resize_text(jobs.resize(identifier, jobs.weights_of(value(request, "hosts")))),
+        )  # fmt: skip
+
+    @app.post("/runs/{identifier}/migrate")
+    def migrate(request: Request, identifier: Identifier) -> Response:
+        return done(
+            request, identifier,
+            lambda: resize_text(jobs.migrate(identifier, value(request, "from"), value(request, "to"))),
+        )  # fmt: skip
+
+    @app.post("/runs/{identifier}/rebalance")
+    def rebalance(request: Request, identifier: Identifier) -> Response:
+        return done(request, identifier, lambda: resize_text(jobs.rebalance(identifier)))
+
+    @app.post("/runs/{identifier}/restart")
+    def restart(request: Request, identifier: Identifier) -> Response:
+        return done(request, identifier, lambda: restarted_text(jobs.restart(identifier)))
+
+
+# ----------------------------------------------------------------------------- files
+def _add_files(app: FastAPI, pages: Pages) -> None:
+    @app.get("/files", response_class=HTMLResponse)
+    def files(request: Request) -> str:
+        return served.files_page(pages.frame(request, "Files"), pages.folder.checked())
+
+    @app.get("/file", response_class=HTMLResponse)
+    def file(request: Request, name: Name) -> str:
+        path = pages.folder.file(name)
+        return served.file_page(
+            pages.frame(request, "Files"), name, pages.folder.text(name), user_files.inspect(path)
+        )
+
+    @app.get("/hosts", response_class=HTMLResponse)
+    def hosts(request: Request, name: Name) -> str:
+        listed = read_host_list(pages.folder.file(name))
+        asked = pages.weather.of(listed)
+        notes = [*asked.said, *asked.conditions.notes]
+        return served.hosts_page(
+            pages.frame(request, "Files"), name, host_rows(asked), notes, asked.age
+        )
+
+    @app.post("/hosts/measure")
+    def measure(request: Request) -> Response:
+        name = request.state.form.get("name", [""])[-1]
+        pages.weather.measure(read_host_list(pages.folder.file(name)))
+        return RedirectResponse(f"/hosts?{urlencode({'name': name})}", 303)
+
+
+# ---------------------------------------------------------------------------- errors
+def _handle_errors(app: FastAPI, pages: Pages) -> None:
+    def answer(request: Request, status: int, title: str, lines: list[str]) -> Response:
+        return HTMLResponse(
+            served.said_page(pages.frame(request), title, lines), status, dict(HEADERS)
+        )
+
+    async def refused(request: Request, error: Exception) -> Response:
+        text, code = refusal_of(error)
+        return answer(
+            request, STATUSES.get(code, 500), f"Refused, exit code {code}", text.splitlines()
+        )
+
+    async def unfit(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
+        told = [
+            f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg'][:120]}"
+            for one in error.errors()[:5]
+        ]
+        return answer(request, 422, "That cannot be asked", told)
+
+    async def http(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 500)
+        title = "There is no such page" if status == 404 else f"Not done: {status}"
+        return answer(request, status, title, [str(getattr(error, "detail", ""))])
+
+    async def broken(request: Request, error: Exception) -> Response:
+        text, code = refusal_of(error)
+        return answer(request, 500, f"Failed, exit code {code}", [text])
+
+    app.add_exception_handler(RequestValidationError, unfit)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(ApplesError, refused)
+    app.add_exception_handler(hat.DocumentError, refused)
+    app.add_exception_handler(OSError, refused)
+    app.add_exception_handler(Exception, broken)

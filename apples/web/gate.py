@@ -1,0 +1,249 @@
+"""What every request passes before a page is made: its Host, its session, and of a post its origin and token.
+
+The pages are one person's, who can do there what the command line can. Whoever reads the terminal in which
+``apples serve`` was typed is admitted by a link that works once; from then on a cookie that no script reads and
+no other site can send (HttpOnly, SameSite=Strict) says who asks. A page of another site that was made to resolve
+to this address (DNS rebinding) is stopped by its Host, a form of another site by its Origin and by a token that
+only our own pages hold.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nws import BodyLimits, BoundedBody, RefusedRequestError
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+ENTER = "/enter"
+PUBLIC = (ENTER, "/style.css")
+"""Paths that need no session."""
+MOST_SESSIONS = 32
+MOST_FIELDS = 2000
+FORM_BYTES = 1 << 20
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # with no-referrer a form's Origin would be null
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Of every answer that does not say otherwise."""
+
+
+@dataclass
+class Session:
+    """One browser that was admitted.
+
+    Attributes
+    ----------
+    token
+        Stands in every form of its pages; a post without it is refused.
+    said
+        What the last verb answered, for the next page: kind and text.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    said: tuple[str, str] | None = None
+
+    def take_said(self) -> tuple[str, str] | None:
+        """Return what the last verb answered, once."""
+        said, self.said = self.said, None
+        return said
+
+
+class Sessions:
+    """Who is admitted; nothing of it is kept when the server ends.
+
+    Parameters
+    ----------
+    on_link
+        Is told the key of the next one-time link, at the start and whenever one was used.
+    """
+
+    def __init__(self, on_link: Callable[[str], None]) -> None:
+        self._on_link = on_link
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._key = secrets.token_urlsafe(24)
+
+    def announce(self) -> None:
+        """Tell the key of the link that works now."""
+        self._on_link(self._key)
+
+    def enter(self, key: str) -> str | None:
+        """Return the secret of a new session for the key of a link that was not used before; else None."""
+        if not hmac.compare_digest(key.encode(), self._key.encode()):
+            return None
+        self._key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
+        self._open[_digest(secret)] = Session()
+        while len(self._open) > MOST_SESSIONS:
+            self._open.popitem(last=False)
+        self.announce()
+        return secret
+
+    def find(self, secret: str) -> Session | None:
+        """Return the session of a cookie."""
+        return self._open.get(_digest(secret))
+
+
+def _digest(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()
+
+
+class Gate:
+    """An ASGI application around another: nothing that is not admitted reaches it.
+
+    Parameters
+    ----------
+    application
+        What is behind the gate; it finds ``session`` and, of a post, ``form`` in the request's state.
+    sessions
+        Who is admitted.
+    hosts
+        What the Host header may say, ports aside.
+    refuse
+        Makes the page of a refusal of a status and a sentence.
+    secure
+        Whether it is reached by HTTPS alone.
+    limits
+        Of a form: bytes, and seconds until it has arrived.
+    """
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        sessions: Sessions,
+        refuse: Callable[[int, str], Response],
+        hosts: Collection[str] = LOOPBACK,
+        *,
+        secure: bool = False,
+        limits: BodyLimits | None = None,
+    ) -> None:
+        self._application, self._sessions, self._refuse = application, sessions, refuse
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._secure = secure
+        self._limits = limits or BodyLimits(FORM_BYTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer why not."""
+        if scope["type"] == "lifespan":
+            await self._application(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']} is not spoken here")
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                message["headers"] += [
+                    (name.encode(), value.encode())
+                    for name, value in HEADERS.items()
+                    if name.encode() not in given
+                ]
+            await send(message)
+
+        try:
+            answer = await self._admit(scope, receive)
+        except RefusedRequestError as refusal:
+            answer = self._refuse(refusal.status, str(refusal))
+            answer.headers["connection"] = "close"
+        await (answer or self._application)(scope, receive, guarded)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return the answer of who is not let through, or of who just enters; None: it may pass."""
+        request = Request(scope)
+        host = request.headers.get("host", "").lower()
+        name, _, port = host.rpartition(":")
+        if (name if port.isdigit() else host) not in self._hosts:
+            raise RefusedRequestError(421, "This server does not answer to that Host.")
+        if scope["path"] == ENTER and scope["method"] == "GET":
+            return self._entered(request)
+        if scope["path"] in PUBLIC:
+            return None
+        session = self._sessions.find(request.cookies.get(cookie_name(request), ""))
+        if session is None:
+            raise RefusedRequestError(
+                401, "Open the link that apples serve printed last in its terminal."
+            )
+        state = scope.setdefault("state", {})
+        state["session"] = session
+        if scope["method"] not in {"GET", "HEAD"}:
+            self._check_origin(request)
+            state["form"] = await self._form(request, receive)
+            sent = state["form"].pop("token", [""])[-1]
+            if not hmac.compare_digest(sent.encode(), session.token.encode()):
+                raise RefusedRequestError(403, "This form is not from one of these pages as they are now; load the page again.")  # fmt: skip  # noqa: E501
+        return None
+
+    def _entered(self, request: Request) -> Response:
+        """Admit the first who shows the key of the link.
+
+        The page that follows is fetched from our own page: a redirect would belong to whichever site the link
+        was clicked on, and the browser would keep a cookie that is SameSite=Strict to itself.
+        """
+        secret = self._sessions.enter(request.query_params.get("key", "")[:200])
+        if secret is None:
+            raise RefusedRequestError(
+                401,
+                "This link was used before; apples serve has printed the next in its terminal.",
+            )
+        answer = Response(
+            '<!DOCTYPE html><html lang="en"><title>apples</title><meta http-equiv="refresh" content="0; url=/">'
+            '<p><a href="/">Go on to the pages</a></p></html>',
+            media_type="text/html",
+        )
+        answer.set_cookie(
+            cookie_name(request), secret, path="/", httponly=True, samesite="strict", secure=self._secure
+        )  # fmt: skip
+        return answer
+
+    def _check_origin(self, request: Request) -> None:
+        """Refuse what a page of another site sends."""
+        own = (request.url.scheme, request.headers["host"].lower())
+        origin = request.headers.get("origin")
+        sent = urlsplit(origin.lower()) if origin else None
+        foreign = sent is not None and (sent.scheme, sent.netloc) != own
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        if foreign or site not in {"same-origin", "none"}:
+            raise RefusedRequestError(403, "This form was sent from a page of another site.")
+
+    async def _form(self, request: Request, receive: Receive) -> dict[str, list[str]]:
+        """Return the fields of a form; bounded in bytes, fields and time."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise RefusedRequestError(415, "Only forms are taken.")
+        body, text, more = BoundedBody(receive, self._limits), bytearray(), True
+        while more:
+            message = await body.receive()
+            text += message.get("body", b"")
+            more = message["type"] == "http.request" and message.get("more_body", False)
+        form: dict[str, list[str]] = {}
+        try:
+            pairs = parse_qsl(
+                text.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+            )
+        except ValueError:
+            raise RefusedRequestError(400, "That is no form.") from None
+        for name, value in pairs:
+            form.setdefault(name, []).append(value)
+        return form
+
+
+def cookie_name(request: HTTPConnection) -> str:
+    """Return the cookie's name: browsers send the cookies of all ports of a host, so each port has its own."""
+    server = request.scope.get("server") or ("", 0)
+    return f"apples-{server[1]}"

@@ -1,0 +1,71 @@
+"""``apples serve``: the pages on an address of this machine, until a signal asks to stop."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import nws
+from apples.errors import LaunchError, UsageError
+
+
+def serve(
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT.")] = "127.0.0.1:8080",
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Whose templates and host lists are shown.")
+    ] = Path(),
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A further name of this server (Host).")
+    ] = None,
+) -> int:
+    """Serve pages of this user's runs, jobs, hosts and files until stopped.
+
+    It listens on loopback and prints a link that admits one browser, once; after that the next.
+    From another machine: ssh -L 8080:127.0.0.1:8080 HOST.
+
+    Example: apples serve; apples serve --folder ~/project --listen 127.0.0.1:8090
+    """
+    try:
+        nws.check_installed()
+        where = nws.Listen(*nws.address_of(listen), certificate, key, tuple(name or ()))
+        nws.check_exposure(where)
+    except nws.ListenRefusedError as error:
+        raise UsageError(str(error)) from None
+    _serve(folder, where)
+    return 0
+
+
+def _serve(folder: Path, listen: nws.Listen) -> None:
+    """Serve the pages, and say the link that admits a browser, whenever there is another."""
+    # FastAPI and the templates: this command's help does without.
+    from apples.views.served import served_style  # noqa: PLC0415
+    from apples.web.app import create_app  # noqa: PLC0415
+    from apples.web.folder import DocumentFolder  # noqa: PLC0415
+    from apples.web.gate import ENTER, Sessions  # noqa: PLC0415
+
+    def tell(key: str) -> None:
+        typer.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)
+
+    sessions = Sessions(tell)
+    names = (listen.host.lower(), *(name.lower() for name in listen.names))
+    secure = listen.certificate is not None
+    app = create_app(DocumentFolder(folder), sessions, names, secure=secure)
+    server = nws.HttpServer(app, listen)
+    served_style()  # templates are loaded before anybody waits for a page
+    server.started_well = sessions.announce
+    server.run([_bound(listen)])
+
+
+def _bound(listen: nws.Listen) -> socket.socket:
+    """Return the socket that is listened on."""
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server((listen.host, listen.port), family=family)
+    except OSError as error:
+        reason = error.strerror or error
+        raise LaunchError(f"--listen {listen.host}:{listen.port}: {reason}") from None

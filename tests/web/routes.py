@@ -1,0 +1,31 @@
+"""Every route of the pages, with an address that leads to it."""
+
+import re
+
+ROUTES = [
+    ("GET", "/"),
+    ("GET", "/runs/00000000"),
+    ("GET", "/runs/00000000/report.html"),
+    ("GET", "/runs/00000000/log"),
+    ("GET", "/compare"),
+    ("POST", "/runs/00000000/cancel"),
+    ("POST", "/runs/00000000/resize"),
+    ("POST", "/runs/00000000/migrate"),
+    ("POST", "/runs/00000000/rebalance"),
+    ("POST", "/runs/00000000/restart"),
+    ("GET", "/files"),
+    ("GET", "/file"),
+    ("GET", "/hosts"),
+    ("POST", "/hosts/measure"),
+]
+
+
+def routes_of(site):
+    """The routes that the application has, but for those that need no session."""
+    gate = site.server.config.app
+    return {
+        (method, re.sub(r"\{\w+\}", "0" * 8, route.path))
+        for route in gate._application.routes
+        for method in route.methods - {"HEAD"}
+        if route.path != "/style.css"
+    }

@@ -1,0 +1,116 @@
+"""The served pages in a real browser: admitted by the link, nothing foreign asked for, everything by keyboard."""
+
+import json
+
+import pytest
+from views.browser import Browser, chromium
+from web.test_pages import PAYLOAD, record
+
+from apples.jobs import store
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no chromium on this machine"),
+]
+LONG = "a-host-with-a-name-as-long-as-some-sites-like-them.cluster.example.org"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    one = Browser(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def paths(own_state, file):
+    """The address of each kind of page, with names long and hostile."""
+    one, other = record(hosts=("ada", LONG)), record(PAYLOAD, hosts=("ada", PAYLOAD))
+    job = store.create({"hosts": str(own_state / "hosts.toml")}, "heat")
+    job.log.write_text("a line\n" * 3)
+    (own_state / "wrong.toml").write_text("name = 'heat'\nprogramm = ['x']\n")
+    with job.supervising():
+        job.write({**job.record(), "state": "running", "hosts": ["ada", LONG], "rows": [7, 9]})
+        yield [
+            "/",
+            f"/runs/{one}",
+            f"/runs/{other}",
+            f"/runs/{job.id}",
+            f"/runs/{job.id}/log",
+            f"/compare?run={one}&run={other}",
+            "/files",
+            "/file?name=wrong.toml",
+            file,
+            "/nowhere",
+        ]
+
+
+def test_the_link_leads_to_pages_that_ask_nobody_else_and_fit(site, paths, browser):
+    browser.go(site.link())
+    browser.arrive()  # the page that the link's page leads to
+    assert browser.evaluate("location.pathname") == "/"
+    for path in paths:
+        for width, dark in ((320, True), (1280, False)):
+            browser.go(site.url + path, width=width, dark=dark)
+            own = [url for url in browser.requests if url.startswith((site.url, "data:"))]
+            assert own == browser.requests
+            refused = [one for one in browser.complaints if "404" not in json.dumps(one)]
+            assert refused == [], path
+            assert browser.evaluate("document.title").startswith("apples")
+            paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert paper == ("rgb(27, 27, 27)" if dark else "rgb(255, 255, 255)")
+            browser.evaluate(
+                "document.querySelectorAll('details').forEach(one => one.open = true)"
+            )
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select, button, textarea')]
+  .filter(one => !one.labels?.length && !one.getAttribute('aria-label') && !one.textContent.trim())
+  .map(one => one.outerHTML)"""
+SKIPPED = """(() => { let last = 0; const wrong = [];
+  for (const one of document.querySelectorAll('h1,h2,h3')) {
+    const level = +one.tagName[1]; if (level > last + 1) wrong.push(one.textContent); last = level; }
+  return [document.querySelectorAll('h1').length, wrong]; })()"""
+
+
+def test_every_field_has_a_name_and_every_page_one_heading(site, paths, browser):
+    browser.go(site.link())
+    browser.arrive()
+    for path in paths:
+        browser.go(site.url + path)
+        assert browser.evaluate(UNNAMED) == [], path
+        assert browser.evaluate(SKIPPED) == [1, []], path
+
+
+@pytest.mark.usefixtures("paths")
+def test_a_list_is_searched_and_a_button_pressed(site, browser):
+    browser.go(site.link())
+    browser.arrive()
+    browser.evaluate("document.querySelector('[name=words]').value = 'heat'")
+    browser.click("form[role=search] button")
+    browser.arrive()
+    assert browser.evaluate("document.querySelectorAll('tbody tr').length") == 1
+    browser.click("tbody th a")
+    browser.arrive()
+    browser.evaluate("document.querySelector('[name=hosts]').value = 'ada,ada'")
+    browser.click("form[action$=resize] button")
+    browser.arrive()
+    said = browser.evaluate("document.querySelector('[role=alert]').textContent")
+    assert said == "--hosts ada: is named twice (exit code 2)"
+
+
+@pytest.mark.usefixtures("paths")
+def test_a_page_of_another_site_can_neither_read_nor_press(site, browser, tmp_path):
+    browser.go(site.link())
+    browser.arrive()
+    job = store.jobs()[0]
+    foreign = tmp_path / "foreign.html"
+    foreign.write_text(
+        f'<form method=post action="{site.url}/runs/{job.id}/cancel"><input name=token></form>'
+    )
+    browser.open(foreign)
+    browser.evaluate("document.forms[0].submit()")
+    browser.arrive()
+    assert "Not admitted" in browser.evaluate("document.body.textContent")
+    assert job.record()["state"] == "running"
