@@ -44,6 +44,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "submit": ("apples.cli.queue:submit", "Submit a job to the scheduler."),
         "queue": ("apples.cli.queue:queue", "Show the scheduler's hosts and jobs."),
         "why": ("apples.cli.queue:why", "Why a job waits."),
+        "what-if": ("apples.cli.queue:what_if", "The queue under another policy."),
         "drain": ("apples.cli.queue:drain", "Have a host get no other job."),
         "resume": ("apples.cli.queue:resume", "Have a drained host get jobs again."),
         "history": ("apples.cli.queue:history", "Show the scheduler's jobs that are over."),

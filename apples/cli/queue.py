@@ -15,7 +15,7 @@ import typer
 from apples.cli import options
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
-from apples.errors import DeadlineError, LaunchError, UsageError
+from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.scheduling.server.client import SchedulerClient, found, recorded_job
 from apples.views.queue import (
     OVER,
@@ -23,6 +23,7 @@ from apples.views.queue import (
     queue_text,
     submitted_text,
     swf_lines,
+    what_if_text,
     why_text,
 )
 
@@ -92,8 +93,20 @@ def submit(
     body = {"request": secrets.token_hex(8), "submission": submission}
     answer = SchedulerClient(directory).ask("POST", "/v1/jobs", body)
     shown = {key: value for key, value in answer.items() if key != "state"}
-    show_answer(shown, lambda: submitted_text(answer), json)
+    reasons = None
+    if answer["state"] not in {"starting", "running"}:
+        reasons = _foretold(directory, answer["job"])
+        shown["start"] = None if reasons is None else reasons["start"]
+    show_answer(shown, lambda: submitted_text(answer, reasons), json)
     return 0
+
+
+def _foretold(directory: Path, job: str) -> dict[str, Any] | None:
+    """Return why a job waits that was just submitted; None: nobody can say, and it is submitted all the same."""
+    try:
+        return SchedulerClient(directory).ask("GET", f"/v1/jobs/{_named(job)}/why")
+    except ApplesError:
+        return None
 
 
 def _template(place: Path) -> tuple[bool, str]:
@@ -175,6 +188,45 @@ def history(
     else:
         show_answer(document, lambda: history_text(document), json)
     return 0
+
+
+def what_if(
+    policy: Annotated[
+        str, typer.Option("--policy", help="As of apples scheduler; the one it has.")
+    ] = "",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="Of the policy: NAME=VALUE.")
+    ] = None,
+    more: Annotated[int, typer.Option("--hosts-more", min=0, help="Hosts that come.")] = 0,
+    less: Annotated[int, typer.Option("--hosts-less", min=0, help="Hosts that go.")] = 0,
+    minimum: Annotated[
+        list[str] | None,
+        typer.Option("--minimum", help="JOB=N: a waiting job with fewer hosts; may be repeated."),
+    ] = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> int:
+    """Say what would become of the queue under another policy, on more or fewer hosts.
+
+    Example: apples what-if --policy equipartition --hosts-more 2
+    """
+    body = {
+        "policy": policy, "options": options.settings_of(option, "--option"), "hosts_more": more,
+        "hosts_less": less, "minimum": _minimums(minimum or ()),
+    }  # fmt: skip
+    document = SchedulerClient(found(scheduler)).ask("POST", "/v1/whatif", body)
+    show_answer(document, lambda: what_if_text(document, time.time()), json)
+    return 0
+
+
+def _minimums(words: Sequence[str]) -> dict[str, int]:
+    found = {}
+    for word in words:
+        job, _, number = word.partition("=")
+        if not job or not number.isdecimal():
+            raise UsageError(f"--minimum {word}: must be JOB=N")
+        found[_named(job)] = int(number[:9])
+    return found
 
 
 def cancel_scheduled(job: str, json: bool) -> int:

@@ -27,6 +27,7 @@ from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SOCKET, SchedulerService, serve
 from apples.simulation.prepare import load_policy
@@ -62,7 +63,8 @@ def scheduler(
     place = (hosts or Path("hosts.toml")).absolute()
     found = read_host_list(place)
     far = _far_hosts(actuator, place, found)
-    decides = _policy(policy, options.settings_of(option, "--option"))
+    words = options.settings_of(option, "--option")
+    decides = _policy(policy, words)
     where = (directory or home() / name).absolute()
     log = SchedulerLog.open(where)
     claims = HostClaims(home(), where, [host.name for host in found])
@@ -78,7 +80,8 @@ def scheduler(
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
-    service = SchedulerService(machine, name, time.monotonic)
+    planner = PlannerClient(planner_command(policy, words))
+    service = SchedulerService(machine, name, time.monotonic, planner)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     looks = partial(HostLooks.over_ssh, far, found, time.monotonic) if far else None

@@ -568,6 +568,7 @@ class _Scheduled(TypedDict):
     submitted: float
     started: float | None
     ended: float | None
+    start: Interval | None
     requested: float
     mean_hosts: float | None
     iteration: int | None
@@ -615,31 +616,52 @@ class QueueDocument(TypedDict):
 class _Holding(TypedDict):
     job: str
     hosts: Hosts
+    end: Interval | None
 
 
-class _Fitting(TypedDict):
-    minimum: int
+class _StartingChanges(TypedDict):
+    hosts: NotRequired[int]
+    seconds: NotRequired[float]
+    priority: NotRequired[float]
 
 
-_Waiting = TypedDict(
-    "_Waiting",
-    {
-        "schema": Literal["apples.waiting/1"],
-        "job": str,
-        "state": str,
-        "reason": str,
-        "position": int | None,
-        "needs": int,
-        "free": int,
-        "before": list[str],
-        "holding": list[_Holding],
-        "with": _Fitting | None,
-    },
-)
-
-
-class WaitingDocument(_Waiting):
+class WaitingDocument(TypedDict):
     """``apples why JOB --json``."""
+
+    schema: Literal["apples.waiting/1"]
+    time: float
+    job: str
+    state: str
+    reason: str
+    position: int | None
+    needs: int
+    free: int
+    before: list[str]
+    holding: list[_Holding]
+    blocking: list[str]
+    start: Interval | None
+    start_unknown: str
+    changes: _StartingChanges
+
+
+class _Future(TypedDict):
+    policy: str
+    hosts: int
+    wait: Seconds
+    response: Seconds
+    over: Seconds
+    starts: dict[str, Interval | None]
+
+
+class WhatIfDocument(TypedDict):
+    """``apples what-if --json``."""
+
+    schema: Literal["apples.what-if/1"]
+    name: str
+    basis: Literal["history", "estimates"]
+    draws: int
+    now: _Future
+    then: _Future
 
 
 class HistoryDocument(TypedDict):
@@ -1421,6 +1443,7 @@ DOCUMENTS: dict[str, Any] = {
     "apples.queue": QueueDocument,
     "apples.scheduled": ScheduledDocument,
     "apples.waiting": WaitingDocument,
+    "apples.what-if": WhatIfDocument,
     "apples.history": HistoryDocument,
     "apples.joblog": JobLogDocument,
     "apples.runs": RunsDocument,

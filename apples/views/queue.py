@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apples.units import duration
@@ -11,16 +11,22 @@ from apples.views.columns import in_columns
 Document = Mapping[str, Any]
 OVER = frozenset({"finished", "failed", "cancelled", "lost"})
 SHOWN_OVER = 10
+SHOWN_STARTS = 20
 
 
-def submitted_text(document: Document) -> str:
-    """Return where a job is that was just submitted, and what to type next."""
+def submitted_text(document: Document, why: Document | None) -> str:
+    """Return where a job is that was just submitted, why it waits and until when, and what to type next."""
     job = document["job"]
-    if document["state"] in {"starting", "running"}:
+    if (document if why is None else why)["state"] in {"starting", "running"}:
         return f"{job} is started\nnext: apples wait {job}"
-    return (
-        f"{job} waits: {document['reason']} (place {document['position']})\nnext: apples why {job}"
-    )
+    if why is None or why["position"] is None:
+        lines = [f"{job} waits: {document['reason']} (place {document['position']})"]
+    else:
+        lines = [
+            f"{job} waits: {why['reason']} (place {why['position']})",
+            *_future_lines(why, why["time"]),
+        ]
+    return "\n".join([*lines, f"next: apples why {job}"])
 
 
 def queue_text(document: Document) -> str:
@@ -43,7 +49,10 @@ def queue_text(document: Document) -> str:
     if shown:
         head = ("job", "state", "name", "kind", "hosts", "iteration", "")
         rows = [
-            (one["job"], one["state"], one["name"], one["kind"], _hosts(one), _iteration(one), one["reason"])
+            (
+                one["job"], one["state"], one["name"], one["kind"], _hosts(one), _iteration(one),
+                _said(one, document["time"]),
+            )
             for one in shown
         ]  # fmt: skip
         lines += ["", *in_columns([head, *rows])]
@@ -68,6 +77,13 @@ def _hosts(one: Document) -> str:
     return f"{one['minimum']}-{one['maximum']}"
 
 
+def _said(one: Document, now: float) -> str:
+    """Return why a job waits, and when it starts."""
+    if not one["start"]:
+        return str(one["reason"])
+    return f"{one['reason']}; starts {interval_text(one['start'], now)}"
+
+
 def _iteration(one: Document) -> str:
     if one["iteration"] is None:
         return ""
@@ -85,9 +101,67 @@ def why_text(document: Document) -> str:
     ]
     if document["before"]:
         lines.append(f"before it: {', '.join(document['before'])}")
-    lines += [f"{one['job']} holds {', '.join(one['hosts'])}" for one in document["holding"]]
-    if document["with"]:
-        lines.append(f"with --min {document['with']['minimum']} it would fit on what is free now")
+    for one in document["holding"]:
+        waits = " (it waits for this)" if one["job"] in document["blocking"] else ""
+        end = f", ends {interval_text(one['end'], document['time'])}" if one["end"] else ""
+        lines.append(f"{one['job']} holds {', '.join(one['hosts'])}{end}{waits}")
+    return "\n".join([*lines, *_future_lines(document, document["time"])])
+
+
+def _future_lines(why: Document, now: float) -> Iterator[str]:
+    """Yield when a waiting job will start, and what would have it start now."""
+    if why["start"]:
+        yield f"it starts {interval_text(why['start'], now)}"
+    else:
+        yield f"when it starts is not known: {why['start_unknown']}"
+    changes = why["changes"]
+    words = []
+    if "hosts" in changes:
+        words.append(f"{changes['hosts']} host{'s' * (changes['hosts'] > 1)}")
+    if "seconds" in changes:
+        words.append(f"--seconds {changes['seconds']:.4g}")
+    if "priority" in changes:
+        words.append(f"--priority {changes['priority']:g}")
+    if words:
+        yield f"it would start now with {', or with '.join(words)}"
+
+
+def interval_text(interval: Sequence[float], now: float) -> str:
+    """Return a time that is known as an interval, seen from now.
+
+    Examples
+    --------
+    >>> interval_text((130.0, 220.0, 700.0), 100.0)
+    'in about 2.00 min (30.0 s to 10.0 min)'
+    """
+    first, middle, last = (duration(max(0.0, one - now)) for one in interval)
+    return f"in about {middle} ({first} to {last})"
+
+
+def what_if_text(document: Document, now: float) -> str:
+    """Return the queue's future as it is and as it would be, side by side."""
+    both = document["now"], document["then"]
+    rows: list[tuple[str, ...]] = [
+        ("", "now", "then"),
+        ("policy", *(one["policy"] for one in both)),
+        ("hosts in service", *(str(one["hosts"]) for one in both)),
+        ("mean wait", *(duration(one["wait"]) for one in both)),
+        ("mean time to the end", *(duration(one["response"]) for one in both)),
+        ("all are over in", *(duration(one["over"]) for one in both)),
+    ]
+    jobs = list(document["then"]["starts"])
+    for job in jobs[:SHOWN_STARTS]:
+        starts = [one["starts"].get(job) for one in both]
+        rows.append(
+            (job, *("unknown" if one is None else interval_text(one, now) for one in starts))
+        )
+    lines = [*in_columns(rows)]
+    if len(jobs) > SHOWN_STARTS:
+        lines.append(f"and {len(jobs) - SHOWN_STARTS} more jobs: --json")
+    if document["basis"] == "estimates":
+        lines.append(
+            "too few runs are over to know better: as if each job took what was estimated"
+        )
     return "\n".join(lines)
 
 

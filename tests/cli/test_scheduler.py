@@ -96,6 +96,43 @@ def test_whoever_waits_for_a_job_waits_for_a_scheduler_that_comes_back(site):
 
 
 @pytest.mark.mpi
+def test_after_ten_runs_a_waiting_job_knows_when_it_starts_and_what_if_knows_both(site):
+    one = site("easy")
+    few = one.submit("--min", "1", *SHORT)
+    unknown = one.ask("what-if", "--policy", "sjf")
+    assert (unknown["basis"], unknown["then"]["policy"]) == ("estimates", "ShortestJobFirst")
+    jobs = [few, *(one.submit("--min", "1", "--seconds", "10", *SHORT) for _ in range(10))]
+    for job in jobs:
+        one.ask("wait", job)
+    running = one.submit("--min", "3", "--seconds", "50", *LONG)
+    one.until(running, "running")
+    waiting = one.submit("--min", "2", "--seconds", "10", *SHORT)
+    why = until(lambda: (found := one.ask("why", waiting))["start"] and found, 90)
+    first, middle, last = why["start"]
+    assert why["time"] - 60.0 < first <= middle <= last
+    assert (why["blocking"], why["changes"]["hosts"]) == ([running], 1)
+    shown = one.job(waiting)
+    assert shown["start"][0] <= shown["start"][2]
+    both = one.ask("what-if", "--hosts-more", "1")
+    assert both["basis"] == "history"
+    assert both["then"]["starts"][waiting][1] <= both["now"]["starts"][waiting][1]
+    assert one.ask("what-if", "--minimum", f"{waiting}=1")["then"]["hosts"] == 4
+    assert "hosts in service" in one.run("what-if", "--policy", "fcfs").stdout
+    for words, text in {
+        ("--hosts-less", "4"): "0 hosts in service: jobs have 3 of the 4",
+        ("--policy", "odd"): "odd",
+        ("--policy", "sd"): "puts two jobs on one host",
+        ("--minimum", f"{running}=1"): "no such job waits",
+        ("--minimum", "x"): "must be JOB=N",
+    }.items():
+        done = one.run("what-if", *words)
+        assert (done.returncode, text in done.stderr) == (2, True), (words, done.stderr)
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+    for job in (waiting, running):
+        one.ask("cancel", job)
+
+
+@pytest.mark.mpi
 def test_the_verbs_for_jobs_take_the_ids_of_a_scheduler(site, tmp_path):
     one = site()
     job = one.submit("--min", "1", "--max", "3", *LONG)

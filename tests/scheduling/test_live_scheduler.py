@@ -5,6 +5,7 @@
 
 import errno
 import json
+import sys
 import threading
 from math import inf, nan
 
@@ -42,6 +43,8 @@ from apples.scheduling.server.orders import (
     ResizeOrder,
     StartOrder,
 )
+from apples.scheduling.server.planner import PlannerClient
+from apples.scheduling.server.queue_snapshot import QueueSnapshot, snapshot_of
 from apples.scheduling.server.scheduler import LiveScheduler, Patience
 from apples.scheduling.server.service import SchedulerService, checked
 from apples.simulation.config import SimulationConfig
@@ -49,7 +52,7 @@ from apples.simulation.engine import EventEngine
 from apples.simulation.workload import mark_malleable, rigid
 from apples.storage.folder import Folder
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
-from apples.views.queue import queue_text, swf_lines
+from apples.views.queue import queue_text, swf_lines, why_text
 
 AT_ONCE = Patience(gather=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")
@@ -602,6 +605,125 @@ def test_a_policy_that_resizes_owns_the_sizes(stage):
         s.one.resize(s.now, one, ["ada"])
     s.one.resize(s.now, one, ["ada", "dan"])
     assert [order.hosts for order in s.turn()] == [("ada", "dan")]
+
+
+# ---------------------------------------------------------------------- what is foretold
+PLANNER = """
+import json, os, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["ask"] == "die":
+        os._exit(1)
+    if asked["ask"] == "refuse":
+        print(json.dumps({"question": asked["question"], "refused": "no such policy", "exit_code": 2}), flush=True)
+        continue
+    if asked["ask"] == "late":
+        while not os.path.exists(asked["gate"]):
+            time.sleep(0.01)
+    starts = {str(job[0]): [1.0, 2.0, 3.0] for job in asked["snapshot"]["jobs"] if not job[6]}
+    print(json.dumps({"question": asked["question"], "ask": asked["ask"], "pid": os.getpid(), "draws": 100,
+                      "starts": starts, "ends": {}, "changes": {"hosts": 1}}), flush=True)
+"""
+
+
+@pytest.fixture
+def planner():
+    one = PlannerClient([sys.executable, "-c", PLANNER])
+    yield one
+    one.close()
+
+
+def test_a_planner_that_dies_is_started_again_and_one_that_refuses_goes_on(planner):
+    empty = QueueSnapshot(4, ())
+    first = planner.ask("future", empty, 30.0)["pid"]
+    with pytest.raises(UsageError, match="no such policy"):
+        planner.ask("refuse", empty, 30.0)
+    assert planner.ask("future", empty, 30.0)["pid"] == first
+    assert planner.ask("die", empty, 30.0) is None
+    assert planner.ask("future", empty, 30.0)["pid"] != first
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_another_question(
+    planner, tmp_path
+):
+    empty, gate = QueueSnapshot(4, ()), tmp_path / "gate"
+    assert planner.ask("future", empty, 30.0)["ask"] == "future"
+    assert planner.ask("late", empty, 0.1, gate=str(gate)) is None
+    assert planner.ask("changes", empty, 0.1) is None  # it is still at the other
+    gate.touch()
+    assert planner.ask("changes", empty, 30.0)["ask"] == "changes"
+
+
+def test_a_planner_that_cannot_be_started_costs_the_answer_its_future_only(stage):
+    s = stage()
+    s.submit(4, 4)
+    number, _ = s.submit(2, 2)
+    service = SchedulerService(
+        s.one, "local", lambda: s.now, PlannerClient(["/nonexistent/planner"])
+    )
+    look = service.why(f"local.{number}")
+    found = look.then(look(s.now))
+    assert (found["start"], found["start_unknown"]) == (None, "its start is being computed")
+    assert "is not known: its start is being computed" in why_text(found)
+    assert found["blocking"] == ["local.1"]
+
+
+def test_queue_and_why_say_when_a_job_starts_by_the_clock_of_the_world(stage, planner):
+    s = stage()
+    one, (start,) = s.submit(4, 4)
+    s.say(start)
+    number, _ = s.submit(2, 2)
+    service = SchedulerService(s.one, "local", lambda: s.now, planner)
+    look = service.why(f"local.{number}")
+    found = look.then(look(s.now))
+    now = found["time"]
+    assert found["start"] == [now + 1.0, now + 2.0, now + 3.0]
+    assert found["changes"] == {"hosts": 1}
+    text = why_text(found)
+    assert "it starts in about 2.00 s (1.00 s to 3.00 s)" in text
+    assert "it would start now with 1 host" in text
+    look = service.queue()
+    found = look.then(look(s.now))
+    assert [job["start"] for job in found["jobs"]] == [None, [now + 1.0, now + 2.0, now + 3.0]]
+    assert "snapshot" not in found
+    assert service.why(f"local.{one}")(s.now)["position"] is None
+
+
+def test_a_snapshot_has_what_runs_what_waits_and_what_was_and_can_be_sent(stage):
+    s = stage(Equipartition())
+    one, (first,) = s.submit(1, 2, JobKind.MALLEABLE)
+    s.say(first)
+    s.now += 50.0
+    s.say(first, AttemptPhase.ENDED, state="finished", exit_code=0)
+    s.left(first, *HOSTS[:2])
+    two, (second,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(second)
+    s.one.drain(s.now, "dan")
+    s.now += 10.0
+    three, _ = s.submit(4, 4)
+    found = snapshot_of(s.one)
+    assert found.nodes == 3
+    running, waiting = found.jobs
+    assert (running.number, running.nodes, running.malleable) == (two, 3, True)
+    assert running.done == pytest.approx(10.0)
+    assert (waiting.number, waiting.nodes, waiting.maximum) == (three, 0, 4)
+    over = next(past for past in found.past if past.job.number == one)
+    assert (over.ratio, over.nodes) == (pytest.approx(0.5), 2)
+    assert [past.ratio for past in found.past][1:] == [None, None]
+    assert QueueSnapshot.parse(json.loads(json.dumps(found.document()))) == found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"policy": 1}, {"hosts_more": -1}, {"hosts_more": True}, {"minimum": [1]}, {"odd": 1},
+        {"options": {"a": 1}}, {"minimum": {"local.1": "2"}}, {"hosts_less": 1.5},
+    ],
+)  # fmt: skip
+def test_a_what_if_that_is_none_is_refused(stage, body):
+    service = SchedulerService(stage().one, "local", lambda: 0.0)
+    with pytest.raises(UsageError, match="a what-if is"):
+        service.what_if(body)
 
 
 # --------------------------------------------------------------------- the simulator's decisions

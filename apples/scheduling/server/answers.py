@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from apples.scheduling.driver import name_of
@@ -33,6 +34,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "submitted": state.wall + job.submitted,
         "started": None if job.started is None else state.wall + job.started,
         "ended": None if job.ended is None else state.wall + job.ended,
+        "start": None,
         "requested": submission.requested,
         "mean_hosts": mean_hosts(job),
         "iteration": None if said is None else said.iteration,
@@ -89,6 +91,7 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     state, needs, free = scheduler.recorded, needs_of(job), ledger.free
     return {
         "schema": "apples.waiting/1",
+        "time": state.wall + scheduler.now,
         "job": f"{name}.{job.number}",
         "state": job_document(scheduler, name, job)["state"],
         "reason": reason_of(scheduler, job),
@@ -97,13 +100,25 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "free": free,
         "before": [f"{name}.{one}" for one in waiting[: place or 0][:20]],
         "holding": [
-            {"job": f"{name}.{one}", "hosts": sorted(state.jobs[one].holds)}
+            {"job": f"{name}.{one}", "hosts": sorted(state.jobs[one].holds), "end": None}
             for one in sorted({*state.holders.values()})
         ] if job.waits else [],
-        "with": {"minimum": free}
-        if job.waits and job.submission.kind != "rigid" and 0 < free < needs
-        else None,
+        "blocking": [] if place is None else [
+            f"{name}.{one}" for one in blocking_of(scheduler, needs)
+        ],
     }  # fmt: skip
+
+
+def blocking_of(scheduler: LiveScheduler, needs: int) -> list[int]:
+    """Return the jobs whose estimated ends come first until so many hosts are free."""
+    ledger, found = scheduler.ledger, []
+    free = ledger.free
+    for running in sorted(ledger.running.values(), key=attrgetter("limit")):
+        if free >= needs:
+            break
+        found.append(running.job.id)
+        free += running.nodes
+    return found
 
 
 def queue_document(scheduler: LiveScheduler, name: str) -> Document:

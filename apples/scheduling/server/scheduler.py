@@ -134,6 +134,8 @@ class LiveScheduler(SchedulerBackend):
         jobs says it again.
     passes
         How often the policy was asked.
+    changes
+        How many records it has made since it was started.
 
     Raises
     ------
@@ -162,7 +164,7 @@ class LiveScheduler(SchedulerBackend):
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
         self.lost = dict(lost or {})
-        self.passes = 0
+        self.passes = self.changes = 0
         self._offset = self.now - clock
         self._token = token
         self._records: list[Record] = []
@@ -305,8 +307,9 @@ class LiveScheduler(SchedulerBackend):
                 f"job {job.number} is {job.state.value}: it is resized when it runs and has settled"
             )
         for host in hosts:
-            if host not in job.hosts and not self.state.is_free(host):
-                raise LaunchError(f"{host}: is {self.state.host_state(host)}")
+            if host not in job.hosts and not self._all_free([host]):
+                shown = self.lost.get(host) or self.state.host_state(host)
+                raise LaunchError(f"{host}: is {shown}")
 
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
@@ -596,6 +599,7 @@ class LiveScheduler(SchedulerBackend):
         self._mark()
         self.state.apply(record)
         self._records.append(record)
+        self.changes += 1
 
     def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
         """Have a job be as it is now; return it."""

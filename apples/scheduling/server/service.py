@@ -35,8 +35,10 @@ from apples.scheduling.server.answers import (
     reason_of,
     why_document,
 )
+from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
 from apples.scheduling.server.orders import JobExecutor
+from apples.scheduling.server.planner import PlannerClient
 from apples.scheduling.server.scheduler import LiveScheduler, job_of
 
 SOCKET: Final = "socket"
@@ -60,9 +62,16 @@ Call = Callable[[float], Document]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A call that changes nothing: it is made when what has changed was written, or could not be."""
+    """A call that changes nothing: it is made when what has changed was written, or could not be.
+
+    Attributes
+    ----------
+    then
+        What is made of its answer, by the thread that waits for it.
+    """
 
     call: Call
+    then: Callable[[Document], Document] = lambda document: document
 
     def __call__(self, clock: float) -> Document:
         """Return its answer."""
@@ -82,11 +91,20 @@ class SchedulerService:
         Of the scheduler: the first part of its jobs' ids.
     clock
         Seconds; never goes back.
+    planner
+        Foretells the queue; None: nothing is foretold.
     """
 
-    def __init__(self, scheduler: LiveScheduler, name: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scheduler: LiveScheduler,
+        name: str,
+        clock: Callable[[], float],
+        planner: PlannerClient | None = None,
+    ) -> None:
         self.scheduler, self.name = scheduler, name
         self._clock = clock
+        self._foresight = Foresight(scheduler, name, planner)
         self._calls: SimpleQueue[Asked | None] = SimpleQueue()
         self._stopping = False
 
@@ -101,6 +119,11 @@ class SchedulerService:
         """Have `run` return soon; may be called by a signal handler."""
         self._stopping = True
         self.wake()
+
+    def close(self) -> None:
+        """Give the directory back."""
+        self._foresight.close()
+        self.scheduler.log.close()
 
     def wake(self) -> None:
         """Have the deciding thread look at what is new."""
@@ -117,9 +140,10 @@ class SchedulerService:
         future: Future[Document] = Future()
         self._calls.put((call, future))
         try:
-            return future.result(REQUEST_SECONDS)
+            answer = future.result(REQUEST_SECONDS)
         except FutureTimeoutError:
             raise DeadlineError(f"no answer within {REQUEST_SECONDS:g} s") from None
+        return call.then(answer) if isinstance(call, Look) else answer
 
     def _gathered(self, seconds: float) -> list[Asked]:
         """Return the calls that have come, after waiting for the first of anything."""
@@ -153,6 +177,7 @@ class SchedulerService:
             else:
                 future.set_result(answer)
         executor.carry_out(orders)
+        self._foresight.rest()
         for call, future in looks:
             if (answer := self._made(call, future)) is not None:
                 future.set_result(answer)
@@ -226,12 +251,14 @@ class SchedulerService:
         return Look(call)
 
     def why(self, job: str) -> Call:
-        """Return the call that says why a job waits."""
-        return Look(
-            lambda _: why_document(
-                self.scheduler, self.name, job_of(self.scheduler.recorded, self.number(job))
-            )
-        )
+        """Return the call that says why a job waits, when it will start, and what would start it now."""
+        foresight, number = self._foresight, self.number(job)
+
+        def call(_: float) -> Document:
+            found = job_of(self.scheduler.recorded, number)
+            return why_document(self.scheduler, self.name, found) | foresight.snapshot()
+
+        return Look(call, lambda document: foresight.of_job(document, number))
 
     def cancel(self, job: str) -> Call:
         """Return the call that ends a job."""
@@ -261,7 +288,7 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             self.scheduler.drain(clock, host)
-            return self.queue()(clock)
+            return queue_document(self.scheduler, self.name)
 
         return call
 
@@ -270,13 +297,24 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             self.scheduler.resume(clock, host)
-            return self.queue()(clock)
+            return queue_document(self.scheduler, self.name)
 
         return call
 
     def queue(self) -> Call:
         """Return the call that looks at hosts and jobs."""
-        return Look(lambda _: queue_document(self.scheduler, self.name))
+        return Look(
+            lambda _: queue_document(self.scheduler, self.name) | self._foresight.snapshot(),
+            self._foresight.of_queue,
+        )
+
+    def what_if(self, body: Mapping[str, Any]) -> Call:
+        """Return the call that says what another policy or machine would change for the queue."""
+        changes = checked_changes(body, self.number)
+        return Look(
+            lambda _: self._foresight.snapshot(),
+            lambda document: self._foresight.what_if(document, changes),
+        )
 
     def history(self) -> Call:
         """Return the call that looks at the jobs that are over."""
@@ -320,6 +358,7 @@ ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     (method, re.compile(path), name)
     for method, path, name in (
         ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/resize", "resize"),
+        ("POST", r"/v1/whatif", "what_if"),
         ("GET", r"/v1/queue", "queue"),
         ("GET", r"/v1/history", "history"),
         ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})", "job"),
@@ -330,7 +369,7 @@ ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
     )
 )
 SUBMIT = ("POST", "/v1/jobs")
-WITH_BODY = frozenset({"resize"})
+WITH_BODY = frozenset({"resize", "what_if"})
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -479,4 +518,4 @@ def serve(
         with suppress(FileNotFoundError):
             (directory / SOCKET).unlink()
         executor.close()
-        service.scheduler.log.close()
+        service.close()

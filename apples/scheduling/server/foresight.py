@@ -1,0 +1,188 @@
+"""What is added to a scheduler's answers about the future of its queue: intervals of starts, changes, what-if.
+
+The deciding thread takes a snapshot with its answer; the thread that waits for that asks the planner. Where there
+is no answer in time the last one stands, as long as it is not old.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apples.errors import LaunchError, UsageError
+from apples.scheduling.server.answers import Document
+from apples.scheduling.server.planner import PlannerClient
+from apples.scheduling.server.queue_snapshot import QueueSnapshot, snapshot_of
+from apples.scheduling.server.scheduler import LiveScheduler
+
+SNAPSHOT = "snapshot"
+"""Under this an answer has its snapshot, on its way to who waits for it."""
+FRESH_SECONDS = 2.0
+OLD_SECONDS = 30.0
+QUEUE_SECONDS = 1.0
+WHAT_IF_SECONDS = 10.0
+NOT_YET = "its start is being computed"
+NO_HISTORY = "too few runs are over to say when it starts"
+MOST_CHANGED = 1000
+
+
+class Foresight:
+    """Adds what a planner foretells to the answers of a scheduler."""
+
+    def __init__(self, scheduler: LiveScheduler, name: str, planner: PlannerClient | None) -> None:
+        self._scheduler, self._name, self._planner = scheduler, name, planner
+        self._taken: tuple[int, QueueSnapshot] | None = None
+        self._last: tuple[QueueSnapshot, Document] | None = None
+
+    def close(self) -> None:
+        """End the planner."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def rest(self) -> None:
+        """End the planner if nobody asks."""
+        if self._planner is not None:
+            self._planner.rest()
+
+    def snapshot(self) -> Document:
+        """Return the queue as it is, for what is made of an answer; only by the deciding thread."""
+        scheduler = self._scheduler
+        if self._planner is None or scheduler.trouble:
+            return {SNAPSHOT: None}
+        kept = self._taken
+        if (
+            kept is None
+            or kept[0] != scheduler.changes
+            or scheduler.now > kept[1].time + FRESH_SECONDS
+        ):
+            kept = self._taken = scheduler.changes, snapshot_of(scheduler)
+        return {SNAPSHOT: kept[1]}
+
+    def of_queue(self, document: Document) -> Document:
+        """Return the answer about the queue with the starts of the jobs that wait."""
+        snapshot = document.pop(SNAPSHOT)
+        found = None if snapshot is None else self._future(snapshot)
+        for one in document["jobs"]:
+            one["start"] = self._start(found, one["job"])
+        return document
+
+    def of_job(self, document: Document, number: int) -> Document:
+        """Return the answer why a job waits with its start, the ends of others, and what would start it now."""
+        snapshot = document.pop(SNAPSHOT)
+        document |= {"start": None, "start_unknown": "", "changes": {}}
+        if document["position"] is None:
+            return document
+        found = None
+        if snapshot is not None and self._planner is not None:
+            answer = self._planner.ask("changes", snapshot, job=number)
+            found = None if answer is None else self._kept(snapshot, answer)
+        if found is None:
+            return document | {"start_unknown": NOT_YET}
+        document["changes"] = found[1]["changes"]
+        document["start"] = self._start(found, document["job"])
+        if document["start"] is None:
+            document["start_unknown"] = (
+                NO_HISTORY if found[1]["draws"] <= 1 else "it fits on no hosts in service"
+            )
+        for one in document["holding"]:
+            one["end"] = self._end(found, one["job"])
+        return document
+
+    def what_if(self, document: Document, changes: Mapping[str, Any]) -> Document:
+        """Return the queue's future now, and as it would be."""
+        snapshot = document[SNAPSHOT]
+        if snapshot is None or self._planner is None:
+            raise LaunchError("nothing can be foretold now")
+        answer = self._planner.ask("what_if", snapshot, WHAT_IF_SECONDS, changes=changes)
+        if answer is None:
+            raise LaunchError(f"no answer of the planner within {WHAT_IF_SECONDS:g} s; ask again")
+        both = {}
+        for which in ("now", "then"):
+            one = answer[which]
+            found = snapshot, one
+            both[which] = {
+                key: one[key] for key in ("policy", "hosts", "wait", "response", "over")
+            } | {
+                "starts": {
+                    f"{self._name}.{job}": self._start(found, f"{self._name}.{job}")
+                    for job in one["starts"]
+                }
+            }
+        then = answer["then"]
+        return {
+            "schema": "apples.what-if/1", "name": self._name, "basis": then["basis"],
+            "draws": then["draws"], **both,
+        }  # fmt: skip
+
+    # ----------------------------------------------------------------------------- asking
+    def _future(self, snapshot: QueueSnapshot) -> tuple[QueueSnapshot, Document] | None:
+        if self._last is not None and self._last[0] is snapshot:
+            return self._last
+        if self._planner is not None and any(not one.nodes for one in snapshot.jobs):
+            answer = self._planner.ask("future", snapshot, QUEUE_SECONDS)
+            if answer is not None:
+                return self._kept(snapshot, answer)
+        last = self._last
+        return last if last is not None and last[0].time > snapshot.time - OLD_SECONDS else None
+
+    def _kept(self, snapshot: QueueSnapshot, answer: Document) -> tuple[QueueSnapshot, Document]:
+        self._last = snapshot, answer
+        return self._last
+
+    def _start(self, found: tuple[QueueSnapshot, Document] | None, job: str) -> list[float] | None:
+        """Return when a job starts as the world's time, from, middle, to; None: nobody can tell."""
+        if found is None or found[1]["draws"] <= 1:
+            return None
+        return self._at(found[0], found[1]["starts"].get(job.rpartition(".")[2]))
+
+    def _end(self, found: tuple[QueueSnapshot, Document], job: str) -> list[float] | None:
+        if found[1]["draws"] <= 1:
+            return None
+        return self._at(found[0], found[1]["ends"].get(job.rpartition(".")[2]))
+
+    def _at(self, snapshot: QueueSnapshot, seconds: list[float] | None) -> list[float] | None:
+        if seconds is None:
+            return None
+        begin = self._scheduler.state.wall + snapshot.time
+        return [begin + one for one in seconds]
+
+
+def checked_changes(body: Mapping[str, Any], number_of: Callable[[str], int]) -> dict[str, Any]:
+    """Return what a client wants to be different.
+
+    Raises
+    ------
+    UsageError
+        It is nothing that can be.
+    """
+    unknown = set(body) - {"policy", "options", "hosts_more", "hosts_less", "minimum"}
+    policy, options, minimum = (
+        body.get("policy", ""),
+        body.get("options", {}),
+        body.get("minimum", {}),
+    )
+    counts = [body.get(name, 0) for name in ("hosts_more", "hosts_less")]
+    if (
+        unknown
+        or not isinstance(policy, str)
+        or not _all_are(options, str)
+        or not _all_are(minimum, int)
+        or not all(type(one) is int and 0 <= one < math.inf for one in counts)
+    ):
+        raise UsageError(
+            'a what-if is {"policy": name, "options": {name: value}, "hosts_more": n, "hosts_less": n, '
+            '"minimum": {job: n}}, each of which may be left out'
+        )
+    return {
+        "policy": policy, "options": options, "hosts_more": counts[0], "hosts_less": counts[1],
+        "minimum": {str(number_of(job)): least for job, least in minimum.items()},
+    }  # fmt: skip
+
+
+def _all_are(found: object, kind: type) -> bool:
+    return (
+        isinstance(found, dict)
+        and len(found) <= MOST_CHANGED
+        and all(type(value) is kind for value in found.values())
+    )

@@ -1,0 +1,446 @@
+"""The future of a queue as it is now: when what waits will start, and what another policy or machine would change.
+
+The queue of a live scheduler is put into the simulator as it is: what runs with what is left of it, what waits in
+its order. How long a job will really take is drawn from what such jobs took before, as a part of their estimates;
+jobs that are still to come are drawn from those that came. Many such draws make an interval.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, floor, inf
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apples.scheduling.driver import decisions_of
+from apples.scheduling.jobs import Job, JobKind, Start
+from apples.scheduling.ledger import ClusterLedger
+from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.server.queue_snapshot import PastJob, QueuedJob, QueueSnapshot
+from apples.simulation.config import SimulationConfig
+from apples.simulation.run import simulate
+from apples.simulation.workload import Workload, instants
+
+FEWEST_PAST = 10
+"""Runs that are over, below which nothing is said of how long others take."""
+FEWEST_ALIKE = 8
+"""Runs of the same user and name, from which on no others are looked at."""
+FEWEST_LONGER = 3
+FEWEST_DRAWS = 20
+DRAWS = 100
+LEVELS = (0.1, 0.5, 0.9)
+"""Parts of the starts that are to be below the ends of their intervals, and the middle."""
+SCORE_DRAWS = 40
+MOST_SCORES = 80
+PRIOR_SCORES = (-1.5, -1.0, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 1.5)
+"""What is taken for known before there are others: that draws are about right."""
+WAITED_SECONDS = 1.0
+"""A job that was started sooner did not wait."""
+NOW = 1e-3
+"""Second of the simulation that is now: what runs came at 0, what waits comes now."""
+SHORTEST = 1e-3
+MOST_TO_COME = 400
+STEPS = 10
+"""Of a search for the longest estimate with which a job would start now."""
+
+Numbers = NDArray[np.float64]
+Interval = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class QueueFuture:
+    """What many draws of a queue's future say together.
+
+    Attributes
+    ----------
+    starts
+        Job that waits -> the interval of its start and the middle of it, seconds from now: (from, middle, to).
+        None: it is larger than what is in service.
+    ends
+        Job that runs -> the interval of its end, in the same way.
+    wait, response
+        Seconds from now to the start of a job that waits, and to the end of any, in the mean.
+    over
+        Seconds until all of them are over.
+    draws
+        How many there were. 1: nothing is known of run times, and each job takes what was estimated.
+    """
+
+    starts: Mapping[int, Interval | None]
+    ends: Mapping[int, Interval]
+    wait: float
+    response: float
+    over: float
+    draws: int
+    seconds: float = field(compare=False, default=0.0)
+
+
+class QueueForecaster:
+    """Foretells the future of queues under one policy, and learns from what it would have foretold.
+
+    For the last jobs that waited it is computed what would have been said when they came, from what was known
+    then; how far the truth was off, in units of the interval's halves, corrects the next interval (conformal
+    prediction, normalised). So the drawn run times may be wrong, or those of a day be alike, and the intervals
+    still hold about as often as they say.
+    """
+
+    def __init__(self, policy: SchedulingPolicy) -> None:
+        self.policy = policy
+        self._scores: OrderedDict[int, float] = OrderedDict()
+
+    def future(
+        self, snapshot: QueueSnapshot, *, seed: int = 0, draws: int = DRAWS, seconds: float = inf
+    ) -> QueueFuture:
+        """Return the future of a queue; learning takes about as long again at most."""
+        began = perf_counter()
+        found = queue_future(snapshot, self.policy, seed=seed, draws=draws, seconds=seconds)
+        if found.draws < FEWEST_DRAWS:
+            return found
+        self._learn(snapshot, seed, began + 2.0 * seconds)
+        scores = sorted([*PRIOR_SCORES, *self._scores.values()])
+        low, middle, high = (_quantile(scores, part) for part in LEVELS)
+        starts = {
+            job: None if one is None else _corrected(one, low, middle, high)
+            for job, one in found.starts.items()
+        }
+        return replace(found, starts=starts, seconds=perf_counter() - began)
+
+    def _learn(self, snapshot: QueueSnapshot, seed: int, until: float) -> None:
+        """Score the last jobs that waited and have started, the latest first, each once."""
+        past = snapshot.past
+        waited = [
+            k for k, one in enumerate(past)
+            if one.started is not None and one.started > one.submitted + WAITED_SECONDS
+        ]  # fmt: skip
+        for k in reversed(waited[-MOST_SCORES:]):
+            number = past[k].job.number
+            if number in self._scores:
+                continue
+            if perf_counter() > until:
+                return
+            score = _score(past, k, snapshot.nodes, self.policy, seed)
+            if score is not None:
+                self._scores[number] = score
+        while len(self._scores) > MOST_SCORES:
+            del self._scores[min(self._scores)]
+
+
+def _score(
+    past: Sequence[PastJob], k: int, nodes: int, policy: SchedulingPolicy, seed: int
+) -> float | None:
+    """Return how far the start of a job was from what would have been foretold when it came.
+
+    Positive: later, in units of the upper half of the interval; negative: earlier, of the lower half.
+    """
+    one = past[k]
+    found = queue_future(
+        _as_it_was(past, k, nodes), policy, seed=seed + one.job.number, draws=SCORE_DRAWS
+    )
+    foretold = found.starts.get(one.job.number)
+    if found.draws < FEWEST_DRAWS or foretold is None or one.started is None:
+        return None
+    low, middle, high = foretold
+    off = one.started - one.submitted - middle
+    return off / (_half(high, middle) if off > 0 else _half(low, middle))
+
+
+def _as_it_was(past: Sequence[PastJob], k: int, nodes: int) -> QueueSnapshot:
+    """Return the queue when a job came, as far as was known then; on the nodes that there are now."""
+    now = past[k].submitted
+    running, waiting, known = [], [], []
+    free = nodes
+    for one in past[: k + 1]:
+        if one.started is None or one.started > now or one is past[k]:
+            if one.ended is None or one.ended > now:  # else it was cancelled before
+                waiting.append(one.job)
+            known.append(replace(one, started=None, ended=None, ratio=None))
+        elif one.ended is not None and one.ended <= now:
+            known.append(one)
+        else:
+            known.append(replace(one, ended=None, ratio=None))
+            has = min(one.nodes or one.job.maximum, one.job.maximum, free)
+            if has > 0:
+                free -= has
+                done = (now - one.started) * has / one.job.maximum
+                running.append(replace(one.job, nodes=has, done=done))
+    return QueueSnapshot(nodes, (*running, *waiting), tuple(known[:-1]), now)
+
+
+def _half(end: float, middle: float) -> float:
+    return max(abs(end - middle), 1.0 + 0.05 * middle)
+
+
+def _corrected(foretold: Interval, low: float, middle: float, high: float) -> Interval:
+    first, centre, last = foretold
+    found = [
+        max(0.0, centre + score * _half(last if score > 0 else first, centre))
+        for score in (low, middle, high)
+    ]
+    return found[0], found[1], found[2]
+
+
+def _quantile(scores: Sequence[float], part: float) -> float:
+    """Return the score of this part of all, outward: with few of them the first or the last."""
+    count = len(scores)
+    rank = ceil((count + 1) * part) if part > 0.5 else floor((count + 1) * part)
+    return scores[min(max(rank, 1), count) - 1]
+
+
+def queue_future(
+    snapshot: QueueSnapshot,
+    policy: SchedulingPolicy,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+    seconds: float = inf,
+) -> QueueFuture:
+    """Return the future of a queue under a policy, as it is drawn.
+
+    Parameters
+    ----------
+    draws
+        As many, or after `FEWEST_DRAWS` of them what `seconds` allow.
+    """
+    began = perf_counter()
+    fitting = [job for job in snapshot.jobs if job.nodes or _least(job, policy) <= snapshot.nodes]
+    count = len(fitting)
+    past = [one for one in snapshot.past if _least(one.job, policy) <= snapshot.nodes]
+    known = sum(one.ratio is not None for one in past) >= FEWEST_PAST
+    rng = np.random.default_rng(seed)
+    if known:
+        runs = _runs_drawn(fitting, past, rng, draws)
+        to_come = _to_come(past, rng, draws, min(MOST_TO_COME, 20 + 2 * count))
+    else:
+        runs = np.array([[max(job.requested, job.done) for job in fitting]])
+        to_come = [_nothing_comes()]
+    columns = _columns([*fitting, *(one.job for one in past)], snapshot.nodes, policy)
+    config = SimulationConfig(nodes=max(1, snapshot.nodes), release="at_once")
+    submit = np.array([0.0 if job.nodes else NOW for job in fitting])
+    found: list[tuple[Numbers, Numbers]] = []
+    for row, (which, later, times) in zip(runs if count else (), to_come, strict=False):
+        if len(found) >= FEWEST_DRAWS and perf_counter() - began > seconds:
+            break
+        workload = _workload(
+            columns, np.concatenate((np.arange(count), count + which)),
+            np.concatenate((row, later)), np.concatenate((submit, times)),
+        )  # fmt: skip
+        result = simulate(workload, policy, config)
+        found.append((result.start[:count] - NOW, result.end[:count] - NOW))
+    return _summed(snapshot, fitting, found, perf_counter() - began)
+
+
+def _least(job: QueuedJob, policy: SchedulingPolicy) -> int:
+    """Return the fewest nodes on which a policy starts a job."""
+    return job.minimum if job.malleable and policy.uses_malleable else job.maximum
+
+
+def _summed(
+    snapshot: QueueSnapshot,
+    jobs: Sequence[QueuedJob],
+    found: Sequence[tuple[Numbers, Numbers]],
+    seconds: float,
+) -> QueueFuture:
+    starts: dict[int, Interval | None] = {
+        job.number: None for job in snapshot.jobs if not job.nodes
+    }
+    if not found:
+        return QueueFuture(starts, {}, 0.0, 0.0, 0.0, 0, seconds)
+    begun, ended = (np.maximum(np.array(one), 0.0) for one in zip(*found, strict=True))
+    begin = np.quantile(begun, LEVELS, axis=0).T.tolist()
+    end = np.quantile(ended, LEVELS, axis=0).T.tolist()
+    waits = np.array([not job.nodes for job in jobs])
+    starts |= {job.number: tuple(begin[k]) for k, job in enumerate(jobs) if not job.nodes}
+    return QueueFuture(
+        starts,
+        {job.number: tuple(end[k]) for k, job in enumerate(jobs) if job.nodes},
+        float(begun[:, waits].mean()) if waits.any() else 0.0,
+        float(ended.mean()),
+        float(ended.max(axis=1).mean()),
+        len(found),
+        seconds,
+    )
+
+
+# ------------------------------------------------------------------------------- run times
+def _ratios(past: Sequence[PastJob]) -> tuple[Numbers, Mapping[str, Numbers]]:
+    """Return the parts of their estimates that runs took, sorted: of all, and of those alike that are enough."""
+    every: list[float] = []
+    alike: dict[str, list[float]] = {}
+    for one in past:
+        if one.ratio is not None:
+            every.append(one.ratio)
+            alike.setdefault(one.job.alike, []).append(one.ratio)
+    enough = {name: np.sort(found) for name, found in alike.items() if len(found) >= FEWEST_ALIKE}
+    return np.sort(every), enough
+
+
+def _runs_drawn(
+    jobs: Sequence[QueuedJob], past: Sequence[PastJob], rng: np.random.Generator, draws: int
+) -> Numbers:
+    """Return run times on `maximum` nodes, seconds, a row a draw: longer than what is done already."""
+    every, alike = _ratios(past)
+    columns = []
+    for job in jobs:
+        for ratios in (alike.get(job.alike, every), every):
+            shorter = int(np.searchsorted(ratios, job.done / job.requested, side="right"))
+            if len(ratios) - shorter >= FEWEST_LONGER:
+                columns.append(job.requested * ratios[rng.integers(shorter, len(ratios), draws)])
+                break
+        else:  # longer than nearly all before it: as long again in half of the draws, ten times at most
+            columns.append(job.done / np.maximum(rng.random(draws), 0.1))
+    return np.array(columns).reshape(len(jobs), draws).T
+
+
+Coming = tuple[NDArray[np.intp], Numbers, Numbers]
+"""Of jobs that come: which of those that came they are like, how long they will take, and when they come."""
+
+
+def _to_come(
+    past: Sequence[PastJob], rng: np.random.Generator, draws: int, count: int
+) -> list[Coming]:
+    """Return for each draw as many jobs that will come, drawn from those that came with the gaps between them."""
+    every, _ = _ratios(past)
+    took = np.array([
+        one.job.requested * (rng.choice(every) if one.ratio is None else one.ratio) for one in past
+    ])  # fmt: skip
+    came = np.array([one.submitted for one in past])
+    gaps = np.maximum(np.diff(came, prepend=came[:1]), 0.0)
+    found = []
+    for _ in range(draws):
+        which = rng.integers(0, len(past), count)
+        found.append((which, took[which], NOW + np.cumsum(gaps[which])))
+    return found
+
+
+def _nothing_comes() -> Coming:
+    return np.zeros(0, dtype=np.intp), np.zeros(0), np.zeros(0)
+
+
+# -------------------------------------------------------------------------------- workload
+def _columns(
+    jobs: Sequence[QueuedJob], nodes: int, policy: SchedulingPolicy
+) -> Mapping[str, NDArray[Any]]:
+    """Return what a workload has of jobs, by name; `done` is what they have done already."""
+    flexible = np.array([job.malleable and policy.uses_malleable for job in jobs], dtype=bool)
+    most = np.array([job.maximum for job in jobs], dtype=np.int64)
+    has = np.array([job.nodes for job in jobs], dtype=np.int64)
+    width = np.where(flexible, np.minimum(most, nodes), np.where(has > 0, has, most))
+    users = {name: k for k, name in enumerate(sorted({job.user for job in jobs}), 1)}
+    return {
+        "processors": width,
+        "minimum": np.minimum(width, np.where(flexible, [job.minimum for job in jobs], width)),
+        "malleable": flexible,
+        "slower": most / width,
+        "done": np.array([job.done for job in jobs]),
+        "requested": np.array([job.requested for job in jobs]),
+        "priority": np.array([job.priority for job in jobs]),
+        "user": np.array([users[job.user] for job in jobs], dtype=float),
+    }
+
+
+def _workload(
+    columns: Mapping[str, NDArray[Any]],
+    which: NDArray[np.intp],
+    runs: Numbers,
+    submit: Numbers,
+) -> Workload:
+    """Return jobs with these run times on their most nodes, as if twice the nodes were twice as fast.
+
+    A job that is drawn to take longer than was estimated has that for its estimate: the kernels know no overruns.
+    """
+    one = {name: column[which] for name, column in columns.items()}
+    begun = np.where(submit == 0.0, NOW, 0.0)
+    left = np.maximum((runs - one["done"]) * one["slower"], SHORTEST)
+    asked = np.maximum((one["requested"] - one["done"]) * one["slower"], left)
+    return Workload(
+        job=np.arange(1, len(which) + 1),
+        submit=instants(submit),
+        run=instants(left + begun),
+        processors=one["processors"],
+        requested=instants(asked + begun),
+        minimum=one["minimum"],
+        maximum=one["processors"],
+        malleable=one["malleable"],
+        attributes={"priority": one["priority"], "user": one["user"]},
+    )
+
+
+# ------------------------------------------------------------------------------ changes
+def starts_now(snapshot: QueueSnapshot, policy: SchedulingPolicy, changed: QueuedJob) -> bool:
+    """Return whether a policy would start a job now, were it as it is given."""
+    ledger = ClusterLedger(
+        snapshot.nodes, track_node_ids=True, usage_half_life=policy.usage_half_life
+    )
+    taken, runs = 0, []
+    for job in snapshot.jobs:
+        if job.nodes:
+            left = max(SHORTEST, (job.requested - job.done) * job.maximum / job.nodes)
+            nodes = frozenset(range(taken, taken + job.nodes))
+            runs.append((_as_job(job, job.nodes, left, policy), 0.0, nodes))
+            taken += job.nodes
+    ledger.adopt(runs)
+    for job in snapshot.jobs:
+        if not job.nodes:
+            now = changed if job.number == changed.number else job
+            ledger.submit(_as_job(now, now.maximum, now.requested, policy))
+    return any(
+        isinstance(decision, Start) and decision.job == changed.number
+        for decision in decisions_of(policy, ledger.snapshot(0.0))
+    )
+
+
+def _as_job(job: QueuedJob, nodes: int, requested: float, policy: SchedulingPolicy) -> Job:
+    if job.malleable and policy.uses_malleable:
+        return Job(
+            job.number, 0.0, job.maximum, requested, job.minimum, job.maximum, JobKind.MALLEABLE,
+            user=job.user, priority=job.priority, exclusive=True,
+        )  # fmt: skip
+    return Job(
+        job.number, 0.0, nodes, requested, nodes, nodes, user=job.user, priority=job.priority,
+        exclusive=True,
+    )  # fmt: skip
+
+
+def smallest_changes(
+    snapshot: QueueSnapshot, policy: SchedulingPolicy, number: int
+) -> dict[str, float]:
+    """Return the smallest changes of a waiting job, each of which alone would have it start now.
+
+    Returns
+    -------
+    Of ``hosts`` (fewer: its most, or its fewest where the policy sizes it), ``seconds`` (a shorter estimate) and
+    ``priority`` those that would.
+    """
+    job = next(one for one in snapshot.jobs if one.number == number)
+    found: dict[str, float] = {}
+    sized = job.malleable and policy.uses_malleable
+
+    def on(hosts: int) -> QueuedJob:
+        if sized:
+            return replace(job, minimum=hosts)
+        longer = job.requested * job.maximum / hosts
+        return replace(job, minimum=hosts, maximum=hosts, requested=longer)
+
+    few, many = 0, job.minimum if sized else job.maximum
+    while many - few > 1:  # the most with which it would start: few does, many does not
+        hosts = (few + many) // 2
+        few, many = (hosts, many) if starts_now(snapshot, policy, on(hosts)) else (few, hosts)
+    if few:
+        found["hosts"] = few
+    short, long = 0.0, job.requested
+    for _ in range(STEPS):
+        seconds = (short + long) / 2.0
+        starts = starts_now(snapshot, policy, replace(job, requested=max(seconds, SHORTEST)))
+        short, long = (seconds, long) if starts else (short, seconds)
+    if short:
+        found["seconds"] = short
+    if "priority" in policy.looks_at:
+        first = 1.0 + max((one.priority for one in snapshot.jobs if not one.nodes), default=0.0)
+        if starts_now(snapshot, policy, replace(job, priority=first)):
+            found["priority"] = first
+    return found

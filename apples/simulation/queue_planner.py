@@ -1,0 +1,145 @@
+"""The process that foretells a queue's future for a live scheduler, which itself loads no arrays and never waits.
+
+``python -m apples.simulation.queue_planner NAME [OPTION=VALUE ..]`` answers each line of JSON that comes on stdin
+with one on stdout, until stdin ends. `apples.scheduling.server.planner` is the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from apples.errors import UsageError
+from apples.refusals import refusal_of
+from apples.scheduling.driver import name_of
+from apples.scheduling.server.queue_snapshot import QueuedJob, QueueSnapshot
+from apples.simulation.prepare import load_policy
+from apples.simulation.queue_future import (
+    QueueForecaster,
+    QueueFuture,
+    queue_future,
+    smallest_changes,
+)
+
+Document = dict[str, Any]
+MOST_NODES = 100_000
+SHARES = "sd"
+
+
+class QueuePlanner:
+    """Answers questions about the queue of a scheduler with this policy."""
+
+    def __init__(self, policy: str, options: Mapping[str, str]) -> None:
+        self.policy = load_policy(policy, options)
+        self._forecaster = QueueForecaster(self.policy)
+
+    def answer(self, question: Mapping[str, Any]) -> Document:
+        """Return what becomes of a queue; `ask` of the question says which of the three is wanted."""
+        snapshot = QueueSnapshot.parse(question["snapshot"])
+        seconds = float(question["seconds"])
+        if question["ask"] == "what_if":
+            return self._what_if(snapshot, question["changes"], seconds)
+        found = self._forecaster.future(snapshot, seconds=seconds)
+        document = _document(found)
+        if question["ask"] == "changes":
+            number = int(question["job"])
+            waits = any(one.number == number and not one.nodes for one in snapshot.jobs)
+            changes = smallest_changes(snapshot, self.policy, number) if waits else {}
+            document["changes"] = changes
+        return document
+
+    def _what_if(
+        self, snapshot: QueueSnapshot, changes: Mapping[str, Any], seconds: float
+    ) -> Document:
+        policy = self.policy
+        if changes.get("policy"):
+            if changes["policy"] == SHARES:
+                raise UsageError(
+                    f"--policy {SHARES}: puts two jobs on one host, which is not built yet here"
+                )
+            policy = load_policy(changes["policy"], changes.get("options") or {})
+        changed = with_changes(snapshot, changes)
+        # The same draws for both: what differs is not chance.
+        now = queue_future(snapshot, self.policy, seconds=seconds / 2.0)
+        then = queue_future(changed, policy, seconds=seconds / 2.0)
+        return {
+            "now": {"policy": name_of(self.policy), "hosts": snapshot.nodes, **_document(now)},
+            "then": {"policy": name_of(policy), "hosts": changed.nodes, **_document(then)},
+        }
+
+
+def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSnapshot:
+    """Return a queue with other nodes in service and other fewest hosts of waiting jobs.
+
+    Raises
+    ------
+    UsageError
+        There are no nodes then, or fewer than jobs have; or no such job waits, or it cannot run on so many.
+    """
+    nodes = snapshot.nodes + int(changes.get("hosts_more", 0)) - int(changes.get("hosts_less", 0))
+    held = sum(one.nodes for one in snapshot.jobs)
+    if not max(1, held) <= nodes <= MOST_NODES:
+        raise UsageError(
+            f"{nodes} hosts in service: jobs have {held} of the {snapshot.nodes} there are, and more than "
+            f"{MOST_NODES} are not looked at"
+        )
+    waiting = {one.number: one for one in snapshot.jobs if not one.nodes}
+    for number, least in (changes.get("minimum") or {}).items():
+        one = waiting.get(int(number))
+        if one is None:
+            raise UsageError(f"--minimum {number}={least}: no such job waits")
+        if not 1 <= int(least) <= one.maximum:
+            raise UsageError(f"--minimum {number}={least}: it can run on 1 to {one.maximum} hosts")
+        waiting[int(number)] = _with_least(one, int(least))
+    jobs = tuple(waiting.get(one.number, one) for one in snapshot.jobs)
+    return replace(snapshot, nodes=nodes, jobs=jobs)
+
+
+def _with_least(job: QueuedJob, least: int) -> QueuedJob:
+    """Return a job that asks for fewer hosts: a rigid one for as many, and for as much longer."""
+    if job.malleable:
+        return replace(job, minimum=least)
+    longer = job.requested * job.maximum / least
+    return replace(job, minimum=least, maximum=least, requested=longer)
+
+
+def _document(found: QueueFuture) -> Document:
+    return {
+        "basis": "history" if found.draws > 1 else "estimates",
+        "draws": found.draws,
+        "seconds": found.seconds,
+        "wait": found.wait,
+        "response": found.response,
+        "over": found.over,
+        "starts": {str(job): one for job, one in found.starts.items()},
+        "ends": {str(job): one for job, one in found.ends.items()},
+    }
+
+
+def serve(source: BinaryIO, sink: BinaryIO, planner: QueuePlanner) -> None:
+    """Answer until there are no more questions."""
+    for question in map(json.loads, source):
+        try:
+            answer = planner.answer(question)
+        except Exception as error:  # noqa: BLE001 - told to who asks, and the next is answered
+            text, code = refusal_of(error)
+            answer = {"refused": text, "exit_code": code}
+        line = json.dumps({"question": question["question"], **answer}, allow_nan=False)
+        sink.write(line.encode() + b"\n")
+        sink.flush()
+
+
+def main() -> None:
+    """Be the process."""
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a user's policy prints is no answer
+    options = dict(word.split("=", 1) for word in sys.argv[2:])
+    serve(sys.stdin.buffer, sink, QueuePlanner(sys.argv[1], options))
+
+
+if __name__ == "__main__":
+    main()
