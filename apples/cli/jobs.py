@@ -19,7 +19,6 @@ from apples.cli.queue import (
     until_over,
 )
 from apples.errors import UsageError
-from apples.jobs import store
 from apples.views.job import (
     estimate_text,
     job_line,
@@ -131,13 +130,9 @@ def rebalance(job: JobName, dry_run: DryRun = False, json: Json = False) -> int:
 
 
 def _movable(job: str, dry_run: bool = False) -> str:
-    """Return the id of a record; refuse one that a scheduler has, which would know nothing of the move."""
+    """Return the id of a record; refuse one that a scheduler has, unless it is to be looked at only."""
     record = record_of(job)
-    scheduled = store.job(record).order().get("scheduled")
-    if scheduled and not dry_run:
-        name = f"{scheduled['scheduler']}.{scheduled['job']}"
-        raise UsageError(f"{job}: is {name}, whose hosts are its scheduler's; see: apples queue")
-    return record
+    return record if dry_run else service.own_job(record, job)
 
 
 def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:

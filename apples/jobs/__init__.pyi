@@ -8,6 +8,7 @@ from apples.jobs.service import list_jobs as list_jobs
 from apples.jobs.service import list_runs as list_runs
 from apples.jobs.service import log as log
 from apples.jobs.service import migrate as migrate
+from apples.jobs.service import own_job as own_job
 from apples.jobs.service import plan_migration as plan_migration
 from apples.jobs.service import plan_resize as plan_resize
 from apples.jobs.service import prune as prune

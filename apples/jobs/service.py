@@ -314,6 +314,28 @@ def rebalance(job: str) -> ResizeResult:
     return plan_resize(job, None).carry_out()
 
 
+def own_job(job: str, called: str = "") -> str:
+    """Return the name of a job that is nobody's but its user's.
+
+    Parameters
+    ----------
+    called
+        What the user calls it, if otherwise.
+
+    Raises
+    ------
+    UsageError
+        It is a scheduler's, which would know nothing of a move. Permanent.
+    """
+    scheduled = store.job(job).order().get("scheduled")
+    if scheduled:
+        name = f"{scheduled['scheduler']}.{scheduled['job']}"
+        raise UsageError(
+            f"{called or job}: is {name}, whose hosts are its scheduler's; see: apples queue"
+        )
+    return job
+
+
 def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
     """Return what `resize` would do, or `rebalance` where there are no weights, with what it would take."""
     for host, weight in (weights or {}).items():

@@ -203,14 +203,15 @@ def _add_verbs(app: FastAPI, pages: Pages) -> None:
     def resize(request: Request, identifier: Identifier) -> Response:
         return done(
             request, identifier,
-            lambda: resize_text(jobs.resize(identifier, jobs.weights_of(value(request, "hosts")))),
+            lambda: resize_text(jobs.resize(jobs.own_job(identifier), jobs.weights_of(value(request, "hosts")))),
         )  # fmt: skip
 
     @app.post("/runs/{identifier}/migrate")
     def migrate(request: Request, identifier: Identifier) -> Response:
+        source, target = value(request, "from"), value(request, "to")
         return done(
             request, identifier,
-            lambda: resize_text(jobs.migrate(identifier, value(request, "from"), value(request, "to"))),
+            lambda: resize_text(jobs.migrate(jobs.own_job(identifier), source, target)),
         )  # fmt: skip
 
     @app.post("/runs/{identifier}/rebalance")
@@ -219,7 +220,9 @@ def _add_verbs(app: FastAPI, pages: Pages) -> None:
 
     @app.post("/runs/{identifier}/restart")
     def restart(request: Request, identifier: Identifier) -> Response:
-        return done(request, identifier, lambda: restarted_text(jobs.restart(identifier)))
+        return done(
+            request, identifier, lambda: restarted_text(jobs.restart(jobs.own_job(identifier)))
+        )
 
 
 # ----------------------------------------------------------------------------- files

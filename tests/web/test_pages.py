@@ -127,6 +127,18 @@ def test_a_button_refuses_in_the_words_of_the_command(site, visitor, file, verb,
     assert refusal.replace("'", "&#39;") in answer.text
 
 
+@pytest.mark.parametrize(
+    ("verb", "fields"),
+    [("resize", {"hosts": "ada"}), ("migrate", {"from": "ada", "to": "bob"}), ("restart", {})],
+    ids=str,
+)
+def test_a_job_of_a_scheduler_is_not_moved_behind_its_back(site, visitor, file, verb, fields):
+    job = store.create({"scheduled": {"scheduler": "lab", "job": 3}}, "heat")
+    answer = site.post(visitor, f"/runs/{job.id}/{verb}", page=file, **fields)
+    assert answer.status_code == 400
+    assert "is lab.3, whose hosts are its scheduler" in answer.text
+
+
 def test_a_job_is_cancelled_from_its_page(site, visitor, file):
     job = store.create({}, "heat")
     answer = site.post(visitor, f"/runs/{job.id}/cancel", page=file)
