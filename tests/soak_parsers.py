@@ -306,15 +306,15 @@ def parsers():
             requirement,
             (
                 b"CPUSET[MAX_RADIUS=1;CPU_LIST=0-3]",
-                b"CPUSET[CPUSET_TYPE=dynamic; MAX_CPU_PER_NODE=4]",
+                b"select[ngpus>=1 && maxmem>64GB] CPUSET[NEAR=gpu; MAX_CPU_PER_NODE=4]",
             ),
             tuple(
-                b"[ ] ; = - , CPUSET MAX_RADIUS CPU_LIST MEM_LIST CPUSET_OPTIONS EXCLUSIVE".split()
+                b"[ ] ; = - , CPUSET MAX_RADIUS CPU_LIST MEM_LIST CPUSET_OPTIONS NEAR select[ ngpus >= && GB".split()
             ),
         ),
         "hwloc XML": Parser(
             lambda data: read_hwloc_xml(data, "x"),
-            (seed("machine.xml"),),
+            (seed("machine.xml"), (ROOT / "tests/topology/devices.xml").read_bytes()),
             (
                 b'<object type="Group">',
                 b"</object>",

@@ -66,6 +66,16 @@ def _ever(topology: Topology, requirement: Requirement) -> Unsatisfied | None:
         if missing:
             reason = f"MEM_LIST names node {missing[0]}, the machine has {_list(sorted(nodes))}"
             return Unsatisfied(Satisfiability.NEVER, reason, missing[0], len(nodes), "MEM_LIST")
+    for condition in requirement.select:
+        have = topology.amounts()[condition.name]
+        if have is None or not condition.holds(have):
+            known = "is not known of this machine" if have is None else f"is {have} here"
+            reason = f"{condition.name} {known}, select asks {condition.written}"
+            return Unsatisfied(Satisfiability.NEVER, reason, have or 0, condition.amount, "SELECT")
+    if requirement.near and topology.near(requirement.near) is None:
+        names = ", ".join(device.name for device in topology.devices[:8]) or "none"
+        reason = f"NEAR names {requirement.near}, the devices of this machine are: {names}"
+        return Unsatisfied(Satisfiability.NEVER, reason, 0, 1, "NEAR")
     if requirement.max_cpus_per_node is not None and not _caps_apply(topology):
         reason = "MAX_CPU_PER_NODE cannot be kept where memory nodes overlap in part"
         return Unsatisfied(Satisfiability.NEVER, reason, 0, 1, "MAX_CPU_PER_NODE")
@@ -159,7 +169,8 @@ def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Uns
     radius, centre = topology.hops.centre(chosen)
     cpus = CpuSet(chosen)
     memory = topology.memory_of(cpus) if requirement.memory is None else requirement.memory
-    return Fit(cpus, radius, centre, topology.hops.total(chosen), memory)
+    near = tuple(device.name for device in topology.devices if device.cpus & chosen)
+    return Fit(cpus, radius, centre, topology.hops.total(chosen), memory, near)
 
 
 def _take(topology: Topology, usable: int, requirement: Requirement, rules: Rules) -> int:

@@ -21,6 +21,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 DEFAULT_BROKER = "CPUSET"
 
 
+SELECT: Final = "SELECT"
+"""The key of what a host as a whole must have; written ``select[..]`` before the rest, as in LSF."""
+_SELECT = re.compile(r"\s*select\s*\[([^\[\]]*)\]", re.IGNORECASE)
+
+
 class RequirementError(UsageError):
     """A requirement that cannot be read: names the key, the position and what would be right."""
 
@@ -56,8 +61,9 @@ class RequirementExpression:
 
     def __str__(self) -> str:
         """Return the text that `parse` reads as this."""
-        pairs = (f"{key}={entry.value}" for key, entry in self.entries.items())
-        return f"{self.broker}[{';'.join(pairs)}]"
+        pairs = [f"{key}={entry.value}" for key, entry in self.entries.items() if key != SELECT]
+        chosen = f"select[{self.entries[SELECT].value}] " if SELECT in self.entries else ""
+        return f"{chosen}{self.broker}[{';'.join(pairs)}]"
 
     def error(self, key: str, what: str) -> RequirementError:
         """Return an error about a key, which says where it stands."""
@@ -83,6 +89,10 @@ def parse(text: str) -> RequirementExpression:
             raise RequirementError(
                 f"requirement: position {position}: {character!r} is not ASCII text"
             )
+    entries: dict[str, RequirementEntry] = {}
+    if chosen := _SELECT.match(text):
+        entries[SELECT] = RequirementEntry(chosen[1].strip(), chosen.start(1) + 1)
+        text = " " * chosen.end() + text[chosen.end() :]
     body = text.strip()
     start = len(text) - len(text.lstrip())
     broker = DEFAULT_BROKER
@@ -99,7 +109,13 @@ def parse(text: str) -> RequirementExpression:
             )
         start += opening + 1
         body = body[opening + 1 : -1]
-    return RequirementExpression(broker.upper(), dict(_entries(body, start)))
+    for key, entry in _entries(body, start):
+        if key == SELECT:
+            raise RequirementError(
+                f"requirement: position {entry.position}: is written select[...], before the rest"
+            )
+        entries[key] = entry
+    return RequirementExpression(broker.upper(), entries)
 
 
 def _entries(body: str, start: int) -> Iterator[tuple[str, RequirementEntry]]:

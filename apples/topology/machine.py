@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from apples.errors import LaunchError
 from apples.topology.cpus import NO_CPUS, CpuSet
@@ -11,12 +12,17 @@ from apples.topology.hops import Hops
 from apples.topology.parts import (
     NO_LATENCIES,
     Branch,
+    Device,
+    DeviceKind,
     Latencies,
     MemoryNode,
     Part,
     branch_of,
     homes,
 )
+
+HIGH_BANDWIDTH = frozenset({"HBM", "MCDRAM"})
+"""Kinds of memory nodes that are fast and small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +41,8 @@ class Topology:
         CPUs the machine has but that are not to be used: kept from us, or switched off (or unknown).
     name
         What it was read from.
+    devices
+        GPUs and network interfaces, as hwloc tells of them; other sources name none.
 
     Examples
     --------
@@ -50,6 +58,7 @@ class Topology:
     disallowed: CpuSet = NO_CPUS
     offline: CpuSet = NO_CPUS
     name: str = ""
+    devices: tuple[Device, ...] = ()
 
     @cached_property
     def cpus(self) -> CpuSet:
@@ -100,6 +109,32 @@ class Topology:
     def branch(self) -> Branch:
         """The machine as a tree of what differs in its CPUs."""
         return branch_of(self.root, self.root.cpus)
+
+    def amounts(self) -> dict[str, int | None]:
+        """Return what ``select[..]`` may compare, by name: LSF's names, and bytes; None where it is not known.
+
+        Examples
+        --------
+        >>> from apples.topology import synthetic
+        >>> synthetic("package:2 core:4 pu:2").amounts()["ncores"]
+        8
+        """
+        sizes = [(node.kind, node.memory) for node in self.nodes if node.kind != "GPUMemory"]
+        known = [(kind, size) for kind, size in sizes if size is not None]
+        kinds = [device.kind for device in self.devices]
+        return {
+            "ngpus": kinds.count(DeviceKind.GPU),
+            "nnics": kinds.count(DeviceKind.NIC),
+            "ncpus": len(self.cpus),
+            "ncores": len(self.cores),
+            "maxmem": sum(size for _, size in known) if known else None,
+            "hbm": sum(size for kind, size in known if kind in HIGH_BANDWIDTH) if known else None,
+        }
+
+    def near(self, name: str) -> int | None:
+        """Return the mask of the CPUs local to a device, or to any of a kind; None where there is none such."""
+        masks = [device.cpus for device in self.devices if name in (device.name, device.kind)]
+        return reduce(or_, masks) if masks else None
 
     def memory_of(self, cpus: CpuSet) -> CpuSet:
         """Return the memory nodes local to some CPUs; the nearest that has memory where none is."""
@@ -158,6 +193,7 @@ def restricted(topology: Topology, cpus: CpuSet, memory: CpuSet | None = None) -
         topology,
         root=root,
         nodes=nodes,
+        devices=tuple(replace(one, cpus=one.cpus & cpus.mask) for one in topology.devices),
         latencies=topology.latencies.among({node.number for node in nodes}),
         disallowed=topology.disallowed | (topology.cpus - cpus),
     )

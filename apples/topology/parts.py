@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +64,36 @@ class MemoryNode:
     cpus: int
     memory: int | None = None
     kind: str = ""
+
+
+class DeviceKind(StrEnum):
+    """What a device is for."""
+
+    GPU = "gpu"
+    NIC = "nic"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU or a network interface.
+
+    Attributes
+    ----------
+    name
+        The system's: ``cuda0``, ``rsmi1``, ``eth0``, ``mlx5_0``; a PCI address where it has none.
+    cpus
+        Mask of the usable CPUs that it is local to.
+    memory
+        Bytes of its own; None where the source does not say.
+    model
+        The vendor's name of it, or empty.
+    """
+
+    name: str
+    kind: DeviceKind
+    cpus: int
+    memory: int | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ new key is one field here, and its effect an entry of `FILTERS` in `apples.topol
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from apples.errors import UsageError
 from apples.topology.cpus import MOST_CPUS, NO_CPUS, CpuSet
@@ -119,6 +121,48 @@ def _resume(text: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class HostCondition:
+    """One comparison of ``select[..]``: ``ngpus>=1``, ``maxmem>=64GB``."""
+
+    name: str
+    comparison: str
+    amount: int
+    written: str = field(compare=False)
+
+    def holds(self, have: int) -> bool:
+        """Whether a host that has so much will do."""
+        return bool(COMPARISONS[self.comparison](have, self.amount))
+
+
+COMPARISONS: Final = {
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
+    "<": operator.lt, "=": operator.eq,
+}  # fmt: skip
+AMOUNTS: Final = ("ngpus", "nnics", "ncpus", "ncores", "maxmem", "hbm")
+"""What can be compared; `Topology.amounts` says how much of each a machine has."""
+UNITS: Final = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_CONDITION = re.compile(r"([a-z]+)\s*(>=|<=|==|!=|>|<|=)\s*([0-9]{1,15})\s*(MB|GB|TB|)")
+
+
+def _conditions(text: str) -> tuple[HostCondition, ...]:
+    """Return the comparisons of ``select[..]``, which must all hold."""
+    found = []
+    for part in text.split("&&"):
+        match = _CONDITION.fullmatch(part.strip())
+        if match is None or match[1] not in AMOUNTS:
+            raise ValueError(
+                f"must be comparisons such as ngpus>=1 or maxmem>=64GB, joined by &&, of {', '.join(AMOUNTS)}"
+            )
+        written = "".join(match.groups())
+        found.append(HostCondition(match[1], match[2], int(match[3]) * UNITS[match[4]], written))
+    return tuple(found)
+
+
+def _written(conditions: tuple[HostCondition, ...]) -> str:
+    return " && ".join(one.written for one in conditions)
+
+
 def _name(text: str) -> str:
     if len(text) > 64 or not all(c.isalnum() or c in "._-" for c in text) or not text[0].isalnum():
         raise ValueError("must be at most 64 letters, digits, '.', '_' or '-'")
@@ -151,6 +195,10 @@ class Requirement:
         CPUSET_TYPE and CPUSET_NAME: the name of the set to run in, if it is a static one.
     same_cpus_on_resume
         RESUME_OPTION=ORIG_CPUS: a suspended job comes back to the CPUs it had, or waits.
+    select
+        ``select[..]``: what the host as a whole must have.
+    near
+        NEAR: the name of a device, or ``gpu`` or ``nic``: only CPUs local to it.
 
     Raises
     ------
@@ -183,6 +231,11 @@ class Requirement:
     same_cpus_on_resume: bool = field(
         default=False, metadata=_key("RESUME_OPTION", _resume, lambda _: "ORIG_CPUS")
     )
+
+    select: tuple[HostCondition, ...] = field(
+        default=(), metadata=_key("SELECT", _conditions, _written)
+    )
+    near: str = field(default="", metadata=_key("NEAR", _name))
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MOST_CPUS:
@@ -225,6 +278,8 @@ class Fit:
         Sum of hops over all pairs.
     memory
         Memory nodes: those asked for, else those local to the CPUs.
+    devices
+        Names of the GPUs and network interfaces that are local to a CPU among them.
     """
 
     cpus: CpuSet
@@ -232,6 +287,7 @@ class Fit:
     centre: int
     total: float
     memory: CpuSet = NO_CPUS
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

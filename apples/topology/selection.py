@@ -189,6 +189,14 @@ def _listed_clause(requirement: Requirement, have: int, free: bool) -> str:
     return f"{have} of the {len(requirement.cpus or ())} CPUs of CPU_LIST are {where}"
 
 
+def _near(topology: Topology, usable: int, requirement: Requirement) -> int | None:
+    return usable & (topology.near(requirement.near) or 0) if requirement.near else None
+
+
+def _near_clause(requirement: Requirement, have: int, free: bool) -> str:
+    return f"{have} {'free ' if free else ''}CPUs are near {requirement.near}"
+
+
 def _in_whole_cores(topology: Topology, usable: int, requirement: Requirement) -> int | None:
     if not requirement.whole_cores:
         return None
@@ -202,6 +210,7 @@ def _whole_cores_clause(requirement: Requirement, have: int, free: bool) -> str:
 
 FILTERS = (
     CpuFilter("CPU_LIST", _listed, _listed_clause),
+    CpuFilter("NEAR", _near, _near_clause),
     # Last: a core is whole only if all that comes before admits every CPU of it.
     CpuFilter("WHOLE_CORES", _in_whole_cores, _whole_cores_clause),
 )

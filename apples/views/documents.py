@@ -781,6 +781,14 @@ class _Matrix(TypedDict):
     values: list[list[float]]
 
 
+class _Device(TypedDict):
+    name: str
+    kind: Literal["gpu", "nic"]
+    cpus: list[int]
+    memory: int | None
+    model: str
+
+
 class TopologyDocument(TypedDict):
     """``apples topology show --json``."""
 
@@ -794,6 +802,7 @@ class TopologyDocument(TypedDict):
     disallowed: list[int]
     offline: list[int]
     nodes: list[_Node]
+    devices: list[_Device]
     matrix: _Matrix
 
 
@@ -814,6 +823,7 @@ class FitDocument(TypedDict):
     centre: int
     total: float
     memory: list[int]
+    devices: list[str]
     bindings: _Bindings
 
 

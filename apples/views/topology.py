@@ -12,7 +12,7 @@ from apples.topology.broker import BrokerAnswer
 from apples.topology.cpus import CpuSet
 from apples.topology.isolation.detection import IsolationLevel
 from apples.topology.machine import Topology
-from apples.topology.parts import MemoryNode, Part
+from apples.topology.parts import Device, MemoryNode, Part
 from apples.topology.requirement import Fit
 from apples.units import amount
 
@@ -50,6 +50,7 @@ def draw(topology: Topology, holders: Mapping[str, CpuSet] | None = None) -> str
     marks, legend = _marks(holders or {})
     lines = [summary(topology), *_Map(topology, marks).lines(topology.root)]
     lines += [f"{_node(node)}, no CPUs" for node in topology.nodes if not node.cpus]
+    lines += [_device(device) for device in topology.devices]
     lines += _matrix(topology)
     for what, cpus in (("not ours", topology.disallowed), ("offline", topology.offline)):
         if cpus:
@@ -59,13 +60,22 @@ def draw(topology: Topology, holders: Mapping[str, CpuSet] | None = None) -> str
 
 def summary(topology: Topology) -> str:
     """Return the counts in one line."""
+    amounts = topology.amounts()
     counts = (
         (len(topology.cpus), "CPU"),
         (len(topology.cores), "core"),
         (len(topology.packages), "package"),
         (len(topology.nodes), "memory node"),
+        (amounts["ngpus"], "GPU"),
+        (amounts["nnics"], "NIC"),
     )
-    text = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts)
+    text = ", ".join(
+        f"{count} {name}{'' if count == 1 else 's'}"
+        for count, name in counts
+        if count or name not in ("GPU", "NIC")
+    )
+    sizes = (("memory", amounts["maxmem"]), ("of it HBM", amounts["hbm"]))
+    text += "".join(f", {amount(size)} {name}" for name, size in sizes if size)
     distinct = topology.latencies.distinct
     return f"{text}; latencies {' '.join(map(str, distinct))}" if distinct else text
 
@@ -139,6 +149,12 @@ class _Map:
         return []
 
 
+def _device(device: Device) -> str:
+    size = f" ({amount(device.memory)})" if device.memory is not None else ""
+    model = f" {device.model}" if device.model else ""
+    return f"{device.kind} {device.name}{model}{size}, near CPUs {CpuSet(device.cpus) or 'none'}"
+
+
 def _node(node: MemoryNode) -> str:
     kind = f" {node.kind}" if node.kind else ""
     size = f" ({amount(node.memory)})" if node.memory is not None else ""
@@ -196,6 +212,10 @@ def topology_document(topology: Topology) -> Document:
             {"node": n.number, "cpus": list(CpuSet(n.cpus)), "memory": n.memory, "kind": n.kind}
             for n in topology.nodes
         ],
+        "devices": [
+            {**asdict(one), "kind": one.kind.value, "cpus": list(CpuSet(one.cpus))}
+            for one in topology.devices
+        ],
         "matrix": {
             "nodes": list(topology.latencies.nodes),
             "values": [list(row) for row in topology.latencies.values],
@@ -212,6 +232,7 @@ def fit_document(found: Fit, bound: Bindings) -> Document:
         "centre": found.centre,
         "total": found.total,
         "memory": list(found.memory),
+        "devices": list(found.devices),
         "bindings": asdict(bound),
     }
 
@@ -224,6 +245,8 @@ def fit_text(found: Fit, bound: Bindings) -> str:
     ]
     if found.memory:
         lines.append(f"memory nodes {found.memory}")
+    if found.devices:
+        lines.append(f"near {', '.join(found.devices)}")
     affinity = f"  GOMP_CPU_AFFINITY='{bound.gomp_cpu_affinity}'"
     return "\n".join([*lines, *bindings_lines(bound), affinity])
 

@@ -6,14 +6,18 @@ nothing remains; a package keeps its place when its memory may be used.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import NoReturn
 from xml.parsers import expat
 
 from apples.errors import UsageError
 from apples.topology.cpus import MOST_CPUS, CpuSet, hwloc_bitmap
 from apples.topology.machine import Topology
-from apples.topology.parts import Latencies, MemoryNode, Part
+from apples.topology.parts import Device, DeviceKind, Latencies, MemoryNode, Part
 
 MOST_BYTES = 32 * 2**20
 MOST_DEPTH = 32
@@ -114,6 +118,23 @@ class _Reader:
 MOST_NODES = 4096
 _MEMORY = ("NUMANode", "MemCache", "MemorySideCache")
 _DEVICES = ("Bridge", "PCIDev", "OSDev")
+_NO_PARTS = (*_DEVICES, "Misc")
+_COMPUTES = re.compile(r"(cuda|rsmi|ze|opencl|nvml)[0-9]")
+"""Names that runtimes for computing on GPUs give; a display's ``card0`` is none."""
+_DISPLAY = re.compile(r"03[0-9a-f]{2} \[(10de|1002):")
+"""PCI class and vendor of a GPU that no runtime was asked about; a board's own display is no GPU."""
+_MEMORY_SIZES = (
+    "CUDAGlobalMemorySize",
+    "RSMIVRAMSize",
+    "LevelZeroHBMSize",
+    "OpenCLGlobalMemorySize",
+)
+"""Infos of a GPU's memory, in KiB."""
+_MODELS = ("GPUModel", "PCIDevice")
+_NETWORKS = ("2", "3")
+"""``osdev_type`` of format 2: network and OpenFabrics."""
+_ADDRESSES = frozenset({"Address", "NodeGUID"})
+"""Infos that network interfaces have."""
 _FROM_LATENCY = 4
 """The bit of a matrix's `kind` that says its values are latencies."""
 
@@ -129,12 +150,27 @@ def read_hwloc_xml(data: bytes, name: str) -> Topology:
     return _Document(read_elements(data, name), name).topology()
 
 
+def _kind(element: Element) -> str:
+    return element.attributes.get("type", "") if element.tag == "object" else ""
+
+
+def _name(element: Element) -> str:
+    return element.attributes.get("name", "")[:64]
+
+
+def _infos(element: Element) -> dict[str, str]:
+    """Return what an object says of itself beside its attributes."""
+    pairs = (child.attributes for child in element.children if child.tag == "info")
+    return {pair.get("name", ""): pair.get("value", "") for pair in pairs}
+
+
 class _Document:
     """One document while it is turned into a topology."""
 
     def __init__(self, outermost: Element, name: str) -> None:
         self.name = name
         self.nodes: dict[int, MemoryNode] = {}
+        self.devices: list[Device] = []
         self.cpus = 0
         self.kept_cpus = self.kept_nodes = -1
         self.outermost = outermost
@@ -164,6 +200,7 @@ class _Document:
             CpuSet(disallowed),
             CpuSet(everything & ~online if everything > 0 and online > 0 else 0),
             self.name,
+            tuple(self.devices),
         )
 
     def refuse(self, element: Element, what: str) -> NoReturn:
@@ -180,27 +217,59 @@ class _Document:
             self.refuse(element, "an object needs a type")
         if kind == "PU":
             return self.unit(element)
-        held = False
+        devices = [child for child in element.children if _kind(child) in _DEVICES]
+        held = bool(devices)
         inside: list[Part] = []
         for child in element.children:
-            inner = child.attributes.get("type")
-            if child.tag != "object" or inner == "Misc":
-                continue
+            inner = _kind(child)
             if inner in _MEMORY:
                 held |= self.memory(child)
-            elif inner in _DEVICES:
-                held = True
-            elif (found := self.part(child)) is not None:
+            elif child.tag == "object" and inner not in _NO_PARTS and (found := self.part(child)):
                 inside.append(found)
         if not inside and not held and kind != "Machine":
             return None
         inside.sort(key=lambda part: (part.cpus & -part.cpus) or 1 << MOST_CPUS)
-        cpus = 0
-        for each in inside:
-            cpus |= each.cpus
+        cpus = reduce(or_, (each.cpus for each in inside), 0)
+        for child in devices:
+            self.devices += self.devices_in(child, cpus)
         text = element.attributes.get("os_index")
         number = None if text is None else self.integer(element, text)
         return Part(kind, number, cpus, tuple(inside))
+
+    def devices_in(self, element: Element, cpus: int) -> Iterator[Device]:
+        """Yield the GPUs and network interfaces in a bridge or device; `cpus` are local to all of them."""
+        inside = [child for child in element.children if child.tag == "object"]
+        if _kind(element) == "OSDev":
+            inside.append(element)
+        systems = sorted((child for child in inside if _kind(child) == "OSDev"), key=_name)
+        gpus = [child for child in systems if _COMPUTES.match(_name(child))]
+        if gpus or _DISPLAY.match(element.attributes.get("pci_type", "")):
+            yield self.gpu(element, gpus, cpus)
+        model = _infos(element).get("PCIDevice", "")[:80]
+        for child in systems:
+            if self.is_nic(child):
+                yield Device(_name(child), DeviceKind.NIC, cpus, None, model)
+        for child in inside:
+            if _kind(child) in ("Bridge", "PCIDev"):
+                yield from self.devices_in(child, cpus)
+
+    def gpu(self, element: Element, sides: list[Element], cpus: int) -> Device:
+        """Return the GPU that a PCI device is, with what runtimes say of it."""
+        said = [pair for each in (*sides, element) for pair in _infos(each).items()]
+        memory = next((size for key, size in said if key in _MEMORY_SIZES), "")
+        return Device(
+            _name(sides[0]) if sides else element.attributes.get("pci_busid", "")[:64],
+            DeviceKind.GPU,
+            cpus,
+            self.integer(element, memory) * 1024 if memory else None,
+            next((text for key, text in said if key in _MODELS), "")[:80],
+        )
+
+    def is_nic(self, device: Element) -> bool:
+        """Whether it is a network interface: by its type in format 2, by its address in any."""
+        typed = self.outermost.attributes.get("version", "").startswith("2")
+        kind = device.attributes.get("osdev_type", "")
+        return (typed and kind in _NETWORKS) or not _ADDRESSES.isdisjoint(_infos(device))
 
     def unit(self, element: Element) -> Part | None:
         """Return one CPU, None when it may not be used."""
