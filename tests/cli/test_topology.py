@@ -107,6 +107,6 @@ def test_a_person_sees_the_cpus_first_and_what_to_type(file):
     done = command("apples", "topology", "show", file)
     assert (
         done.out.splitlines()[0]
-        == "8 CPUs, 8 cores, 4 packages, 4 memory nodes; latencies 10 20 30 40"
+        == "8 CPUs, 8 cores, 4 packages, 4 memory nodes, 4.10 kB memory; latencies 10 20 30 40"
     )
     assert done.err.startswith("next: apples topology fit")
