@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-more coverage check docs bench figures pictures soak vm clean
+.PHONY: setup demo test test-more coverage check docs bench figures pictures soak vm lock dist clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -85,6 +85,28 @@ soak: setup
 
 clean:
 	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .coverage .import_linter_cache .hypothesis
+
+# What the tests run with, by version and hash: pip install --require-hashes -r packaging/requirements-test.txt
+LOCK := packaging/requirements-test.txt
+lock: $(VENV)/.release
+	{ grep '^#' $(LOCK); $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate --no-emit-index-url --no-emit-find-links --extra fast --extra service --extra test pyproject.toml; \
+	} >$(LOCK).new && mv $(LOCK).new $(LOCK)
+
+# Wheel and sources, the parts of an installation of the wheel (CycloneDX), and the sums of all three.
+dist: $(VENV)/.release
+	rm -rf dist build/parts
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m venv --without-pip build/parts
+	$(BIN)/python -m pip --quiet --python build/parts/bin/python install --no-deps --no-index --find-links dist apples
+	$(BIN)/python -m pip --quiet --python build/parts/bin/python install apples
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON \
+	  -o dist/apples.cdx.json build/parts/bin/python
+	cd dist && sha256sum * >SHA256SUMS
+
+$(VENV)/.release: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	@touch $@
 
 # An emulated machine with systemd, cgroup v2 and two NUMA nodes; needs root and packaging/vm/emulated.py's packages.
 vm: build/vm/root.img

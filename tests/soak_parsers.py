@@ -309,7 +309,7 @@ def parsers():
                 b"select[ngpus>=1 && maxmem>64GB] CPUSET[NEAR=gpu; MAX_CPU_PER_NODE=4]",
             ),
             tuple(
-                b"[ ] ; = - , CPUSET MAX_RADIUS CPU_LIST MEM_LIST CPUSET_OPTIONS NEAR select[ ngpus >= && GB".split()
+                b"[ ] ; = - , CPUSET MAX_RADIUS CPU_LIST MEM_LIST CPUSET_OPTIONS NEAR select[ ngpus >= &&".split()
             ),
         ),
         "hwloc XML": Parser(
