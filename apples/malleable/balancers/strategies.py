@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-
 from apples.malleable.balancers.contract import Measured
+from apples.monitoring.decider import NodeCapacity, check_for_migration
 
 HALVINGS = 100
 """More than a double has bits: bisection ends where it cannot be told apart."""
@@ -147,9 +146,8 @@ THRESHOLD = 0.55
 def decider(measured: Measured, threshold: float = THRESHOLD) -> tuple[int, ...]:
     """Return owners after one global step of the paper's recursion over two heaps.
 
-    While ``L1 > T and C1 > 1 - T`` a task moves from the first node of the load room to the first of the capacity
-    room, and both leave their heap until they are measured again: at most one task a node and step, for
-    systems that shall stay calm. The task is the heaviest that leaves the taker no longer than the giver was.
+    The rule is `apples.monitoring.decider.check_for_migration`: at most one task a node and step, for systems that
+    shall stay calm. The task is the heaviest that leaves the taker no longer than the giver was.
     Tasks on nodes that must be vacated are moved before, as `refine` does.
 
     Examples
@@ -168,19 +166,18 @@ def decider(measured: Measured, threshold: float = THRESHOLD) -> tuple[int, ...]
     if mean <= 0:
         return tuple(owners)
     seconds = measured.seconds(owners)
-    index = {place: min(1.0, seconds[place] / (2 * mean)) for place in measured.enabled}
-    load_room = [(-load, place) for place, load in index.items()]
-    capacity_room = [(load, place) for place, load in index.items()]  # C = 1 - L, largest first
-    heapq.heapify(load_room)
-    heapq.heapify(capacity_room)
-    while load_room and capacity_room:
-        most, giver = heapq.heappop(load_room)
-        least, taker = heapq.heappop(capacity_room)
-        if not (-most > threshold and 1 - least > 1 - threshold):
-            break
-        block = _task(measured, owners, (giver, taker), seconds)
-        if block is not None:
-            owners[block] = taker
+    nodes = []
+    for place in measured.enabled:
+        tasks = tuple(block for block, owner in enumerate(owners) if owner == place)
+        load = min(1.0, seconds[place] / (2 * mean))
+        nodes.append(NodeCapacity(measured.processors[place].host, {"cpu": 1 - load}, tasks))
+
+    def heaviest(giver: int, taker: int) -> int | None:
+        pair = measured.enabled[giver], measured.enabled[taker]
+        return _task(measured, owners, pair, seconds)
+
+    for move in check_for_migration(nodes, threshold, choose=heaviest):
+        owners[move.task] = measured.enabled[move.target]
     return tuple(owners)
 
 

@@ -1,0 +1,266 @@
+"""A migration decider that asks what a move costs: tasks move where that pays before things have changed again.
+
+Dynamite's rule (`apples.monitoring.decider`) has one threshold and no memory: a node just above it gives to one
+just below it, and takes the task back when the load of an owner moves on. Here a global step is taken only if the
+application's iteration gets clearly shorter, if the time it saves within a horizon is more than the moves take,
+and if no host of it moved a moment ago. What talks much stays together, since messages between hosts count. A host
+that belongs first to its owner is left at once when the owner comes back, whatever it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from apples.errors import UsageError
+from apples.monitoring.decider import TaskMove
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+OWNER_BACK = 0.3
+"""Mean load of others from which on the owner of a host counts as back."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHost:
+    """A host that our tasks share with others, as measured.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    speed
+        Work that a task with a processor of its own does in a second.
+    cpus
+        Processors.
+    others
+        Mean number of processes of others that want one.
+    owner_first
+        Whether it is to be left when its owner comes back.
+
+    Examples
+    --------
+    >>> SharedHost("ada", speed=2.0, cpus=2, others=1.0).rate(3)
+    1.0
+    """
+
+    name: str
+    speed: float = 1.0
+    cpus: int = 1
+    others: float = 0.0
+    owner_first: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.speed > 0 and self.cpus >= 1 and self.others >= 0):
+            raise UsageError(
+                f"{self.name}: speed above 0, 1 or more CPUs and a load of 0 or more are needed"
+            )
+
+    @property
+    def owner_back(self) -> bool:
+        """Whether it is to be left now."""
+        return self.owner_first and self.others > OWNER_BACK
+
+    def rate(self, tasks: int) -> float:
+        """Return the work a second of each of so many tasks: what wants a processor shares them all alike."""
+        return self.speed * min(1.0, self.cpus / max(1.0, tasks + self.others))
+
+
+@dataclass(frozen=True)
+class SharedHosts:
+    """An application's tasks on hosts that it shares: what an iteration takes, wherever the tasks are.
+
+    Attributes
+    ----------
+    hosts
+        The hosts.
+    work
+        Of each task: seconds of an iteration at speed 1.
+    messages
+        Bytes an iteration from the task of the row to that of the column; None where nobody counted.
+    seconds_per_byte
+        Between two hosts, and inside one; None: messages cost nothing.
+    """
+
+    hosts: tuple[SharedHost, ...]
+    work: tuple[float, ...]
+    messages: Any = None
+    seconds_per_byte: Any = None
+    _talk: Array | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        if (self.messages is None) != (self.seconds_per_byte is None):
+            raise UsageError("messages and seconds_per_byte: both, or neither")
+        if self.messages is not None:
+            sent = np.asarray(self.messages, dtype=float)
+            if sent.shape != (len(self.work),) * 2:
+                raise UsageError(f"messages: must be {len(self.work)} x {len(self.work)} numbers")
+            object.__setattr__(self, "_talk", sent + sent.T)
+
+    def task_seconds(self, owners: Sequence[int]) -> Array:
+        """Return how long each task takes for an iteration: its work, and its messages."""
+        at = np.asarray(owners, dtype=np.intp)
+        counts = np.bincount(at, minlength=len(self.hosts))
+        rates = np.array([host.rate(int(n)) for host, n in zip(self.hosts, counts, strict=True)])
+        seconds: Array = np.asarray(self.work, dtype=float) / rates[at]
+        if self._talk is not None:
+            apart = np.asarray(self.seconds_per_byte, dtype=float)[np.ix_(at, at)]
+            seconds = seconds + (self._talk * apart).sum(axis=1)
+        return seconds
+
+    def apart(self, owners: Sequence[int]) -> float:
+        """Return the bytes of an iteration between different hosts."""
+        at = np.asarray(owners, dtype=np.intp)
+        talk = np.zeros((len(at), len(at))) if self._talk is None else self._talk
+        return float(talk[at[:, None] != at[None, :]].sum() / 2)
+
+    def iteration_seconds(self, owners: Sequence[int]) -> float:
+        """Return what an iteration takes: as long as its slowest task."""
+        return float(self.task_seconds(owners).max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationRule:
+    """What a global step must be worth.
+
+    Attributes
+    ----------
+    shorter
+        Part by which an iteration must get shorter.
+    horizon
+        Seconds for which what was measured is believed: a step must have paid for itself by then.
+    base_seconds, move_seconds
+        What a step costs the application, and each move of it.
+    hold
+        Seconds for which a host that gave or took is left alone.
+    """
+
+    shorter: float = 0.05
+    horizon: float = 60.0
+    base_seconds: float = 3.0
+    move_seconds: float = 0.5
+    hold: float = 20.0
+
+    def cost(self, moves: int) -> float:
+        """Return the seconds that so many moves together take."""
+        return self.base_seconds + self.move_seconds * moves if moves else 0.0
+
+
+def migrate(
+    now: SharedHosts,
+    owners: Sequence[int],
+    rule: MigrationRule,
+    held: Sequence[int] = (),
+) -> list[TaskMove]:
+    """Return the moves of one global step, none where it would not pay.
+
+    First every task leaves the hosts whose owner is back. Then, one after the other, a task of the slowest host
+    goes where all are faster; of these moves as many are made as save most until the horizon, less what they cost.
+
+    Parameters
+    ----------
+    owners
+        The host of each task, a place in ``now.hosts``.
+    held
+        Places of hosts that moved a moment ago: they give and take nothing, but to an owner.
+
+    Examples
+    --------
+    >>> hosts = (SharedHost("ada", others=1.0), SharedHost("bob"))
+    >>> now = SharedHosts(hosts, (1.0,))
+    >>> print(migrate(now, (0,), MigrationRule())[0].reason.partition("; ")[2])
+    an iteration from 2 s to 1 s with 1 move: 3.5 s are paid back in 7 s
+    >>> migrate(now, (0,), MigrationRule(horizon=5.0)), migrate(now, (0,), MigrationRule(), held=(1,))
+    ([], [])
+    """
+    vacated, at = _vacate(now, list(owners))
+    quiet = (
+        {*range(len(now.hosts))} - {*held} - {i for i, h in enumerate(now.hosts) if h.owner_back}
+    )
+    return [*vacated, *_paying(now, at, rule, quiet, paid=bool(vacated))]
+
+
+def _vacate(now: SharedHosts, at: list[int]) -> tuple[list[TaskMove], list[int]]:
+    """Return the moves that leave owners their hosts, and where tasks are then."""
+    open_to = [place for place, host in enumerate(now.hosts) if not host.owner_back]
+    moves: list[TaskMove] = []
+    for task, source in enumerate(at):
+        if source in open_to or not open_to:
+            continue
+        target = min(open_to, key=lambda place: (_moved(now, at, task, place), place))
+        at = [*at[:task], target, *at[task + 1 :]]
+        host = now.hosts[source]
+        reason = f"the owner of {host.name} is back: load {host.others:.2f} of others, above {OWNER_BACK:g}"
+        moves.append(TaskMove(task, source, target, reason))
+    return moves, at
+
+
+def _paying(
+    now: SharedHosts, at: list[int], rule: MigrationRule, quiet: set[int], *, paid: bool
+) -> list[TaskMove]:
+    """Return the moves that pay; `paid` says that a step is made anyway, so that its base costs nothing more."""
+    first, before = at, now.iteration_seconds(at)
+    steps: list[tuple[int, int, int]] = []
+    best, worth, after = 0, 0.0, before
+    for _ in range(len(at)):
+        step = _relieved(now, at, quiet)
+        if step is None:
+            break
+        at = [*at[: step[0]], step[2], *at[step[0] + 1 :]]
+        steps.append(step)
+        seconds = now.iteration_seconds(at)
+        cost = rule.cost(len(steps)) - (rule.base_seconds if paid else 0.0)
+        saved = rule.horizon * (1 - seconds / before) - cost
+        if seconds <= before * (1 - rule.shorter) and saved > worth:
+            best, worth, after = len(steps), saved, seconds
+    if not best:
+        return []
+    cost = rule.cost(best) - (rule.base_seconds if paid else 0.0)
+    last = list(first)
+    for task, _, target in steps[:best]:
+        last[task] = target
+    why = (
+        f"an iteration from {before:.3g} s to {after:.3g} s with {best} move{'s' if best > 1 else ''}"
+        + (
+            ""
+            if now.messages is None
+            else f", {now.apart(first):.3g} to {now.apart(last):.3g} bytes between hosts"
+        )
+        + f": {cost:.3g} s are paid back in {cost / (1 - after / before):.3g} s"
+    )
+    return [
+        TaskMove(
+            *(task, source, target),
+            f"load of others {now.hosts[source].others:.2f} on {now.hosts[source].name}, "
+            f"{now.hosts[target].others:.2f} on {now.hosts[target].name}; {why}",
+        )
+        for task, source, target in steps[:best]
+    ]
+
+
+def _relieved(now: SharedHosts, at: list[int], quiet: set[int]) -> tuple[int, int, int] | None:
+    """Return the best move off the slowest host after which both hosts are faster than that was."""
+    seconds = now.task_seconds(at)
+    slowest = int(seconds.argmax())
+    source = at[slowest]
+    if source not in quiet:
+        return None
+    found: tuple[float, int, int] | None = None
+    for task in [t for t, place in enumerate(at) if place == source]:
+        for target in quiet - {source}:
+            worst = _moved(now, at, task, target)
+            if worst < seconds[slowest] * (1 - 1e-9) and (
+                found is None or (worst, task, target) < found
+            ):
+                found = (worst, task, target)
+    return None if found is None else (found[1], source, found[2])
+
+
+def _moved(now: SharedHosts, at: list[int], task: int, target: int) -> float:
+    """Return how long the slowest task of two hosts takes when one is moved from the first to the second."""
+    there = [*at[:task], target, *at[task + 1 :]]
+    seconds = now.task_seconds(there)
+    return max(float(seconds[t]) for t, place in enumerate(there) if place in (at[task], target))
