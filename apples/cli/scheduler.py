@@ -26,10 +26,11 @@ from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
+from apples.scheduling.server.listener import SOCKET, serve
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.service import NAME, SOCKET, SchedulerService, serve
+from apples.scheduling.server.service import NAME, SchedulerService
 from apples.simulation.prepare import load_policy
 
 ACTUATORS = ("local", "ssh")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import attrgetter
 from typing import Any
 
 from apples.scheduling.driver import name_of
-from apples.scheduling.server.live_job import LiveJob
+from apples.scheduling.server.live_job import LiveJob, LiveJobState
 from apples.scheduling.server.scheduler import LiveScheduler
 
 Document = dict[str, Any]
@@ -121,8 +122,8 @@ def blocking_of(scheduler: LiveScheduler, needs: int) -> list[int]:
     return found
 
 
-def queue_document(scheduler: LiveScheduler, name: str) -> Document:
-    """Return hosts and jobs as they are now."""
+def hosts_of(scheduler: LiveScheduler, name: str) -> list[Document]:
+    """Return the hosts as they are now."""
     state = scheduler.recorded
     reserved = {
         state.hosts[node]: number
@@ -142,6 +143,12 @@ def queue_document(scheduler: LiveScheduler, name: str) -> Document:
             "job": None if holder is None else f"{name}.{holder}",
             "reason": "; ".join(filter(None, reasons)),
         })  # fmt: skip
+    return hosts
+
+
+def queue_document(scheduler: LiveScheduler, name: str) -> Document:
+    """Return hosts and jobs as they are now."""
+    state = scheduler.recorded
     return {
         "schema": "apples.queue/1",
         "name": name,
@@ -151,9 +158,32 @@ def queue_document(scheduler: LiveScheduler, name: str) -> Document:
         "alarms": [
             {"time": state.wall + at, "text": text} for at, text in list(scheduler.alarms)[-20:]
         ],
-        "hosts": hosts,
+        "hosts": hosts_of(scheduler, name),
         "jobs": [job_document(scheduler, name, job) for job in state.jobs.values()],
     }
+
+
+def metrics_text(scheduler: LiveScheduler) -> str:
+    """Return the figures of a scheduler as Prometheus reads them."""
+    state = scheduler.recorded
+    jobs = Counter(job.state.value for job in state.jobs.values())
+    hosts = Counter(one["state"] for one in hosts_of(scheduler, ""))
+    lines = ["# TYPE apples_scheduler_jobs gauge"]
+    lines += [
+        f'apples_scheduler_jobs{{state="{one.value}"}} {jobs[one.value]}' for one in LiveJobState
+    ]
+    lines.append("# TYPE apples_scheduler_hosts gauge")
+    lines += [f'apples_scheduler_hosts{{state="{one}"}} {hosts[one]}' for one in sorted(hosts)]
+    for name, kind, value in (
+        ("submitted_total", "counter", state.last),
+        ("passes_total", "counter", scheduler.passes),
+        ("records_total", "counter", scheduler.changes),
+        ("alarms_total", "counter", scheduler.alarmed),
+        ("incarnation", "gauge", state.incarnation),
+        ("recording", "gauge", int(not scheduler.trouble)),
+    ):
+        lines += [f"# TYPE apples_scheduler_{name} {kind}", f"apples_scheduler_{name} {value}"]
+    return "\n".join([*lines, ""])
 
 
 def history_document(scheduler: LiveScheduler, name: str) -> Document:

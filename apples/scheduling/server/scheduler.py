@@ -66,6 +66,10 @@ HOST_FAILED = LaunchError.exit_code
 """The exit code of a run whose hosts failed it, not its program."""
 
 
+class CrowdedError(LaunchError):
+    """There are too many of something. Transient."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a live scheduler waits for what, in seconds.
@@ -136,6 +140,10 @@ class LiveScheduler(SchedulerBackend):
         How often the policy was asked.
     changes
         How many records it has made since it was started.
+    touched, moved
+        Jobs that records have changed, and jobs that said how far they are, since whoever looks emptied it.
+    alarmed
+        How many alarms there were since it was started.
 
     Raises
     ------
@@ -164,7 +172,9 @@ class LiveScheduler(SchedulerBackend):
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
         self.lost = dict(lost or {})
-        self.passes = self.changes = 0
+        self.passes = self.changes = self.alarmed = 0
+        self.touched: set[int] = set()
+        self.moved: set[int] = set()
         self._offset = self.now - clock
         self._token = token
         self._records: list[Record] = []
@@ -226,7 +236,7 @@ class LiveScheduler(SchedulerBackend):
         if self.trouble:
             raise LaunchError(f"nothing can be recorded: {self.trouble}")
         if self.state.waiting >= MOST_WAITING:
-            raise LaunchError(f"{MOST_WAITING} jobs wait already")
+            raise CrowdedError(f"{MOST_WAITING} jobs wait already")
         if submission.maximum > len(self.state.hosts):
             raise UsageError(
                 f"it wants up to {submission.maximum} hosts: there are {len(self.state.hosts)}"
@@ -382,6 +392,7 @@ class LiveScheduler(SchedulerBackend):
 
     def _hear_running(self, job: LiveJob, report: JobReport) -> None:
         self.progress[job.number] = report
+        self.moved.add(job.number)
         if job.state is LiveJobState.STARTING:
             job = self._change(job.run(), "running")
             if job.number in self._held_back:
@@ -600,6 +611,8 @@ class LiveScheduler(SchedulerBackend):
         self.state.apply(record)
         self._records.append(record)
         self.changes += 1
+        if "job" in values:
+            self.touched.add(int(values["job"]))
 
     def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
         """Have a job be as it is now; return it."""
@@ -623,6 +636,11 @@ class LiveScheduler(SchedulerBackend):
 
     def _alarm(self, text: str) -> None:
         self.alarms.append((self.now, text))
+        self.alarmed += 1
+
+    def alarms_since(self, count: int) -> list[tuple[float, str]]:
+        """Return the alarms after the first so many, as far as they are kept."""
+        return list(self.alarms)[max(0, len(self.alarms) - self.alarmed + count) :]
 
     # -------------------------------------------------------------------------------- orders
     def _send(self, job: LiveJob, ask: bool = False) -> None:

@@ -1,26 +1,19 @@
-"""The service of a live scheduler: one thread that decides, and HTTP on a UNIX socket for this user's commands.
+"""The service of a live scheduler: one thread that decides, and the calls that others put to it.
 
 Each request is a call that is put into a queue. The deciding thread takes all that have gathered, has the
 scheduler take them in with whatever jobs have reported, has the records written under one sync, and only then
-answers and gives orders. The kernel says who is at the other end of the socket: this user, or root.
+answers, gives orders and says what has happened (`events`). `listener` is what listens.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import socketserver
-import struct
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -31,31 +24,31 @@ from apples.scheduling.server.answers import (
     Document,
     history_document,
     job_document,
+    metrics_text,
     queue_document,
     reason_of,
     why_document,
 )
+from apples.scheduling.server.events import Announcer, EventLog
 from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
 from apples.scheduling.server.orders import JobExecutor
 from apples.scheduling.server.planner import PlannerClient
 from apples.scheduling.server.scheduler import LiveScheduler, job_of
 
-SOCKET: Final = "socket"
-MOST_BODY: Final = 1 << 20
 MOST_WORK: Final = 2048
 """Bytes of what is to be run, as JSON: `MOST_WAITING` of them are less than a journal can be read of."""
 MOST_NUMBER: Final = 1e9
 """Below this are an estimate of a run time in seconds, and a priority without its sign."""
-MOST_CONNECTIONS: Final = 64
 MOST_GATHERED: Final = 1000
 REQUEST_SECONDS: Final = 30.0
-"""For a request to be read, and for it to be answered."""
+"""For a request to be answered."""
 LONGEST_SLEEP: Final = 1.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 REQUEST = re.compile(r"[A-Za-z0-9._-]{1,64}")
-STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
-"""HTTP status by exit code."""
+
+TEXT: Final = "text"
+"""An answer that has this alone is no JSON."""
 
 Call = Callable[[float], Document]
 
@@ -105,6 +98,8 @@ class SchedulerService:
         self.scheduler, self.name = scheduler, name
         self._clock = clock
         self._foresight = Foresight(scheduler, name, planner)
+        self.events = EventLog(scheduler.state.incarnation)
+        self._announcer = Announcer(scheduler, name, self.events)
         self._calls: SimpleQueue[Asked | None] = SimpleQueue()
         self._stopping = False
 
@@ -121,7 +116,8 @@ class SchedulerService:
         self.wake()
 
     def close(self) -> None:
-        """Give the directory back."""
+        """Give the directory back, and end the streams."""
+        self.events.close()
         self._foresight.close()
         self.scheduler.log.close()
 
@@ -178,6 +174,7 @@ class SchedulerService:
                 future.set_result(answer)
         executor.carry_out(orders)
         self._foresight.rest()
+        self._announcer.look(self._clock())
         for call, future in looks:
             if (answer := self._made(call, future)) is not None:
                 future.set_result(answer)
@@ -186,10 +183,12 @@ class SchedulerService:
         """Return the answer of a call; None: it is refused, and the one who asked is told."""
         try:
             return call(self._clock())
+        except ApplesError as error:
+            future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - one request must not take the others with it
             text, code = refusal_of(error)
             future.set_exception(error_of(text, code))
-            return None
+        return None
 
     # ----------------------------------------------------------------------------- requests
     def number(self, job: str) -> int:
@@ -308,6 +307,18 @@ class SchedulerService:
             self._foresight.of_queue,
         )
 
+    def queue_event(self) -> Call:
+        """Return the call that looks at the queue as the event with which a stream of events begins."""
+        return Look(
+            lambda _: {
+                "number": self.events.last, "data": queue_document(self.scheduler, self.name)
+            }
+        )  # fmt: skip
+
+    def metrics(self) -> Call:
+        """Return the call that gives the figures of the scheduler for who collects them."""
+        return Look(lambda _: {TEXT: metrics_text(self.scheduler)})
+
     def what_if(self, body: Mapping[str, Any]) -> Call:
         """Return the call that says what another policy or machine would change for the queue."""
         changes = checked_changes(body, self.number)
@@ -352,170 +363,3 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
     if one.kind is JobKind.EVOLVING:
         raise UsageError("submission: evolving jobs are not scheduled here")
     return one
-
-
-ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
-    (method, re.compile(path), name)
-    for method, path, name in (
-        ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/resize", "resize"),
-        ("POST", r"/v1/whatif", "what_if"),
-        ("GET", r"/v1/queue", "queue"),
-        ("GET", r"/v1/history", "history"),
-        ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})", "job"),
-        ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/why", "why"),
-        ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/cancel", "cancel"),
-        ("POST", r"/v1/hosts/([A-Za-z0-9._-]{1,80})/drain", "drain"),
-        ("POST", r"/v1/hosts/([A-Za-z0-9._-]{1,80})/resume", "resume"),
-    )
-)
-SUBMIT = ("POST", "/v1/jobs")
-WITH_BODY = frozenset({"resize", "what_if"})
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection: requests one after the other, each bounded in size and time."""
-
-    protocol_version = "HTTP/1.1"
-    timeout = REQUEST_SECONDS  # type: ignore[mutable-override]
-    server: _Server  # type: ignore[mutable-override]
-
-    def address_string(self) -> str:
-        return "socket"
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is named there
-        """Log nothing: what was asked is in the log of the scheduler."""
-
-    def do_GET(self) -> None:
-        self._serve("GET")
-
-    def do_POST(self) -> None:
-        self._serve("POST")
-
-    def _serve(self, method: str) -> None:
-        try:
-            user = self._user()
-            body = self._body()
-            document = self.server.service.ask(self._call(method, body, user))
-            self._answer(200, document)
-        except PermissionError as error:
-            self._refuse(403, str(error), 2)
-        except LookupError:
-            self._refuse(404, f"{method} {self.path[:80]}: there is no such thing", 2)
-        except ApplesError as error:
-            self._refuse(STATUS.get(error.exit_code, 500), str(error), error.exit_code)
-
-    def _call(self, method: str, body: Mapping[str, Any], user: str) -> Call:
-        service = self.server.service
-        if (method, self.path) == SUBMIT:
-            return service.submit(body, user)
-        for verb, path, name in ROUTES:
-            found = path.fullmatch(self.path)
-            if found and verb == method:
-                more = (body,) if name in WITH_BODY else ()
-                call: Call = getattr(service, name)(*found.groups(), *more)
-                return call
-        raise LookupError
-
-    def _user(self) -> str:
-        """Return who is at the other end, by the kernel's word."""
-        found = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        uid = struct.unpack("3i", found)[1]
-        if uid not in {0, os.geteuid()}:
-            raise PermissionError(f"this scheduler is of uid {os.geteuid()}, not of {uid}")
-        return f"uid:{uid}"
-
-    def _body(self) -> Mapping[str, Any]:
-        length = self.headers.get("Content-Length", "0")
-        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MOST_BODY:
-            self.close_connection = True
-            raise UsageError(f"a request has at most {MOST_BODY} bytes, and says how many")
-        if not int(length):
-            return {}
-        try:
-            found = json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError):
-            raise UsageError("a request is one JSON object") from None
-        if not isinstance(found, dict):
-            raise UsageError("a request is one JSON object")
-        return found
-
-    def _refuse(self, status: int, reason: str, code: int) -> None:
-        self._answer(status, {"reason": reason, "exit_code": code, "transient": status >= 500})
-
-    def _answer(self, status: int, document: Mapping[str, Any]) -> None:
-        data = json.dumps(document).encode()
-        with suppress(OSError):
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Listens in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, directory: Path, service: SchedulerService) -> None:
-        self.service = service
-        self._open = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        (directory / SOCKET).unlink(missing_ok=True)
-        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        before = os.umask(0o177)
-        try:
-            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", _Handler)
-        finally:
-            os.umask(before)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, if there are not too many."""
-        if not self._open.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection to its end."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._open.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that is gone."""
-
-    def server_close(self) -> None:
-        """Stop listening."""
-        super().server_close()
-        os.close(self._directory)
-
-
-def serve(
-    service: SchedulerService, executor: JobExecutor, directory: Path, ready: Callable[[], None]
-) -> None:
-    """Serve until `SchedulerService.stop`; jobs go on when this returns.
-
-    Parameters
-    ----------
-    directory
-        Where the socket is made.
-    ready
-        Called when it listens.
-    """
-    server = _Server(directory, service)
-    listening = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="listen", daemon=True
-    )
-    listening.start()
-    try:
-        ready()
-        service.run(executor)
-    finally:
-        server.shutdown()
-        server.server_close()
-        with suppress(FileNotFoundError):
-            (directory / SOCKET).unlink()
-        executor.close()
-        service.close()

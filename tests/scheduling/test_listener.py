@@ -1,0 +1,249 @@
+"""The scheduler's socket: events that go on after a cut, bounds that are told, figures for who collects them."""
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until
+
+from apples.scheduling.policies import FirstFit
+from apples.scheduling.server import listener, scheduler
+from apples.scheduling.server.events import MOST_EVENTS, EventLog
+from apples.scheduling.server.listener import MOST_CONNECTIONS, MOST_STREAMS, serve
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import JobExecutor
+from apples.scheduling.server.scheduler import LiveScheduler
+from apples.scheduling.server.service import SchedulerService
+
+SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}
+
+
+class NoJobs(JobExecutor):
+    """Carries nothing out."""
+
+    def carry_out(self, orders):
+        pass
+
+    def reports(self):
+        return []
+
+    def close(self):
+        pass
+
+
+class Site:
+    """A scheduler that listens, on a clock that stands."""
+
+    def __init__(self, folder):
+        self.folder, self.sockets = folder, []
+        self.begin()
+
+    def begin(self):
+        one = LiveScheduler(
+            SchedulerLog.open(self.folder),
+            FirstFit(),
+            ["ada", "bob"],
+            0.0,
+            1e9,
+            lambda: "0badcafe",
+        )
+        self.service = SchedulerService(one, "local", lambda: 0.0)
+        listens = threading.Event()
+        self.thread = threading.Thread(
+            target=serve, args=(self.service, NoJobs(), self.folder, listens.set)
+        )
+        self.thread.start()
+        assert listens.wait(30)
+
+    def end(self):
+        self.service.stop()
+        self.thread.join()
+
+    def connected(self):
+        there = socket.socket(socket.AF_UNIX)
+        self.sockets.append(there)
+        there.settimeout(30)
+        there.connect(str(self.folder / "socket"))
+        return there
+
+    def answer(self, method, path, body=None, headers=()):
+        connection = http.client.HTTPConnection("x")
+        connection.sock = self.connected()
+        data = None if body is None else json.dumps(body)
+        connection.request(method, path, data, dict(headers))
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.sock.close()
+        return answer, data
+
+    def submit(self):
+        answer, data = self.answer("POST", "/v1/jobs", {"submission": SUBMISSION})
+        assert answer.status == 200, data
+        return json.loads(data)["job"]
+
+    def stream(self, last=""):
+        """Return a stream's connection and its events as they come."""
+        connection = http.client.HTTPConnection("x")
+        there = connection.sock = self.connected()
+        connection.request("GET", "/v1/events", headers={"Last-Event-ID": last} if last else {})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return there, events_of(answer)
+
+
+def events_of(answer):
+    found = {}
+    for line in iter(answer.readline, b""):
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name:
+            found[name] = value
+        elif "event" in found:
+            yield found["id"], found["event"], json.loads(found["data"])
+            found = {}
+
+
+@pytest.fixture
+def site(tmp_path):
+    one = Site(tmp_path)
+    yield one
+    for there in one.sockets:
+        there.close()
+    one.end()
+
+
+def next_of(events, kind):
+    return next(one for one in events if one[1] == kind)
+
+
+def test_a_stream_begins_with_the_queue_goes_on_with_changes_and_is_taken_up_after_a_cut(site):
+    site.submit()
+    there, events = site.stream()
+    _, kind, queue = next(events)
+    assert (kind, [job["job"] for job in queue["jobs"]]) == ("queue", ["local.1"])
+    site.submit()
+    last, _, job = next_of(events, "job")
+    assert (job["job"], job["state"]) == ("local.2", "queued")
+    there.close()
+    site.submit()
+    there, events = site.stream(last)
+    missed = [next_of(events, "job")[2]["job"] for _ in range(1)]
+    while "local.3" not in missed:  # what became of the others in between came first
+        missed.append(next_of(events, "job")[2]["job"])
+    there.close()
+    there, events = site.stream("99-1")
+    assert next(events)[1] == "queue"
+    there.close()
+
+
+def test_who_was_away_during_a_restart_gets_the_queue_anew(site):
+    site.submit()
+    there, events = site.stream()
+    last = next(events)[0]
+    there.close()
+    site.end()
+    site.begin()
+    there, events = site.stream(last)
+    assert next(events)[1] == "queue"
+    there.close()
+
+
+def test_a_stream_ends_when_the_scheduler_does(site):
+    _, events = site.stream()
+    next(events)
+    site.end()
+    assert [one for one in events if one[1] != "hosts"] == []
+    site.begin()
+
+
+@given(st.lists(st.booleans(), max_size=40), st.integers(0, 60))
+def test_a_reader_misses_nothing_or_is_told(doings, number):
+    log = EventLog(1)
+    for puts in doings:
+        log.put("job", {}) if puts else log.forget()
+    found = log.after(number, 0.0)
+    if found is not None:
+        assert [one.number for one in found] == list(range(number + 1, log.last + 1))
+    else:
+        assert number > log.last or not all(doings[number:])
+
+
+def test_only_so_many_events_are_kept():
+    log = EventLog(1)
+    for _ in range(MOST_EVENTS + 10):
+        log.put("job", {})
+    assert log.after(9, 0.0) is None
+    assert len(log.after(10, 0.0)) == MOST_EVENTS
+
+
+def test_one_stream_too_many_is_told_so_and_may_come_again(site):
+    streams = [site.stream() for _ in range(MOST_STREAMS)]
+    for _, events in streams:
+        next(events)
+    answer, data = site.answer("GET", "/v1/events")
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+    assert json.loads(data) == {
+        "reason": f"there are {MOST_STREAMS} streams of events already", "exit_code": 4, "transient": True
+    }  # fmt: skip
+    for there, _ in streams:
+        there.close()
+    assert site.submit() == "local.1"  # which makes the closed streams be seen
+
+
+def test_one_connection_too_many_is_told_so(site):
+    many = [site.connected() for _ in range(MOST_CONNECTIONS)]
+
+    def refused():
+        with site.connected() as one:
+            one.sendall(b"GET /v1/queue HTTP/1.1\r\n\r\n")
+            return b" 429 " in one.recv(100)
+
+    until(refused, 30)
+    for one in many:
+        one.close()
+    until(lambda: site.answer("GET", "/v1/queue")[0].status == 200, 30)
+
+
+def test_one_job_too_many_is_told_so(site, monkeypatch):
+    monkeypatch.setattr(scheduler, "MOST_WAITING", 0)
+    answer, data = site.answer("POST", "/v1/jobs", {"submission": SUBMISSION})
+    assert (answer.status, json.loads(data)["reason"]) == (429, "0 jobs wait already")
+
+
+def test_the_figures_are_as_a_collector_reads_them(site):
+    site.submit()
+    answer, data = site.answer("GET", "/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    lines = data.decode().splitlines()
+    assert "apples_scheduler_submitted_total 1" in lines
+    assert "apples_scheduler_recording 1" in lines
+    assert 'apples_scheduler_hosts{state="free"} 2' in lines
+    assert all(line.startswith(("# TYPE ", "apples_scheduler_")) for line in lines)
+
+
+def test_a_slow_reader_is_cut_and_holds_nobody_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(listener._Handler, "timeout", 0.2)
+    monkeypatch.setattr(listener, "MOST_STREAMS", 1)
+    site = Site(tmp_path)
+
+    def status():
+        with site.connected() as there:
+            there.sendall(b"GET /v1/events HTTP/1.1\r\n\r\n")
+            return there.recv(12)
+
+    try:
+        slow = site.connected()
+        slow.sendall(b"GET /v1/events HTTP/1.1\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        assert status() == b"HTTP/1.1 429"
+        for _ in range(20):
+            site.service.events.put("job", {"much": "x" * 100_000})
+        assert site.submit() == "local.1"
+        until(lambda: status() == b"HTTP/1.1 200", 30)
+    finally:
+        for there in site.sockets:
+            there.close()
+        site.end()
