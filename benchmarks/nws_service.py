@@ -50,7 +50,7 @@ async def healthz():
     return "ok"
 @app.get("/v1/status")
 async def status():
-    return {"stored_total": 0}
+    return {"status": "ok", "version": "", "backlog": 0, "problems": [], "stored_total": 0}
 @app.post("/v1/measurements")
 async def store(request: Request):
     await request.body()

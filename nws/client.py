@@ -1,7 +1,7 @@
 """The service from Python: a client on `requests`."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -79,7 +79,7 @@ class Client:
         total: Document = {"refused": [], **dict.fromkeys(counts, 0)}
         for start in range(0, len(sent), MOST_AT_ONCE):
             piece = batch(sent[start : start + MOST_AT_ONCE])
-            receipt = self._ask("POST", "/v1/measurements", body=piece)
+            receipt = self._ask("POST", "/v1/measurements", ("stored", "refused"), body=piece)
             for refused in receipt["refused"]:
                 refused["index"] += start
             total = {key: total[key] + receipt.get(key, 0) for key in total}
@@ -91,19 +91,18 @@ class Client:
         found: list[Document] = []
         for start in range(0, len(series), MOST_FORECASTS):
             piece = list(series[start : start + MOST_FORECASTS])
-            found += self._ask("POST", "/v1/forecasts", body={"series": piece, **asked})[
-                "forecasts"
-            ]
+            body = {"series": piece, **asked}
+            found += self._ask("POST", "/v1/forecasts", ("forecasts",), body=body)["forecasts"]
         return found
 
     def time(self) -> float:
         """Return what the service's clock says."""
-        return float(self._ask("POST", "/v1/forecasts", body={"series": []})["asof"])
+        return float(self._ask("POST", "/v1/forecasts", ("asof",), body={"series": []})["asof"])
 
     def weather(self, over: float | None = None, level: float | None = None) -> Weather:
         """Return all current forecasts as one `nws.weather.Weather`."""
         query = {"over": over, "level": level}
-        return Weather.from_json(json.dumps(self._ask("GET", "/v1/weather", query)))
+        return Weather.from_json(json.dumps(self._ask("GET", "/v1/weather", (), query)))
 
     def range(
         self,
@@ -115,41 +114,43 @@ class Client:
     ) -> Document:
         """Return the times and values of a series; with `step` on a grid, None for gaps."""
         query = {"series": series, "start": start, "stop": stop, "count": count, "step": step}
-        return self._ask("GET", "/v1/range", query)
+        return self._ask("GET", "/v1/range", ("times", "values"), query)
 
     def series(self, match: str = "*", limit: int = 1000) -> Document:
         """Return {total, series}: which there are and what is kept of each."""
-        return self._ask("GET", "/v1/series", {"match": match, "limit": limit})
+        query = {"match": match, "limit": limit}
+        return self._ask("GET", "/v1/series", ("total", "series"), query)
 
     def status(self) -> Document:
         """Return how the service is."""
-        return self._ask("GET", "/v1/status")
+        return self._ask("GET", "/v1/status", ("status", "version", "backlog", "problems"))
 
     def register(self, name: str, **registration: Any) -> Document:
         """Register, or renew, for some seconds."""
-        return self._ask("PUT", f"/v1/sensors/{name}", body=registration)
+        return self._ask("PUT", f"/v1/sensors/{name}", ("expires_in",), body=registration)
 
     def leave(self, name: str) -> None:
         """End a registration."""
-        self._ask("DELETE", f"/v1/sensors/{name}")
+        self._ask("DELETE", f"/v1/sensors/{name}", ())
 
     def sensors(self) -> list[Document]:
         """Return everyone who is there."""
-        found: list[Document] = self._ask("GET", "/v1/sensors")["registrations"]
+        wanted = ("registrations",)
+        found: list[Document] = self._ask("GET", "/v1/sensors", wanted)["registrations"]
         return found
 
     def cliques(self) -> list[str]:
         """Return the names of the cliques."""
-        names: list[str] = self._ask("GET", "/v1/cliques")["cliques"]
+        names: list[str] = self._ask("GET", "/v1/cliques", ("cliques",))["cliques"]
         return names
 
     def clique(self, name: str) -> Document:
         """Return a clique: its period and its members."""
-        return self._ask("GET", f"/v1/cliques/{name}")
+        return self._ask("GET", f"/v1/cliques/{name}", ("period", "members"))
 
     def probing_secret(self) -> str:
         """Return what the endpoints of probing hosts ask of each other; needs scope ``probe``."""
-        return str(self._ask("GET", "/v1/probing")["secret"])
+        return str(self._ask("GET", "/v1/probing", ("secret",))["secret"])
 
     def events(self, match: str = "*") -> Iterator[Document]:
         """Yield what is stored from now on, until the service ends it.
@@ -178,15 +179,20 @@ class Client:
         self,
         method: str,
         path: str,
+        wanted: Collection[str],
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Document:
+        """Return the answer, which has the keys that are wanted: what says no more is no weather service."""
         with self._send(method, path, query, body) as answer:
             try:
                 document: Document = answer.json()
             except ValueError as error:
                 reason = f"{self.url}{path}: the answer is not JSON"
                 raise ServiceError(reason, transient=False, status=answer.status_code) from error
+        if not (isinstance(document, dict) and document.keys() >= {*wanted}):
+            reason = f"{self.url}{path}: that is no answer of a weather service: is it one?"
+            raise ServiceError(reason, transient=False, status=answer.status_code)
         return document
 
     def _send(

@@ -115,12 +115,16 @@ def _tls(url: str, certificate: Path | None) -> Iterator[Finding]:
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:
         return
-    context = ssl.create_default_context(cafile=certificate)
-    with (
-        socket.create_connection((parts.hostname, parts.port or 443), timeout=10) as raw,
-        context.wrap_socket(raw, server_hostname=parts.hostname) as secured,
-    ):
-        told: Any = secured.getpeercert()
+    try:
+        context = ssl.create_default_context(cafile=certificate)
+        with (
+            socket.create_connection((parts.hostname, parts.port or 443), timeout=10) as raw,
+            context.wrap_socket(raw, server_hostname=parts.hostname) as secured,
+        ):
+            told: Any = secured.getpeercert()
+    except OSError as error:
+        yield Finding("certificate", "warn", f"cannot be looked at: {error}", "a FILE is wanted")
+        return
     left = ssl.cert_time_to_seconds(str(told["notAfter"])) - time.time()
     yield Finding(
         "certificate", _unless(left < SOON), f"ends in {left / 86400:.0f} days", "make another"

@@ -14,6 +14,9 @@ from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
 
+KEPT_SECONDS = 400 * 86400.0
+"""What is older is let go at once."""
+
 
 def import_history(
     file: Annotated[
@@ -24,7 +27,7 @@ def import_history(
         str | None, typer.Option("--prometheus", help="URL of a server to read from instead.")
     ] = None,
     since: Annotated[
-        float, typer.Option("--since", min=1, help="Seconds ago, of a server.")
+        float, typer.Option("--since", min=1, max=KEPT_SECONDS, help="Seconds ago, of a server.")
     ] = 86400.0,
     service: Service = None,
     token_file: TokenPath = None,

@@ -22,7 +22,9 @@ HEAD_LINES = 3
 def top(
     match: Match = "*",
     over: Over = None,
-    every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two.")] = 2.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, max=86400, help="Seconds between two.")
+    ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
     service: Service = None,
     token_file: TokenPath = None,

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -232,7 +233,10 @@ class _PlainParameter(RuntimeParam):
             )
         if kind == list[str] and all(isinstance(one, str) for one in value):
             return [*value]
-        return build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
+        made = build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
+        if isinstance(made, float) and not math.isfinite(made):
+            raise typer.BadParameter(f"{value!r} is not a finite number", ctx=ctx, param=param)
+        return made
 
     def _fits(self, number: float) -> bool:
         """Whether a number is in the parameter's range."""

@@ -19,7 +19,7 @@ NAME: Final = rf"^{_PART}$"
 SeriesText = Annotated[str, Field(pattern=SERIES, max_length=400, examples=["availableCpu/ada"])]
 Name = Annotated[str, Field(pattern=NAME, max_length=128)]
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
-Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)]
 Level = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 State = Literal["current", "stale", "unknown"]
 STRICT: Final = ConfigDict(extra="forbid", strict=True)

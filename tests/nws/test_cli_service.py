@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,6 +89,29 @@ def test_a_wildcard_forecasts_all_that_match(running):
     for verb in ("forecast", "extract"):
         done = nws(home, verb, "no/such/a/name")
         assert (done.code, "is not resource/host" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["forecast", "a/b", "--over"],
+        ["extract", "a/b", "--since"],
+        ["top", "--every"],
+        ["import", "--prometheus", "http://127.0.0.1:9", "--since"],
+        ["serve", "--age"],
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_an_option_that_is_no_finite_number_is_refused(tmp_path, verb, number):
+    done = nws(tmp_path, *verb[:-1], f"{verb[-1]}={number}")
+    assert (done.code, done.out) == (2, "")
+    assert f"Invalid value for '{verb[-1]}'" in done.err
+
+
+def test_a_past_longer_than_anything_is_kept_is_refused(tmp_path):
+    done = nws(tmp_path, "import", "--prometheus", "http://127.0.0.1:9", "--since", "1e300")
+    assert (done.code, "Invalid value for '--since'" in done.err) == (2, True)
 
 
 def test_a_stamp_before_1970_is_refused_with_its_reason(running):
@@ -273,3 +297,22 @@ def test_sense_once_prints_a_weather(tmp_path):
     done = nws(tmp_path, "sense", "--once", "--rounds", "2", NWS_SERVICE="http://127.0.0.1:9")
     assert done.code == 0
     assert json.loads(done.out)["schema"] == "nws.weather/1"
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make a certificate")
+def test_doctor_with_a_folder_of_authorities_asks_for_a_file_to_look_at_the_certificate(tmp_path):
+    folder = tmp_path / "authorities"
+    folder.mkdir()
+    certificate, key = folder / "ca.pem", tmp_path / "key.pem"
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 "
+    make += "-subj /CN=weather -addext subjectAltName=IP:127.0.0.1 -keyout"
+    for words in (f"{make} {key} -out {certificate}", f"openssl rehash {folder}"):
+        subprocess.run(words.split(), check=True, capture_output=True)
+    listen = Listen(port=0, certificate=certificate, key=key)
+    with Serving(tmp_path / "nws", listen, database={"engine": "numpy"}) as serving:
+        asked = ["--service", serving.url, "--token-file", str(tmp_path / "nws/token")]
+        looked = nws(tmp_path, "doctor", *asked, "--certificate", str(certificate))
+        unlooked = nws(tmp_path, "doctor", *asked, "--certificate", str(folder))
+    assert (looked.code, unlooked.code) == (0, 0)
+    assert "ok    certificate ends in 30 days" in looked.out
+    assert "warn  certificate cannot be looked at" in unlooked.out

@@ -1,5 +1,6 @@
 """A client and what may go wrong on the way to its service."""
 
+import json
 import shutil
 import socket
 import ssl
@@ -11,15 +12,20 @@ import pytest
 
 from nws import Client, ServiceError
 
-ANSWER = b'{"status": "ok"}'
-RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER)
+STATUS = {"status": "ok", "version": "1", "backlog": 0, "problems": []}
+
+
+def response(document):
+    body = json.dumps(document).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 class ScriptedServer:
     """Serves one connection after the other: of each so many answers, then it closes it."""
 
-    def __init__(self, answers, context=None):
+    def __init__(self, answers, context=None, document=STATUS):
         self.answers, self.context, self.requests = answers, context, 0
+        self.response = response(document)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -33,7 +39,7 @@ class ScriptedServer:
             with suppress(OSError), closing(self.accepted()) as connection:
                 for _ in range(count):
                     self.hear(connection)
-                    connection.sendall(RESPONSE)
+                    connection.sendall(self.response)
                 if count:
                     self.hear(connection)  # and then it is closed without an answer
 
@@ -60,8 +66,8 @@ class ScriptedServer:
 def scripted():
     made = []
 
-    def make(*answers, context=None):
-        made.append(ScriptedServer(answers, context))
+    def make(*answers, **options):
+        made.append(ScriptedServer(answers, **options))
         return made[-1]
 
     yield make
@@ -72,8 +78,8 @@ def scripted():
 def test_a_kept_connection_that_was_closed_meanwhile_costs_one_more_try(scripted):
     server = scripted(1, 1)
     with Client(f"http://127.0.0.1:{server.port}", "t", deadline=60) as client:
-        assert client.status() == {"status": "ok"}
-        assert client.status() == {"status": "ok"}
+        assert client.status() == STATUS
+        assert client.status() == STATUS
     assert server.requests == 3
 
 
@@ -84,6 +90,17 @@ def test_one_that_closes_every_connection_does_not_answer(scripted):
         with pytest.raises(ServiceError, match="does not answer") as caught:
             client.status()
     assert caught.value.transient
+
+
+@pytest.mark.parametrize("document", [{}, [], None, 7, "status", {"status": "ok"}])
+def test_what_answers_but_is_no_weather_service_is_said_to_be_none(scripted, document):
+    server = scripted(1, document=document)
+    with (
+        Client(f"http://127.0.0.1:{server.port}", "t", deadline=60) as client,
+        pytest.raises(ServiceError, match=r"/v1/status: .*: is it one\?") as caught,
+    ):
+        client.status()
+    assert not caught.value.transient
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +129,7 @@ def test_a_certificate_that_is_not_trusted_is_named_with_what_mends_it(scripted,
         client.status()
     assert not no.value.transient
     with Client(url, "t", certificate=certified[0], deadline=60) as client:
-        assert client.status() == {"status": "ok"}
+        assert client.status() == STATUS
 
 
 def test_a_service_without_tls_is_told_from_one_that_does_not_answer(scripted):

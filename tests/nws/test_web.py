@@ -62,6 +62,21 @@ def test_a_range_can_be_had_on_a_grid_with_gaps(client):
     assert client.range(str(name), count=1)["values"] == [40.0]
 
 
+@pytest.mark.parametrize("seconds", [5e-324, 1e-300, 1e-9])
+def test_seconds_that_are_next_to_nothing_are_refused(client, seconds):
+    name, start = SeriesName("freeMemory", "brief"), time.time() - 100
+    client.store([Measurement(name, start + 10.0 * at, at) for at in range(9)])
+    for ask in (
+        lambda: client.range(str(name), step=seconds),
+        lambda: client.range(str(name), start=start, step=seconds),
+        lambda: client.forecasts([str(name)], over=seconds),
+        lambda: client.weather(over=seconds),
+    ):
+        with pytest.raises(ServiceError, match=r"greater than or equal to 0\.001") as caught:
+            ask()
+        assert caught.value.status == 422
+
+
 def test_a_grid_from_a_start_on_tells_mean_low_and_high(client, serving):
     name, start = SeriesName("freeMemory", "banded"), time.time() // 300 * 300 - 3000
     client.store([Measurement(name, start + 30.0 * step, float(step)) for step in range(90)])
