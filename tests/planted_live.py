@@ -88,8 +88,8 @@ def any_verdict_counts(self, job, report):
     HEAR_RUNNING(self, job, replace(report, epoch=job.epoch))
 
 
-def clock_is_trusted(self, log, policy, hosts, clock, wall, *rest):
-    INIT(self, log, policy, hosts, clock, wall, *rest)
+def clock_is_trusted(self, log, policy, hosts, clock, wall, *rest, **more):
+    INIT(self, log, policy, hosts, clock, wall, *rest, **more)
     self.now = wall - self.state.wall
     self._offset = self.now - clock
 

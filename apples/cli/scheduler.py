@@ -26,6 +26,7 @@ from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
+from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.listener import SOCKET, serve
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.planner import PlannerClient, planner_command
@@ -78,6 +79,7 @@ def scheduler(
         time.time(),
         lambda: secrets.token_hex(4),
         lost={host.name: "it has not answered yet" for host in far},
+        prefer=HostPreference.of(found),
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")

@@ -44,6 +44,7 @@ from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
 from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
+NodeChoice = Callable[[Sequence[int], int, frozenset[int]], frozenset[int]]
 
 OVERDUE_SECONDS = 1e-3
 """By how much a job is past its estimated end when it has overrun: the end of one whose rate changed is
@@ -119,7 +120,7 @@ class ClusterLedger:
     nodes, cores_per_node
         The machine.
     track_node_ids
-        Whether to say which nodes a job has, not only how many; the lowest free ones are given.
+        Whether to say which nodes a job has, not only how many.
     overrun_guess
         Seconds that a job is given at its first overrun.
     grace
@@ -134,6 +135,9 @@ class ClusterLedger:
         Nodes that are kept from jobs for a time. A start or growth that would run into one by its estimated
         end is refused; where a job overruns into one, that has the nodes which are free, and gets the others
         as they come free, before any job.
+    choose
+        Of nodes, in rising order, those that a job gets or keeps: nodes, how many, and which it has beside them.
+        Default: the lowest.
 
     Attributes
     ----------
@@ -162,8 +166,10 @@ class ClusterLedger:
         answer_seconds: float = inf,
         usage_half_life: float | None = None,
         advance: Sequence[AdvanceReservation] = (),
+        choose: NodeChoice | None = None,
     ) -> None:
         self.nodes = self.free = self._size = nodes
+        self._choose = choose or first_nodes
         self.cores_per_node = cores_per_node
         self.time = 0.0
         self.rejected: dict[int, str] = {}
@@ -744,9 +750,9 @@ class ClusterLedger:
         if self._acknowledged:
             proposal = self._propose_resize(running, after - before)
         if after > before:
-            node_ids |= self._take(after - before, frozenset(), proposal)
+            node_ids |= self._take(after - before, frozenset(), proposal, node_ids)
         elif after < before:
-            gone = frozenset(sorted(node_ids)[after:]) if node_ids else NO_NODES
+            gone = node_ids - self._choose(sorted(node_ids), after, NO_NODES)
             node_ids -= gone
             if proposal is None:
                 self._free_nodes(before - after, gone)
@@ -981,9 +987,16 @@ class ClusterLedger:
             raise _Refusal(f"needs {nodes} nodes that are free")
 
     def _take(
-        self, nodes: int, node_ids: frozenset[int], proposal: Proposal | None
+        self,
+        nodes: int,
+        node_ids: frozenset[int],
+        proposal: Proposal | None,
+        beside: frozenset[int] = NO_NODES,
     ) -> frozenset[int]:
-        """Take nodes, free ones first; return which. A proposal may claim others that are leaving."""
+        """Take nodes, free ones first, for a job that has those `beside`; return which.
+
+        A proposal may claim others that are leaving.
+        """
         if proposal is None and not self._tracks_ids:
             self.free -= nodes
             return NO_NODES
@@ -991,7 +1004,7 @@ class ClusterLedger:
         self.free -= free
         chosen: frozenset[int] = frozenset()
         if self._tracks_ids:
-            chosen = node_ids & set(self._free_ids) or frozenset(self._free_ids[:free])
+            chosen = node_ids & set(self._free_ids) or self._choose(self._free_ids, free, beside)
             self._free_ids = [each for each in self._free_ids if each not in chosen]
         if proposal is None:
             return chosen
@@ -1005,6 +1018,11 @@ class ClusterLedger:
         self.free += nodes - len(leave)
         if self._tracks_ids and nodes:
             self._free_ids = sorted([*self._free_ids, *(node_ids - leave)])
+
+
+def first_nodes(nodes: Sequence[int], count: int, beside: frozenset[int]) -> frozenset[int]:  # noqa: ARG001 - any do
+    """Return the first of some nodes: they are alike."""
+    return frozenset(nodes[:count])
 
 
 ENTRIES: Mapping[type, Callable[[ClusterLedger, Any], Accepted]] = {

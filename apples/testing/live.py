@@ -27,6 +27,7 @@ from apples.errors import LaunchError
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.live_job import MOST_RESTARTS, JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog, folded
 from apples.scheduling.server.orders import (
@@ -256,6 +257,9 @@ class SimulatedCluster:
         self.acknowledged: dict[str, int] = {}
         self.crashes = self.passes = 0
         self._policy = self._drawn_policy()
+        self._prefer = HostPreference({
+            host: (chance.choice("xy"), chance.choice((1.0, 2.0))) for host in self.hosts
+        })  # fmt: skip
         self._wall = 1e9
         self._tokens = 0
         self._last = 0.0
@@ -326,7 +330,8 @@ class SimulatedCluster:
         log = SchedulerLog(folder)
         try:
             self.scheduler = LiveScheduler(
-                log, self._policy, self.hosts, self.clock.now, self._wall + self.clock.now, self._token, patience
+                log, self._policy, self.hosts, self.clock.now, self._wall + self.clock.now, self._token, patience,
+                prefer=self._prefer,
             )  # fmt: skip
         except (SimulatedCrashError, LaunchError):
             self.disk.crash = False

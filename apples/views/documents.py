@@ -633,6 +633,7 @@ class WaitingDocument(TypedDict):
     job: str
     state: str
     reason: str
+    placed: str
     position: int | None
     needs: int
     free: int

@@ -95,7 +95,8 @@ def why_text(document: Document) -> str:
     job = document["job"]
     if document["position"] is None:
         reason = f": {document['reason']}" if document["reason"] else ""
-        return f"{job} is {document['state']}{reason}"
+        where = f" on {document['placed']}" if document["placed"] else ""
+        return f"{job} is {document['state']}{where}{reason}"
     lines = [
         f"{job} waits: {document['reason']}; it is number {document['position']} in the queue"
     ]

@@ -26,9 +26,10 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
 )
 from apples.scheduling.proposals import Change
-from apples.scheduling.server.answers import history_document, queue_document
+from apples.scheduling.server.answers import history_document, queue_document, why_document
 from apples.scheduling.server.client import found
 from apples.scheduling.server.host_claims import HostClaims
+from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.live_job import JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
@@ -62,9 +63,17 @@ class Stage:
     """A scheduler whose clock, jobs and hosts are the test's."""
 
     def __init__(
-        self, directory, policy=None, hosts=HOSTS, faults=None, patience=AT_ONCE, lost=None
+        self,
+        directory,
+        policy=None,
+        hosts=HOSTS,
+        faults=None,
+        patience=AT_ONCE,
+        lost=None,
+        prefer=None,
     ):
         self.directory, self.hosts, self.patience, self.lost = directory, hosts, patience, lost
+        self.prefer = prefer
         self.policy = policy or FirstFit()
         self.faults = faults or FolderFaults()
         self.now = 0.0
@@ -82,6 +91,7 @@ class Stage:
             self.token,
             self.patience,
             self.lost,
+            self.prefer,
         )
 
     def token(self):
@@ -278,6 +288,42 @@ def test_hosts_that_nobody_has_asked_yet_are_lost(stage):
     _, (start,) = s.submit()
     assert start.hosts == ("bob",)
     assert queue_document(s.one, "lab")["hosts"][0]["state"] == "lost"
+
+
+TWO_SITES = HostPreference({
+    "ada": ("here", 1.0), "bob": ("here", 2.0), "cleo": ("there", 3.0), "dan": ("there", 4.0),
+})  # fmt: skip
+
+
+def test_a_job_is_put_on_fast_hosts_of_one_site_where_one_suffices(stage):
+    s = stage(prefer=TWO_SITES)
+    _, (first,) = s.submit()
+    assert first.hosts == ("dan",)
+    second, (order,) = s.submit(2, 2)
+    assert order.hosts == ("ada", "bob")  # cleo is faster, and alone at its site
+    assert why_document(s.one, "lab", s.one.job(second))["placed"] == "ada, bob of site here"
+    _, (last,) = s.submit()
+    assert last.hosts == ("cleo",)
+
+
+def test_a_shrunk_job_gives_up_what_costs_it_least_and_grows_at_its_site(stage):
+    s = stage(Equipartition(), prefer=TWO_SITES)
+    _, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    _, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
+    assert shrink.hosts == ("cleo", "dan")
+    s.say(start, epoch=1, hosts=shrink.hosts)
+    (other,) = s.left(start, "ada", "bob", epoch=1)
+    s.say(other)
+    last, (again,) = s.submit(1, 1)
+    assert (again.job, again.hosts) == (other.job, ("bob",))
+    s.say(other, epoch=1, hosts=("bob",))
+    (begun,) = s.left(other, "ada", epoch=1)
+    s.say(begun)
+    s.one.cancel(s.now, last)
+    s.say(begun, AttemptPhase.ENDED, state="cancelled")
+    (grown,) = s.left(begun, "ada")
+    assert (grown.job, set(grown.hosts)) == (other.job, {"ada", "bob"})
 
 
 def test_bad_requests_are_refused_in_a_line(stage):

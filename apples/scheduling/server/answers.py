@@ -96,6 +96,7 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "job": f"{name}.{job.number}",
         "state": job_document(scheduler, name, job)["state"],
         "reason": reason_of(scheduler, job),
+        "placed": scheduler.prefer.said(job.hosts) if scheduler.prefer and job.hosts else "",
         "position": None if place is None else place + 1,
         "needs": needs,
         "free": free,

@@ -23,6 +23,7 @@ from apples.scheduling.jobs import Job, JobKind
 from apples.scheduling.ledger import ClusterLedger, Refused
 from apples.scheduling.policy import RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
+from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.live_job import (
     CHANGING,
     MOST_RESTARTS,
@@ -122,6 +123,8 @@ class LiveScheduler(SchedulerBackend):
         Returns the name of a new folder; never the same twice.
     lost
         Hosts that get no job until it is said that they answer, and why.
+    prefer
+        Which hosts a job gets and keeps; None: the first of the list.
 
     Attributes
     ----------
@@ -161,6 +164,7 @@ class LiveScheduler(SchedulerBackend):
         token: Callable[[], str],
         patience: Patience = Patience(),
         lost: Mapping[str, str] | None = None,
+        prefer: HostPreference | None = None,
     ) -> None:
         self.log = log
         self.policy = policy
@@ -172,6 +176,7 @@ class LiveScheduler(SchedulerBackend):
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
         self.lost = dict(lost or {})
+        self.prefer = prefer
         self.passes = self.changes = self.alarmed = 0
         self.touched: set[int] = set()
         self.moved: set[int] = set()
@@ -757,6 +762,12 @@ class LiveScheduler(SchedulerBackend):
         """Whether a job may be put on all of these hosts."""
         return all(self.state.is_free(host) and host not in self.lost for host in hosts)
 
+    def _chosen(self, nodes: Sequence[int], count: int, beside: frozenset[int]) -> frozenset[int]:
+        """Return which of some nodes a job gets or keeps."""
+        assert self.prefer is not None  # noqa: S101 - for the type checker: it is asked only then
+        best = self.prefer.best(self._names(nodes), count, self._names(beside))
+        return frozenset(map(self._node, best))
+
     def _node(self, host: str) -> int:
         return self.state.hosts.index(host)
 
@@ -777,6 +788,7 @@ class LiveScheduler(SchedulerBackend):
         ledger = ClusterLedger(
             len(state.hosts), track_node_ids=True, acknowledged=RESIZED,
             answer_seconds=self.patience.answer, usage_half_life=self.policy.usage_half_life,
+            choose=self._chosen if self.prefer else None,
         )  # fmt: skip
         self.ledger = ledger
         self.driver = Driver(
