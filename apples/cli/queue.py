@@ -63,6 +63,9 @@ def submit(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not check its result.")
     ] = False,
+    count_messages: Annotated[
+        bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
+    ] = False,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> int:
@@ -84,6 +87,7 @@ def submit(
     spec = RunSpec(
         directory / "journal", place, wishes, options.settings_of(settings),
         "minimum_execution_time", weather, verify="none" if no_verify else "auto",
+        count_messages=count_messages,
     )  # fmt: skip
     work = JobSpec(spec).document()
     submission = {

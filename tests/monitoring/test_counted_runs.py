@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import EXAMPLE, command
+from sites import SHORT, Site
 from waiting import until
 
 from apples import RunSpec, jobs
@@ -114,6 +115,18 @@ def test_a_job_is_counted_while_it_runs_and_through_resizes():
         assert counts.read().missed == 0
     finally:
         jobs.cancel(job.id)
+
+
+def test_a_job_of_the_scheduler_is_counted(tmp_path):
+    site = Site(tmp_path / "state", "fcfs")
+    site.start()
+    try:
+        job = site.submit("--min", "2", *SHORT, "--count-messages")
+        found = site.ask("wait", job)["execution"]["messages"]
+        assert len(found["hosts"]) == 2
+        assert min(found["messages"][0][1], found["messages"][1][0]) >= 20
+    finally:
+        site.close()
 
 
 @pytest.mark.parametrize(
