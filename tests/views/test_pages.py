@@ -1,12 +1,14 @@
 """The saved pages: one file that needs nothing else, and no number of their own."""
 
 import re
+from pathlib import Path
 
 import pytest
 from views.documents import demo, measured, refused, run
 from views.reading import Page, leaves, numbers_of, replaced, strings_of
 from views.timelines import moved
 
+from apples import views
 from apples.views.demo import METHODS, demo_page
 from apples.views.provenance import made_by
 from apples.views.run_page import run_page
@@ -218,3 +220,15 @@ def optional_shape():
     """Return what a page may hold that one document did not need."""
     document = demo(repeat=1, instead={"compile_time": refused("compile_time")})
     return Page(demo_page(document)).shape() | {("td", "colspan")}
+
+
+TEMPLATES = Path(views.__file__).parent / "templates"
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in TEMPLATES.glob("*.html.j2")))
+def test_no_template_writes_an_attribute_as_a_value(name):
+    # Values are escaped, so a quote that is meant for the page's own markup comes out as &#34;.
+    values = re.findall(
+        r"\{\{.*?\}\}", (TEMPLATES / name).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    assert not [value for value in values if re.search(r"'\s*[\w-]+=\"", value)]
