@@ -1,0 +1,110 @@
+"""What Kale's live experiment calls alike: a log is replayed to the same decisions, another policy's is not."""
+
+import heapq
+import importlib.util
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+from apples.scheduling.jobs import JobKind
+from apples.scheduling.policies import Equipartition
+from apples.scheduling.server.live_job import JobSubmission
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import (
+    LAST,
+    AttemptPhase,
+    HostLeft,
+    JobReport,
+    ResizeOrder,
+    StartOrder,
+)
+from apples.scheduling.server.scheduler import LiveScheduler
+from apples.storage.journal import parse
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def kale():
+    spec = importlib.util.spec_from_file_location("kale_live", ROOT / "benchmarks/kale_live.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kale_live"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["kale_live"]
+
+
+class Played:
+    """A live scheduler whose jobs start in 1.3 s, run for 20, and are resized in .7: its log."""
+
+    def __init__(self, folder, arrivals):
+        self.events, self.count = [], itertools.count()
+        tokens = (f"{n:08x}" for n in itertools.count())
+        names = [f"h{n + 1}" for n in range(4)]
+        log = SchedulerLog.open(folder)
+        self.one = LiveScheduler(
+            log, Equipartition(), names, 0.0, 0.0, lambda: next(tokens)
+        )  # fmt: skip
+        for at in arrivals:
+            job = JobSubmission(1, 4, JobKind.MALLEABLE, 20.0)
+            self.at(at, lambda now, job=job: self.one.submit(now, job))
+        self.where = {}
+        while self.events:
+            self.step()
+        log.close()
+        records, _, _ = parse((folder / "journal").read_bytes())
+        self.records = [each for each in records if "job" in each and "is" in each]
+
+    def at(self, time, act):
+        heapq.heappush(self.events, (time, next(self.count), act))
+
+    def step(self):
+        due = self.one.now + self.one.next_time()
+        if self.events[0][0] <= due:
+            now, _, act = heapq.heappop(self.events)
+            act(now)
+        else:
+            now = due
+            self.one.tick(now)
+        for order in self.one.turn():
+            self.obey(now, order)
+
+    def obey(self, now, order):
+        def say(time, report):
+            self.at(time, lambda then: self.one.report(then, report))
+
+        key = order.job, order.attempt
+        if isinstance(order, StartOrder):
+            self.where[key] = order.hosts
+            say(now + 1.3, JobReport(*key, AttemptPhase.RUNNING))
+            self.at(now + 20.0, lambda then: self.end(then, key))
+        elif isinstance(order, ResizeOrder) and key in self.where:
+            gone = set(self.where[key]) - set(order.hosts)
+            self.where[key] = order.hosts
+            say(now + 0.7, JobReport(*key, AttemptPhase.RUNNING, order.epoch))
+            for host in gone:
+                say(now + 0.9, HostLeft(*key, host, order.epoch))
+
+    def end(self, now, key):
+        hosts = self.where.pop(key)
+        self.one.report(
+            now, JobReport(*key, AttemptPhase.ENDED, state="finished", exit_code=0)
+        )  # fmt: skip
+        for host in hosts:
+            self.one.report(now, HostLeft(*key, host, LAST))
+
+
+def test_a_log_is_replayed_to_its_decisions_and_not_by_another_policy(kale, tmp_path):
+    played = Played(tmp_path, [0.0, 4.0, 4.01, 9.0, 31.0, 31.5, 60.0])
+    decisions, alike = kale.replayed(played.records, "equipartition", 4)
+    assert decisions == alike >= 12
+    decisions, alike = kale.replayed(played.records, "first_fit", 4)
+    assert alike < decisions
+
+
+def test_the_costs_of_a_log_are_what_its_jobs_took(kale, tmp_path):
+    start, cost = kale.costs(Played(tmp_path, [0.0, 5.0]).records)
+    assert start == pytest.approx(1.3)
+    assert (cost.shrink, cost.expand) == pytest.approx((0.7, 0.7))
