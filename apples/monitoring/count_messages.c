@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define MAGIC 0x31474e49544e5543ull /* "CUNTING1", little endian; see message_counts.py */
-#define CAPACITY 65536              /* destinations of one rank; a sparse file: what is not used takes no room */
+#define LATER 2048                  /* destinations of one rank beside those of its own world */
 #define HOST_BYTES 64
 #define NOBODY (-1)
 
@@ -36,7 +36,7 @@ struct table { /* message_counts.py reads it: HEADER, DESTINATION */
   uint64_t magic, id, missed, began;
   uint32_t rank, size, used, capacity;
   char host[HOST_BYTES];
-  struct destination to[CAPACITY];
+  struct destination to[];
 };
 struct known { MPI_Group group; int size; uint64_t *ids; struct known *next; };
 struct ranks { int size, me, neighbours; int *slots, *near; };
@@ -61,7 +61,7 @@ static void learn(MPI_Group group, uint64_t *ids, int size) {
 static int slot_of(uint64_t id) {
   for (uint32_t i = 0; i < table->used; i++)
     if (table->to[i].id == id) return (int)i;
-  if (table->used == CAPACITY) return NOBODY;
+  if (table->used == table->capacity) return NOBODY;
   table->to[table->used].id = id;
   __atomic_store_n(&table->used, table->used + 1, __ATOMIC_RELEASE);
   return (int)table->used - 1;
@@ -142,6 +142,7 @@ static void begin(void) {
   MPI_Group group;
   char path[4096];
   int file, rank, size;
+  size_t room;
   struct timespec now;
   if (table || !folder) return;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -152,12 +153,14 @@ static void begin(void) {
   number <<= 24; /* the world, then the rank in it */
   snprintf(path, sizeof path, "%s/%016llx", folder, (unsigned long long)(number + rank));
   file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file >= 0 && ftruncate(file, sizeof *table) == 0) {
-    struct table *made = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  room = sizeof *table + (size_t)(size + LATER) * sizeof *table->to;
+  /* Its room is taken now: a page that a full disk refuses later would end the program. */
+  if (file >= 0 && posix_fallocate(file, 0, (off_t)room) == 0) {
+    struct table *made = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (made != MAP_FAILED) {
       made->id = number + rank;
       made->began = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-      made->rank = rank, made->size = size, made->capacity = CAPACITY;
+      made->rank = rank, made->size = size, made->capacity = size + LATER;
       strncpy(made->host, host ? host : "", HOST_BYTES - 1);
       __atomic_store_n(&made->magic, MAGIC, __ATOMIC_RELEASE);
       table = made;

@@ -31,9 +31,11 @@ FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
 MAGIC = 0x31474E49544E5543
 HEADER = struct.Struct("=QQQQIIII64s")
 DESTINATION = struct.Struct("=QQQ")
-CAPACITY = 65536
 WORLD_BITS = 24
+SEPARATORS = " :\t\n"
+"""What ends a name in LD_PRELOAD; nothing quotes it."""
 MOST_FILES = 4096
+MOST_BYTES = 1 << 26
 MOST_RANKS_SHOWN = 256
 """Ranks up to which their own matrix is a part of the document: beyond it is more than anybody reads."""
 
@@ -210,13 +212,14 @@ def _read(path: Path) -> _Table | None:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(handle)
-        if about.st_size < HEADER.size + CAPACITY * DESTINATION.size:
+        if not HEADER.size <= about.st_size <= MOST_BYTES:
             return None
         with mmap.mmap(handle, 0, prot=mmap.PROT_READ) as view:
-            magic, identity, missed, began, rank, size, used, _, host = HEADER.unpack_from(view)
-            if magic != MAGIC or rank >= size or f"{identity:016x}" != path.name:
+            magic, identity, missed, began, rank, size, used, room, host = HEADER.unpack_from(view)
+            end = HEADER.size + used * DESTINATION.size
+            fits = used <= room and end <= about.st_size
+            if magic != MAGIC or rank >= size or f"{identity:016x}" != path.name or not fits:
                 return None
-            end = HEADER.size + min(used, CAPACITY) * DESTINATION.size
             to = tuple(DESTINATION.iter_unpack(view[HEADER.size : end]))
     finally:
         os.close(handle)
@@ -256,6 +259,11 @@ def counting_library() -> Path:
     source = SOURCE.read_bytes()
     key = hashlib.sha256(source + str(wrapper.resolve()).encode() + _version(wrapper)).hexdigest()
     folder = state.directory() / "libraries"
+    if any(letter in str(folder) for letter in SEPARATORS):
+        raise LaunchError(
+            f"--count-messages: the loader takes a space or colon in '{folder}' for the end of a name: "
+            "set XDG_STATE_HOME to a path without"
+        )
     made = folder / f"count-messages-{key[:16]}.so"
     if made.is_file():
         return made

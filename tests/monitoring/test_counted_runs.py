@@ -147,6 +147,24 @@ def test_where_nobody_could_read_the_counts_they_are_refused(options, said, tmp_
     assert not list(tmp_path.glob("apples-messages-*"))
 
 
+def test_a_path_that_the_loader_would_cut_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "my state"))
+    files = [f"--{name}={EXAMPLE / f'{name}.toml'}" for name in ("hosts", "template", "user")]
+    done = command("apples", "run", *files, "--weather", "static", "--count-messages")
+    assert done.code == 4
+    assert "set XDG_STATE_HOME to a path without" in done.err
+
+
+def test_a_run_in_which_no_rank_could_count_says_so(monkeypatch):
+    monkeypatch.setattr(MessageCounts, "environment", lambda _: {})
+    files = [f"--{name}={EXAMPLE / f'{name}.toml'}" for name in ("hosts", "template", "user")]
+    small = ["--weather", "static", "--no-verify", "--set", "grid=100", "--set", "iterations=5"]
+    done = command("apples", "run", *files, *small, "--count-messages", "--json")
+    assert done.code == 0
+    assert done.document["execution"]["messages"] is None
+    assert "warning: no rank counted its messages" in done.err
+
+
 def test_a_library_that_does_not_compile_is_one_clear_line(tmp_path, monkeypatch):
     broken = tmp_path / "broken.c"
     broken.write_text("int broken( {\n")

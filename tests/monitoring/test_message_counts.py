@@ -183,5 +183,9 @@ def test_what_is_no_file_of_a_rank_is_left_out(built, library, tmp_path):
     found = MessageCounts(tmp_path, library).read()
     assert len(found.ranks) == RANKS - 1
     assert found.missed == 5  # to the rank whose file is damaged
-    others[1].write_bytes(b"\xff" * HEADER.size)
+    claims = bytearray(others[1].read_bytes())
+    claims[40:44] = (1 << 31).to_bytes(4, "little")  # more destinations than there is room for
+    others[1].write_bytes(claims)
     assert len(MessageCounts(tmp_path, library).read().ranks) == RANKS - 2
+    others[2].write_bytes(b"\xff" * HEADER.size)
+    assert len(MessageCounts(tmp_path, library).read().ranks) == RANKS - 3

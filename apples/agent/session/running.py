@@ -45,6 +45,9 @@ from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections
 from apples.monitoring.message_counts import MessageCounts
 
+NOT_COUNTED = (
+    "warning: no rank counted its messages: MPI is linked into the program, or the disk was full"
+)
 MESSAGES = "messages"
 """In a job's folder: what its ranks count, while it runs."""
 Follow = Callable[[Execution, Iterable[Progress]], None]
@@ -144,6 +147,9 @@ class PreparedRun:
         outcome = _followed(execution, coordinator.monitor(execution), follow)
         phases.split("loop", outcome.seconds)
         messages = self.counts.read(list(self.plan.rows)) if self.counts else None
+        if messages is not None and not messages.ranks:
+            talk(NOT_COUNTED)
+            messages = None
         asked, interrupt = asked_for(self.verify), None
         found_right = Verification(asked, reason="nobody asked")
         if asked != "none":
