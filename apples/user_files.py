@@ -1,8 +1,8 @@
 """The files that users write: of which kind one is, and what is wrong with it.
 
-`hat` knows templates and user specifications and nothing of ours; the host list, the parameter sweep and the
-master/worker program are added here, for every face that checks a file. Their models are found by their places, as
-commands are: a file loads what its own kind needs, and this room stands below those that it names.
+`hat` knows templates and user specifications and nothing of ours; the host list, the parameter sweep, the
+master/worker program and the pipeline are added here, for every face that checks a file. Their models are found by
+their places, as commands are: a file loads what its own kind needs, and this room stands below those it names.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import hat
 HOST_LIST = "host list"
 SWEEP = "parameter sweep"
 MASTER_WORKER = "master/worker"
+PIPELINE = "pipeline"
 
 
 def _model(place: str) -> Callable[[], type[Any]]:
@@ -48,10 +49,16 @@ def is_master_worker(document: Mapping[str, Any]) -> bool:
     return "units" in document
 
 
+def is_pipeline(document: Mapping[str, Any]) -> bool:
+    """Whether a document looks like a pipeline of tasks: no other document counts items."""
+    return "items" in document
+
+
 KINDS: Mapping[str, hat.Kind] = {
     HOST_LIST: (is_host_list, host_list_model),
     SWEEP: (is_sweep, _model("apples.sweeps.document:ParameterSweepFile")),
     MASTER_WORKER: (is_master_worker, _model("apples.master_worker.document:MasterWorkerFile")),
+    PIPELINE: (is_pipeline, _model("apples.pipelines.document:PipelineFile")),
 }
 
 

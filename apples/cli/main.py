@@ -22,6 +22,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "apples.cli.master_worker:master_worker",
             "Run units of work under the best master.",
         ),
+        "pipeline": ("apples.cli.pipeline:pipeline", "Plan an application of several tasks."),
         "demo": ("apples.cli.demo:demo", "The four methods of the paper on this machine."),
         "calibrate": ("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
     },

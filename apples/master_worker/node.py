@@ -26,6 +26,8 @@ from apples.master_worker.chunks import UnitPool
 
 LONGEST_MESSAGE = 1 << 26
 LONGEST_RESULT = 1 << 20
+MOST_BYTES = 1 << 15
+"""Of units in a message, as far as a unit is not larger itself."""
 TICK_SECONDS = 0.25
 """Between two looks at who stands idle, and two reports of the progress."""
 FLUSH_SECONDS = 0.05
@@ -36,6 +38,10 @@ PORT, PROGRESS, LEAVE = "port", "progress", "leave"
 """Files in the folder of the master, and of a worker that is to leave."""
 MASTERLESS = 4
 """Exit code of a worker whose connection to its master ended."""
+TO_COME = ""
+"""In the place of a lane: those that have not joined yet."""
+JOIN_SECONDS = 10.0
+"""For those that are to join from the beginning: a unit that failed waits so long for another host."""
 MOST_PENDING = 64
 """Connections that have not proved yet that they know the secret."""
 
@@ -48,7 +54,19 @@ class ProgramFailedError(Exception):
 
 @dataclass
 class _Lane:
-    """One worker process, as its master sees it."""
+    """One worker process, as its master sees it.
+
+    Attributes
+    ----------
+    rate
+        Units a second that come back from it, however they are kept: by computing or by its link.
+    chunk
+        How many units it was handed last.
+    done, seconds
+        Units that it has done, and what it computed for them.
+    heard
+        When it was last heard, or handed something while it had nothing.
+    """
 
     link: connection.Connection
     rate: float
@@ -56,6 +74,7 @@ class _Lane:
     chunk: int = 0
     done: int = 0
     seconds: float = 0.0
+    heard: float = 0.0
 
 
 class UnitMaster:
@@ -183,10 +202,9 @@ class UnitMaster:
             self._end(name, unit, result)
         lane.done += len(done)
         lane.seconds += seconds
-        if done and seconds > 0:
-            measured = len(done) / seconds
-            before = lane.rate if lane.done > len(done) else measured
-            lane.rate = before ** (1 - LEARNING) * measured**LEARNING
+        now = time.monotonic()
+        measured = len(done) / max(1e-6, now - lane.heard)
+        lane.rate, lane.heard = lane.rate ** (1 - LEARNING) * measured**LEARNING, now
 
     def _end(self, name: str, unit: int, result: Any) -> None:
         check = getattr(self._program, "check", None)
@@ -233,6 +251,8 @@ class UnitMaster:
         if held > lane.chunk // 2:
             return
         weights = {each: one.rate for each, one in self._lanes.items()}
+        # Who comes first does not take what those that are still to come are to do.
+        weights[TO_COME] = max(1e-12, self._told["rate"] - sum(weights.values()))
         chunk: list[int] = []
         if self._pool.waiting:
             chunk = self._pool.take(name, weights, self._tried_there(name))
@@ -240,11 +260,24 @@ class UnitMaster:
             chunk = self._pool.copy(name, weights)
         if chunk:
             lane.chunk = len(chunk)
-            lane.outbox.put(_packed({"units": [[unit, self._unit(unit)] for unit in chunk]}))
+            if not held:
+                lane.heard = time.monotonic()
+            self._send_units(lane, chunk)
+
+    def _send_units(self, lane: _Lane, chunk: list[int]) -> None:
+        """Send a chunk in pieces: a worker begins with the first while the others are on their way."""
+        piece: list[bytes] = []
+        for unit in chunk:
+            piece.append(json.dumps([unit, self._unit(unit)], allow_nan=False).encode())
+            if sum(map(len, piece)) > MOST_BYTES or unit == chunk[-1]:
+                lane.outbox.put(b'{"units": [' + b",".join(piece) + b"]}")
+                piece = []
 
     def _tried_there(self, name: str) -> set[int]:
         """Return the units that failed on a lane's host and that another host has not tried."""
         hosts = {host_of(each) for each in self._lanes}
+        if time.monotonic() - self._begun < JOIN_SECONDS:
+            hosts |= set(self._told["workers"])
         found = set()
         for unit, lanes in self._failures.items():
             tried = {host_of(lane) for lane in lanes}
@@ -275,7 +308,7 @@ class UnitMaster:
         self._feed_idle()
         self._told_at = time.monotonic()
         lanes = {
-            name: {"done": lane.done, "seconds": lane.seconds, "rate": lane.rate if lane.done else 0.0}
+            name: {"done": lane.done, "rate": lane.done / lane.seconds if lane.seconds else 0.0}
             for name, lane in self._lanes.items()
         }  # fmt: skip
         said = {

@@ -238,9 +238,17 @@ class _WorkerSet:
             bound: Bound = "master"
         else:
             bound = "links" if self._saturated else "workers"
-        all_ = sum(self._alone.values()) or 1.0
-        shares = {name: rate * alone / all_ for name, alone in self._alone.items()}
+        come = {name: alone * self._carried_part(name) for name, alone in self._alone.items()}
+        all_ = sum(come.values()) or 1.0
+        shares = {name: rate * each / all_ for name, each in come.items()}
         return MasterChoice(self._master.name, shares, rate, bound)
+
+    def _carried_part(self, name: str) -> float:
+        """Return which part of what a worker could do the link to its site carries."""
+        if name == self._master.name:
+            return 1.0
+        rate, most = self._sites[self._rates.conditions.hosts[name].site]
+        return min(1.0, most / rate)
 
     @property
     def _saturated(self) -> bool:

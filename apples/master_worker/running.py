@@ -7,6 +7,7 @@ master is, and has workers join or leave where what they were seen to do calls f
 from __future__ import annotations
 
 import hashlib
+import itertools
 import queue
 import random
 import secrets
@@ -254,7 +255,7 @@ class _Run:
         self._folders: dict[str, str] = {}
         self._secret = secrets.token_hex(32)
         lanes = sum(host.slots for host in job.usable)
-        self._pool = stack.enter_context(ThreadPoolExecutor(lanes + 1))
+        self._pool = stack.enter_context(ThreadPoolExecutor(lanes + 1 + len(job.usable)))
         stack.callback(self._close)
         self._ends: queue.SimpleQueue[tuple[str, dict[str, Any], bytes, str]] = queue.SimpleQueue()
         self._lanes: dict[str, str] = {}
@@ -263,15 +264,14 @@ class _Run:
         self._started: dict[str, str] = {}
         """Folders of what was started -> its host."""
         self._port = 0
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._outcome = MasterWorkerOutcome()
         self._samples = self._sampled()
 
     def run(self) -> MasterWorkerOutcome:
         """Return what came of it."""
         self._begin_master()
-        for name in self._job.choice.workers:
-            self._join(name)
+        list(self._pool.map(self._join, *zip(*self._job.choice.workers.items(), strict=True)))
         looked = time.monotonic()
         while True:
             with suppress(queue.Empty):
@@ -299,7 +299,8 @@ class _Run:
         worker = self._connect(host)
         self._send(host.name, {"role": MASTER, "bind": self._bind, "count": self._job.count,
                                "samples": self._samples, "attempts": self._job.document.attempts,
-                               "most": self._most})  # fmt: skip
+                               "most": self._most, "rate": self._job.choice.rate,
+                "workers": sorted(self._job.choice.workers)})  # fmt: skip
         self._master_folder = folder = self._start(MASTER, host.name, f"{MASTER}.py")
         deadline = time.monotonic() + START_SECONDS
         while not self._port:
@@ -341,8 +342,7 @@ class _Run:
     def _start(self, name: str, host: str, script: str) -> str:
         """Start a role on a host; return its working folder."""
         worker, folder = self._workers.by_name[host], self._folders[host]
-        self._number += 1
-        own = f"{folder}/task-{self._number}"
+        own = f"{folder}/task-{next(self._numbers)}"
         self._started[own] = host
         argv = [worker.python, f"{folder}/{script}"]
 
@@ -356,15 +356,14 @@ class _Run:
         self._pool.submit(run)
         return own
 
-    def _join(self, name: str) -> None:
-        """Start a worker for each slot of a host."""
+    def _join(self, name: str, share: float) -> None:
+        """Start a worker for each slot of a host, which is to do its share of so many units a second."""
         host = self._job.hosts[name]
         try:
             self._connect(host)
-            rate = 1.0 / self._job.rates.unit_seconds(host)
+            rate = max(1e-9, share / host.slots)
             for slot in range(host.slots):
-                self._number += 1
-                lane = f"{name}#{slot}-{self._number}"
+                lane = f"{name}#{slot}-{next(self._numbers)}"
                 self._send(name, {"role": "worker", "lane": lane, "rate": rate, "port": self._port,
                                   "address": self._address})  # fmt: skip
                 self._lanes[lane] = self._start(lane, name, f"{lane}.py")
@@ -406,7 +405,7 @@ class _Run:
                     f"{name} joins: {best.rate:.3g} units a second in place of {now.rate:.3g}"
                 )
                 self._outcome.joined.append(name)
-                self._join(name)
+                self._join(name, best.workers[name])
             return
         slowest = sorted(working, key=lambda name: now.workers[name])
         for name in slowest:

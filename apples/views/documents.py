@@ -1124,6 +1124,45 @@ class ParameterSweepDocument(TypedDict):
     results: str | None
 
 
+class _TaskHost(TypedDict):
+    host: str
+    rows: int
+    implementation: str
+
+
+class _PipelineTask(TypedDict):
+    task: str
+    hosts: list[_TaskHost]
+
+
+class _PipelineStage(TypedDict):
+    stage: str
+    seconds: float
+
+
+class _OtherMode(TypedDict):
+    mode: Literal["pipelined", "alternating"]
+    unit: int
+    predicted_seconds: float
+
+
+class PipelineDocument(TypedDict):
+    """``apples pipeline --json``."""
+
+    schema: Literal["apples.pipeline/1"]
+    name: str
+    items: int
+    mode: Literal["pipelined", "alternating"]
+    unit: int
+    predicted_seconds: float
+    bottleneck: str
+    tasks: list[_PipelineTask]
+    stages: list[_PipelineStage]
+    others: list[_OtherMode]
+    unused: list[str]
+    assumed: list[str]
+
+
 class _MasterChoice(TypedDict):
     host: str
     rate: float
@@ -1472,6 +1511,7 @@ DOCUMENTS: dict[str, Any] = {
     "apples.explained_waits": ExplainedWaitsDocument,
     "apples.sweep": SweepDocument,
     "apples.parameter-sweep": ParameterSweepDocument,
+    "apples.pipeline": PipelineDocument,
     "apples.master-worker": MasterWorkerDocument,
     "apples.report": ReportDocument,
     "apples.log": LogDocument,

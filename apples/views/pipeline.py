@@ -1,0 +1,34 @@
+"""A pipeline of tasks as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apples.units import duration
+
+
+def pipeline_text(document: dict[str, Any]) -> str:
+    """Return ``apples.pipeline/1`` as lines."""
+    seconds = duration(document["predicted_seconds"])
+    how = f"{document['mode']}, {document['unit']} at a time"
+    lines = [f"{document['name']}: {document['items']} items in {seconds}, {how}"]
+    slowest = document["bottleneck"]
+    for stage in document["stages"]:
+        told = f"  {stage['stage']}: {duration(stage['seconds'])} a unit"
+        lines.append(told + (" (the slowest)" if stage["stage"] == slowest else ""))
+        for task in document["tasks"]:
+            if task["task"] == stage["stage"]:
+                lines += [f"    {_host(each)}" for each in task["hosts"]]
+    for other in document["others"]:
+        lines.append(
+            f"{other['mode']} it would take {duration(other['predicted_seconds'])}, "
+            f"{other['unit']} at a time"
+        )
+    if document["unused"]:
+        lines.append(f"not used: {', '.join(document['unused'])}")
+    return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
+
+
+def _host(each: dict[str, Any]) -> str:
+    how = f" by {each['implementation']}" if each["implementation"] else ""
+    return f"{each['host']}: {each['rows']} rows{how}"

@@ -1,0 +1,223 @@
+"""Pipelines planned: the mapping and the unit are the best of all; what cannot be is refused with its place."""
+
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hat
+from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
+from apples.agent.weather.conditions import Conditions
+from apples.pipelines import (
+    PipelineCosts,
+    PipelineFile,
+    best_alternating,
+    best_mapping,
+    plan_pipeline,
+)
+from apples.pipelines.mapping import _beginnings, climb
+from nws import Weather
+
+TWO = """
+name = "coupled"
+items = "steps"
+[parameters]
+steps = 60
+[[task]]
+name = "make"
+work = "1"
+rows = "100"
+[[task]]
+name = "use"
+work = "2"
+rows = "50"
+[[interface]]
+from = "make"
+to = "use"
+bytes = "8000"
+"""
+
+
+def costs(text, hosts, link=None, links=None, values=None):
+    document = hat.parse(text, PipelineFile)
+    network = Network(links or {}, default=link or Link(1e-4, 1e8))
+    listing = HostList(tuple(hosts), network)
+    parameters = document.settings(values or {})
+    return PipelineCosts(document, parameters, Conditions(listing, Weather()), tuple(listing))
+
+
+def alike(count, **more):
+    return [Host(f"h{n}", seconds_per_point=0.01, **more) for n in range(count)]
+
+
+@st.composite
+def worlds(draw):
+    """Two or three tasks in a chain or a fork, on two to five hosts of two sites."""
+    tasks = draw(st.integers(2, 3))
+    text = f'name = "drawn"\nitems = "{draw(st.sampled_from([1, 7, 13]))}"\n'
+    for task in range(tasks):
+        text += f'[[task]]\nname = "t{task}"\nwork = "{draw(st.sampled_from([1, 2, 5]))}"\n'
+        text += f'rows = "{draw(st.sampled_from([1, 3, 64]))}"\n'
+        text += f'overhead = "{draw(st.sampled_from(["0", "1/50"]))}"\n'
+        text += f'exchange = "{draw(st.sampled_from([0, 1000]))}"\n'
+    edges = [(0, 1), (1, 2)] if draw(st.booleans()) else [(0, 1), (0, 2)]
+    for a, b in edges[: tasks - 1]:
+        size, convert = draw(st.sampled_from([0, 1e3, 1e5])), draw(st.sampled_from(["0", "1"]))
+        text += f'[[interface]]\nfrom = "t{a}"\nto = "t{b}"\nbytes = "{size:.0f}"\nconvert = "{convert}"\n'
+    platforms = st.sampled_from(["x", "y"])
+    if draw(st.booleans()):
+        text += '[[implementation]]\ntask = "t0"\nname = "plain"\n'
+        text += (
+            '[[implementation]]\ntask = "t0"\nname = "vector"\nplatforms = ["x"]\nfactor = 0.3\n'
+        )
+    hosts = [
+        Host(f"h{n}", site=draw(st.sampled_from("ab")), platform=draw(platforms),
+             seconds_per_point=draw(st.sampled_from([0.001, 0.004, 0.01])))
+        for n in range(draw(st.integers(2, 5)))
+    ]  # fmt: skip
+    return costs(
+        text, hosts, Link(draw(st.sampled_from([1e-5, 1e-2])), draw(st.sampled_from([1e6, 1e8])))
+    )
+
+
+def assignments(world):
+    """Yield every way to have disjoint sets do the tasks, and every unit."""
+    tasks = len(world.tasks)
+    for each in product(range(-1, tasks), repeat=len(world.hosts)):
+        sets = tuple(tuple(h for h, task in enumerate(each) if task == t) for t in range(tasks))
+        if all(sets):
+            yield sets
+
+
+def brute_force(world):
+    """Return the least time of all mappings and units, each looked at by itself."""
+    times = (
+        world.seconds_at("pipelined", sets, unit)
+        for sets in assignments(world)
+        for unit in range(1, world.items + 1)
+    )
+    return min(times, default=inf)
+
+
+@settings(max_examples=25, deadline=None)
+@given(worlds())
+def test_no_mapping_and_no_unit_is_quicker_than_the_chosen(world):
+    found, least = best_mapping(world), brute_force(world)
+    if found is None:
+        assert least == inf
+    else:
+        assert found.seconds == pytest.approx(least, rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(worlds())
+def test_improving_host_by_host_ends_where_no_host_and_no_pair_changes_for_the_better(world):
+    best = best_mapping(world)
+    for start in _beginnings(world):
+        found = climb(world, list(start))
+        if found is None:
+            continue
+        assert found.seconds >= best.seconds * (1 - 1e-9)
+        sets = tuple(
+            tuple(h for h, t in enumerate(start) if t == k) for k in range(len(world.tasks))
+        )
+        begun = world.plan("pipelined", sets) if all(sets) else None
+        assert begun is None or found.seconds <= begun.seconds
+
+
+def test_a_task_with_twice_the_work_gets_twice_the_hosts():
+    world = costs(TWO, alike(6), Link(1e-6, 1e9))
+    plan = best_mapping(world)
+    assert {task: len(rows) for task, rows in plan.rows.items()} == {"make": 2, "use": 4}
+    assert sum(plan.rows["use"].values()) == 50
+    assert plan.bottleneck.name in {"make", "use"}
+
+
+def test_the_unit_is_a_compromise_of_latency_and_of_filling_the_pipeline():
+    units = {}
+    for latency in (1e-6, 1e-2, 1.0):
+        plan = best_mapping(costs(TWO, alike(2), Link(latency, 1e9)))
+        units[latency] = plan.unit
+    assert units[1e-6] == 1
+    assert 1 <= units[1e-2] <= units[1.0] <= 60
+    assert units[1.0] > 10
+
+
+def test_where_the_link_is_slow_both_tasks_take_turns_on_one_set():
+    quick, slow = (plan_pipeline(costs(TWO, alike(4), Link(1e-4, b))) for b in (1e9, 1e3))
+    assert quick.plan.seconds <= slow.plan.seconds
+    assert slow.plan.mode == "alternating"
+    both = {plan.mode: plan.seconds for plan in slow.plans}
+    assert both["alternating"] < 0.5 * both["pipelined"]
+
+
+def test_implementations_decide_who_does_what():
+    text = TWO + """
+[[implementation]]
+task = "make"
+name = "scalar"
+[[implementation]]
+task = "make"
+name = "vector"
+platforms = ["cray*"]
+factor = 0.1
+"""  # fmt: skip
+    hosts = [
+        Host("ws", seconds_per_point=0.01, platform="x86"),
+        Host("c90", seconds_per_point=0.01, platform="cray-c90"),
+    ]
+    plan = best_mapping(costs(text, hosts))
+    assert list(plan.rows["make"]) == ["c90"]
+    assert plan.implementations["make", "c90"] == "vector"
+    with pytest.raises(
+        UsageError, match="task make: no implementation is for any host's platform"
+    ):
+        costs(text.replace('name = "scalar"', 'name = "scalar"\nplatforms = ["sparc"]'), hosts[:1])
+
+
+def test_a_unit_fits_into_the_memory_at_both_ends():
+    hosts = alike(2, free_memory=8000 * 2 * 3)
+    plan = best_mapping(costs(TWO, hosts, Link(1.0, 1e9)))
+    assert plan.unit == 3
+    with pytest.raises(NoFeasiblePlanError):
+        plan_pipeline(costs(TWO, alike(2, free_memory=100)))
+
+
+def test_many_hosts_are_planned_by_improvement():
+    hosts = [Host(f"h{n}", seconds_per_point=0.01 * (1 + n % 3)) for n in range(20)]
+    world = costs(TWO, hosts, Link(1e-6, 1e9))
+    plan = best_mapping(world)
+    ideal = 60 * 3 * 0.01 / sum(1 / (1 + n % 3) for n in range(20))
+    assert plan.seconds < 1.2 * ideal
+    assert best_alternating(world) is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[[interface]]", '[[interface]]\nfrom = "use"\nto = "make"\nbytes = "1"\n[[interface]]',
+         "interface: must not lead back to a task: (make -> use -> make|use -> make -> use)"),
+        ('to = "use"', 'to = "ues"', r"interface\[0\].to: 'ues' is no task.*use"),
+        ('name = "use"', 'name = "make"', r"task\[1\].name: 'make' is there twice"),
+        ('"steps"', '"stops"', "items: names 'stops', which is no parameter.*steps"),
+        ('work = "2"', 'work = "2*k"', r"task\[1\].work: names 'k', which is no parameter"),
+        ("[[interface]]", '[[task]]\nname = "idle"\nwork = "1"\nrows = "1"\n[[interface]]',
+         r"task\[2\]: 'idle' is at no interface"),
+        ("[[interface]]", '[[implementation]]\ntask = "mak"\nname = "x"\n[[interface]]',
+         r"implementation\[0\].task: 'mak' is no task.*make"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_refused_with_its_place(old, new, words):
+    with pytest.raises(hat.DocumentError, match=words):
+        hat.parse(TWO.replace(old, new, 1), PipelineFile)
+
+
+def test_amounts_that_are_none_are_refused():
+    with pytest.raises(UsageError, match="items: must be a whole number"):
+        costs(TWO, alike(2), values={"steps": "0"})
+    with pytest.raises(
+        UsageError, match="--set stps=3: there is no parameter 'stps'; did you mean 'steps'"
+    ):
+        costs(TWO, alike(2), values={"stps": "3"})
