@@ -4,6 +4,7 @@
 """
 
 import errno
+import itertools
 import json
 import sys
 import threading
@@ -288,6 +289,27 @@ def test_hosts_that_nobody_has_asked_yet_are_lost(stage):
     _, (start,) = s.submit()
     assert start.hosts == ("bob",)
     assert queue_document(s.one, "lab")["hosts"][0]["state"] == "lost"
+
+
+def test_a_job_that_refuses_whatever_it_is_told_is_asked_ever_more_seldom(stage):
+    """It may be told to go to a host that could not be used when it was started, and would be for ever."""
+    s = stage(Equipartition())
+    _, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    _, orders = s.submit(1, 4, JobKind.MALLEABLE)
+    times = []
+    for _ in range(3000):
+        for order in orders:
+            if isinstance(order, ResizeOrder):
+                times.append(s.now)
+                orders = s.say(start, epoch=order.epoch, refused=True, hosts=HOSTS, reason="no")
+                break
+        else:
+            orders = s.turn(0.5)
+    assert 7 <= len(times) <= 12
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert gaps[-1] >= 300.0
+    assert gaps == sorted(gaps)
 
 
 TWO_SITES = HostPreference({

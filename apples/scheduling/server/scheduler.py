@@ -63,6 +63,8 @@ MOST_WAITING = 10_000
 MOST_ENDED = 1000
 """Jobs that are over and are kept in the state; older ones are in the history only."""
 SHOWN_ALARMS = 100
+MOST_REFUSALS, MOST_DOUBLED = 3, 5
+"""Changes in a row that a job may refuse until it rests, and how often its rest is doubled."""
 HOST_FAILED = LaunchError.exit_code
 """The exit code of a run whose hosts failed it, not its program."""
 
@@ -93,6 +95,8 @@ class Patience:
         For hosts to be left by what is over; then they are quarantined.
     look
         Between two looks at all that.
+    rest
+        For a job that has refused three changes in a row, until it is asked again; twice as long each time after.
     """
 
     gather: float = 0.05
@@ -104,6 +108,7 @@ class Patience:
     start: float = 400.0
     leave: float = 10.0
     look: float = 0.5
+    rest: float = 10.0
 
 
 class LiveScheduler(SchedulerBackend):
@@ -194,6 +199,7 @@ class LiveScheduler(SchedulerBackend):
         self._sent_quarantined: dict[str, float] = {}
         self._verdicts: dict[int, tuple[int, bool]] = {}
         self._proposed: dict[int, int] = {}
+        self._refused: dict[int, tuple[int, float]] = {}
         self._held_back: set[int] = set()
         self._open(hosts, wall)
         self._place()
@@ -411,6 +417,7 @@ class LiveScheduler(SchedulerBackend):
                 self._verdicts[job.number] = number, done
             if not done:
                 self._alarm(f"job {job.number} was not resized: {report.reason}")
+            self._note_verdict(job.number, done)
             self._answer(self._change(job.settle(done), "verdict"))
         elif (
             job.state is LiveJobState.RUNNING
@@ -420,6 +427,21 @@ class LiveScheduler(SchedulerBackend):
         ):
             self._send(self._change(job.lose(report.hosts), "lose"))
             self._rebuild = True
+
+    def _note_verdict(self, number: int, done: bool) -> None:
+        """Leave a job alone for a time that refuses whatever it is told, such as to go where it cannot."""
+        refused = 0 if done else self._refused.pop(number, (0, 0.0))[0] + 1
+        if refused >= MOST_REFUSALS:
+            again = self.patience.rest * 2 ** min(refused - MOST_REFUSALS, MOST_DOUBLED)
+            self._refused[number] = refused, self.now + again
+            self._rebuild = True
+        elif refused:
+            self._refused[number] = refused, 0.0
+        else:
+            self._refused.pop(number, None)
+
+    def _rests(self, number: int) -> bool:
+        return self._refused.get(number, (0, 0.0))[1] > 0
 
     def _hear_ended(self, job: LiveJob, report: JobReport) -> None:
         outcome = LiveJobState.FAILED
@@ -567,6 +589,10 @@ class LiveScheduler(SchedulerBackend):
     def _look(self) -> None:
         """Repeat what was not answered, and give up what was waited for in vain."""
         wait = self.patience
+        for number, (refused, until) in self._refused.items():
+            if 0 < until <= self.now:
+                self._refused[number] = refused, 0.0
+                self._rebuild = True
         for number in list(self._active):
             job = self.state.jobs[number]
             since = self.now - self._since[number]
@@ -629,6 +655,7 @@ class LiveScheduler(SchedulerBackend):
         if job.is_over or job.waits:
             for known in (self._since, self._sent, self._proposed, self._verdicts, self.progress):
                 known.pop(job.number, None)
+            self._refused.pop(job.number, None)
             self._held_back.discard(job.number)
             self._active.discard(job.number)
             self._unheard.discard(job.number)
@@ -819,6 +846,7 @@ class LiveScheduler(SchedulerBackend):
         as_it_is = job.as_job()
         rigid = job.submission.kind is JobKind.RIGID
         fits = job.submission.minimum <= nodes <= job.submission.maximum
+        fits = fits and not self._rests(job.number)
         if job.settled and fits and not (rigid and nodes != job.submission.maximum):
             return as_it_is
         return replace(
