@@ -32,6 +32,7 @@ from nws.service.messages import Batch, ErrorAnswer, Sample
 from nws.service.metrics import SLICE_SECONDS
 from nws.service.registry import LeaseError
 from nws.service.routes import (
+    PLAIN,
     STORE,
     add_forecast_routes,
     add_health_routes,
@@ -168,10 +169,10 @@ def create_app(
     for add in (add_memory_routes, add_forecast_routes, add_health_routes, add_naming_routes):
         add(app, handler)
 
-    @app.get("/healthz", response_class=PlainTextResponse, tags=["service"])
-    async def healthz() -> str:
+    @app.get("/healthz", response_class=Response, responses=PLAIN, tags=["service"])
+    async def healthz() -> Response:
         """Say that the process answers; no token is needed."""
-        return "ok\n"
+        return PlainTextResponse("ok\n")
 
     handlers = _handle_errors(app)
     _check_table(app)

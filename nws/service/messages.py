@@ -1,12 +1,14 @@
 """The messages of the service, strict: unknown fields, NaN and wrong types are refused."""
 
+from collections.abc import Collection
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, with_config
+from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
 from nws.forecaster import Criterion
-from nws.measurement import MOST, SCHEMA
+from nws.measurement import AMOUNTS, MOST, SCHEMA, SHARES
 
 MOST_ASKED: Final = 2_000
 MOST_RANGE: Final = 10_000
@@ -25,7 +27,22 @@ State = Literal["current", "stale", "unknown"]
 STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 
-@with_config(STRICT)
+def _within(resources: Collection[str], **bounds: float) -> JsonDict:
+    """Return the rule of a schema that values of these resources lie within bounds."""
+    of_them: JsonDict = {"pattern": rf"^({'|'.join(sorted(resources))})/"}
+    return {
+        "if": {"properties": {"series": of_them}},
+        "then": {"properties": {"value": {**bounds}}},
+    }
+
+
+KINDS: Final[JsonDict] = {
+    "allOf": [_within(SHARES, minimum=0, maximum=1), _within(AMOUNTS, minimum=0)]
+}
+"""What `nws.measurement.checked_amount` refuses, for those who read the schema."""
+
+
+@with_config(ConfigDict(**STRICT, json_schema_extra=KINDS))
 class Sample(TypedDict):
     """One measurement: which series, when (seconds since the epoch), how much."""
 

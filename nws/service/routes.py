@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request
-from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from nws.forecaster import Criterion
@@ -179,7 +179,7 @@ def add_health_routes(router: FastAPI, handler: RequestHandler) -> None:
         """Return how the service is, and what is wrong."""
         return handler.status(sum(await in_slices(handler.database.columns(), len)))
 
-    @router.get("/metrics", tags=["service"], response_class=PlainTextResponse)
+    @router.get("/metrics", tags=["service"], response_class=Response, responses=PLAIN)
     async def metrics(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts and our own health for a Prometheus server."""
         pieces = await handler.metrics(query.over, query.level)
@@ -189,6 +189,10 @@ def add_health_routes(router: FastAPI, handler: RequestHandler) -> None:
 WEATHER: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/json": {"schema": {"type": "object"}}}}
 }
+PLAIN: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+"""Not a response class of plain text: then refusals, which are JSON, would be documented as such too."""
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
     429: {"model": ErrorAnswer},

@@ -1,6 +1,8 @@
 """The service over HTTP, on loopback."""
 
 import json
+import math
+import re
 import threading
 import time
 
@@ -8,6 +10,8 @@ import pytest
 import requests
 
 from nws import Client, Measurement, SeriesName, ServiceError, Weather
+from nws.measurement import AMOUNTS, SHARES, bounds_of
+from nws.service.messages import Batch
 
 ADA = SeriesName("availableCpu", "ada")
 
@@ -216,7 +220,21 @@ def test_the_openapi_document_names_every_route_and_refusal(serving):
     for item in document["paths"].values():
         for operation in item.values():
             assert {"401", "403", "413", "422"} <= set(operation["responses"])
+            refusals = {k: each for k, each in operation["responses"].items() if k != "200"}
+            assert {kind for each in refusals.values() for kind in each["content"]} == {
+                "application/json"
+            }
     assert json.dumps(document).count('"Batch"') >= 1
+
+
+@pytest.mark.parametrize("resource", sorted({*SHARES, *AMOUNTS, "degrees"}))
+def test_the_schema_of_a_measurement_says_what_its_kind_may_be(resource):
+    least, greatest = -math.inf, math.inf
+    for rule in Batch.model_json_schema()["$defs"]["Sample"]["allOf"]:
+        if re.match(rule["if"]["properties"]["series"]["pattern"], f"{resource}/ada"):
+            bounds = rule["then"]["properties"]["value"]
+            least, greatest = bounds.get("minimum", least), bounds.get("maximum", greatest)
+    assert (least, greatest) == bounds_of(resource)
 
 
 def test_a_client_that_finds_nobody_says_so():
