@@ -400,7 +400,11 @@ def test_systemd_is_asked_by_argument_lists_and_its_refusals_are_errors(
         path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", str(fake)])} "$@"\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     isolation = SystemdScope(tmp_path / "groups")
+    with pytest.raises(IsolationError, match="CPUs 1-2 are not all among 0-1"):
+        isolation.fit(container("1-2"))
+    assert isolation.names() == set()
     assert isolation.fit(container("0")) is Guarantee.CONTAINED
     isolation.admit(name(), started().pid)
     assert isolation.names() == {name()}

@@ -112,6 +112,10 @@ class SystemdScope(IsolationBackend):
 
     def fit(self, container: CpuContainer) -> Guarantee:
         """Change the scope if there is one; remember the container for the first process if not."""
+        if not container.cpus <= self._mine:  # systemd would say so to the first process only
+            raise IsolationError(
+                f"{container.name}: CPUs {container.cpus} are not all among {self._mine}"
+            )
         self._containers[container.name] = container
         if self._group(container.name) is not None:
             self._run(change(container, user=self._user))
