@@ -284,6 +284,20 @@ def test_our_own_groups_are_found_in_both_kinds_of_tree(tmp_path):
     assert found[2].own == tmp_path / "mnt/lab/ada"
 
 
+def test_a_service_that_systemd_could_not_start_again_beside_its_jobs_takes_another_level(
+    tmp_path,
+):
+    proc, service = tmp_path / "proc/self", "system.slice/apples-topologyd.service"
+    proc.mkdir(parents=True)
+    (proc / "mountinfo").write_text("36 31 0:33 / /cg rw - cgroup2 cgroup2 rw\n")
+    (tmp_path / "cg" / service / "topologyd").mkdir(parents=True)
+    (tmp_path / "cg" / service / "cgroup.subtree_control").write_text("cpuset")
+    (proc / "cgroup").write_text(f"0::/{service}\n")
+    assert "DelegateSubgroup=topologyd" in probe("cpuset-v2", tmp_path).why_not
+    (proc / "cgroup").write_text(f"0::/{service}/topologyd\n")
+    assert "DelegateSubgroup" not in probe("cpuset-v2", tmp_path).why_not
+
+
 class FakeTree(Folder):
     """A directory that behaves as a delegated version 2 tree: what is written is in effect at once."""
 

@@ -127,6 +127,13 @@ def _cpuset_v2(root: Path) -> IsolationBackend:
         raise IsolationError("no version 2 tree is mounted")
     if tree.own.name == LEAF and tree.own != tree.point:  # where systemd, or we, put the daemon
         tree = replace(tree, own=tree.own.parent)
+    elif tree.own.suffix == ".service":
+        # Groups of jobs in a service's own group would keep systemd from starting the service again beside them:
+        # a group whose children have controllers takes no process (EXIT_CGROUP).
+        raise IsolationError(
+            f"{tree.own.name} is not started in a group below its own and could not be started again while "
+            f"jobs run: DelegateSubgroup={LEAF} in its unit is needed (systemd 254)"
+        )
     return CpusetV2(*_folders(tree), _inside(tree))
 
 
