@@ -82,6 +82,33 @@ class MessageMatrix:
     missed: int = 0
     source: str = "counted"
 
+    @classmethod
+    def declared(
+        cls, ranks: Sequence[tuple[str, int]], sent: float, messages: float
+    ) -> MessageMatrix:
+        """Return what ranks in a row send each other that exchange borders with the next and the one before.
+
+        Parameters
+        ----------
+        ranks
+            The hosts in the order of their ranks, each with how many it has.
+        sent, messages
+            Bytes and messages of each border in each direction.
+
+        Examples
+        --------
+        >>> MessageMatrix.declared([("ada", 2), ("bob", 1)], 8.0, 2.0).bytes
+        ((0, 8, 0), (8, 0, 8), (0, 8, 0))
+        """
+        hosts = [host for host, count in ranks for _ in range(count)]
+        everyone = tuple(CountedRank(host, 0, rank) for rank, host in enumerate(hosts))
+
+        def chain(value: float) -> Matrix:
+            places = range(len(hosts))
+            return tuple(tuple(round(value) * (abs(a - b) == 1) for b in places) for a in places)
+
+        return cls(everyone, chain(sent), chain(messages), source="declared")
+
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts, each once, in the order of their ranks."""

@@ -60,8 +60,8 @@ def run_text(document: Document, command: str, timeline: str = "") -> str:
 
 
 def _messages(found: Document | None) -> Iterator[str]:
-    """Yield which host sent which how much, where it was counted."""
-    if found is None:
+    """Yield which host sent which how much, where it was counted; what is declared is on the page."""
+    if found is None or found["source"] == "declared":
         return
     sent, hosts = sum(map(sum, found["bytes"])), found["hosts"]
     apart = sent - sum(row[place] for place, row in enumerate(found["bytes"]))

@@ -80,13 +80,21 @@ def test_a_run_says_which_host_sent_which_how_much_on_all_its_faces(tmp_path):
     assert not list(tmp_path.glob("apples-messages-*"))
 
 
-def test_a_run_that_nobody_counts_says_so():
-    files = [f"--{name}={EXAMPLE / f'{name}.toml'}" for name in ("hosts", "template", "user")]
+def test_a_run_that_nobody_counts_has_what_its_template_declares(tmp_path):
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text(HOSTS)
+    files = [f"--{name}={EXAMPLE / f'{name}.toml'}" for name in ("template", "user")]
     small = ["--weather", "static", "--no-verify", "--set", "grid=100", "--set", "iterations=5"]
-    done = command("apples", "run", *files, *small, "--json")
-    assert done.document["execution"]["messages"] is None
+    options = [f"--hosts={hosts}", "--blueprint", "all_resources", *small, "--json"]
+    done = command("apples", "run", *files, *options)
+    assert done.code == 0, done.err
+    found, halo = done.document["execution"]["messages"], 100 * 8 * 5
+    assert (found["source"], found["hosts"]) == ("declared", ["ada", "bob"])
+    assert found["rank_bytes"] == [[0, halo, 0], [halo, 0, halo], [0, halo, 0]]
+    assert found["bytes"] == [[2 * halo, halo], [halo, 0]]
+    assert found["rank_messages"][0] == [0, 5, 0]
     assert "between hosts" not in run_text(done.document, "again")
-    assert "h-messages" not in run_page(done.document)
+    assert "(declared)" in run_page(done.document)
 
 
 def test_a_job_is_counted_while_it_runs_and_through_resizes():
@@ -161,7 +169,7 @@ def test_a_run_in_which_no_rank_could_count_says_so(monkeypatch):
     small = ["--weather", "static", "--no-verify", "--set", "grid=100", "--set", "iterations=5"]
     done = command("apples", "run", *files, *small, "--count-messages", "--json")
     assert done.code == 0
-    assert done.document["execution"]["messages"] is None
+    assert done.document["execution"]["messages"]["source"] == "declared"
     assert "warning: no rank counted its messages" in done.err
 
 

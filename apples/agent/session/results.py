@@ -19,7 +19,7 @@ from apples.agent.verification import Verification
 from apples.agent.weather.conditions import error_of
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
-from apples.monitoring.message_counts import MessageMatrix
+from apples.monitoring.message_counts import MOST_RANKS_SHOWN, MessageMatrix
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]
@@ -141,7 +141,7 @@ class RunResult:
     queue_seconds
         How long the queue held the run back; None where there was none, or it does not say.
     messages
-        Which rank sent which how much; None where nobody asked.
+        Which rank sent which how much, as it was counted; None where nobody asked.
     record
         Name of its record; None where none is kept.
     """
@@ -182,6 +182,22 @@ class RunResult:
         """Return the digest of the result; empty where the program gives none."""
         return self.outcome.sha256
 
+    def _declared(self) -> MessageMatrix | None:
+        """Return the messages that template and map declare; None where they are not of strips, or too many."""
+        schedule, decided = self.plan.estimate.schedule, self.plan.decisions.information
+        if self.moved or schedule.rectangles or decided is None:
+            return None
+        ranks = [(one.host.name, one.ranks) for one in schedule.allocations]
+        if sum(count for _, count in ranks) > MOST_RANKS_SHOWN:
+            return None
+        application, sweeps = decided.application, decided.active_set.sweeps
+        iterations = self.outcome.iterations
+        return MessageMatrix.declared(
+            ranks,
+            iterations * application.border_bytes,
+            iterations * application.messages / sweeps,
+        )
+
     def document(self) -> Document:
         """Return the run as ``apples.run/1``."""
         plan = self.plan
@@ -190,7 +206,8 @@ class RunResult:
         )
         document["execution"]["queue_seconds"] = self.queue_seconds
         document["execution"]["moved"] = self.moved
-        document["execution"]["messages"] = self.messages and self.messages.document()
+        found = self.messages or self._declared()
+        document["execution"]["messages"] = found and found.document()
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
         document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())
         document["record"] = self.record
