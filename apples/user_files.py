@@ -62,11 +62,26 @@ KINDS: Mapping[str, hat.Kind] = {
 }
 
 
-def inspect(path: Path, only: str | None = None) -> hat.CheckResult:
-    """Return of which kind a file is and what is wrong with it; `only`: it can be of this kind alone."""
+def inspect(path: Path, only: str | None = None, text: str | None = None) -> hat.CheckResult:
+    """Return of which kind a file is and what is wrong with it.
+
+    Parameters
+    ----------
+    only
+        It can be of this kind alone.
+    text
+        What it is about to say, in place of what it says.
+    """
     if only is None:
-        return hat.inspect(path, KINDS)
+        return hat.inspect(path, KINDS, text)
     return hat.inspect(path, {only: (lambda _: True, KINDS[only][1])})
+
+
+def model_of(kind: str) -> type[Any] | None:
+    """Return the model of a kind of file; None where it is unknown."""
+    if kind in KINDS:
+        return KINDS[kind][1]()
+    return {hat.TEMPLATE: hat.ApplicationTemplate, hat.USER: hat.UserSpecifications}.get(kind)
 
 
 def checked(path: Path, result: hat.CheckResult) -> dict[str, Any]:

@@ -11,6 +11,10 @@ from hat.document import read as read
 from hat.document import read_bytes as read_bytes
 from hat.document import refuse as refuse
 from hat.document import schema as schema
+from hat.editing import FormField as FormField
+from hat.editing import NotEditableError as NotEditableError
+from hat.editing import fields_of as fields_of
+from hat.editing import merged as merged
 from hat.expression import Expression as Expression
 from hat.expression import ExpressionError as ExpressionError
 from hat.fields import Size as Size

@@ -52,7 +52,9 @@ def check(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None
     return list(inspect(path, others).problems)
 
 
-def inspect(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None) -> CheckResult:
+def inspect(
+    path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None, text: str | None = None
+) -> CheckResult:
     """Return the kind of a file and what is wrong with it.
 
     Parameters
@@ -60,10 +62,14 @@ def inspect(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = No
     others
         Kinds beside template and user specifications, tried first: a predicate on the document's
         top level, and a model.
+    text
+        What the file is about to say, in place of what it says.
     """
     kind = UNKNOWN
     try:
-        document = Document.read(path)
+        document = (
+            Document.read(path) if text is None else Document.parse(text, source=os.fsdecode(path))
+        )
         kind = kind_of(document.data, others)
         checked = _checked(document, kind, others or {})
     except DocumentError as error:

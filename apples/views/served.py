@@ -10,19 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
 import hat
 from apples.jobs import JobStatus
-from apples.views.page import render, style_sheet
+from apples.views.page import reasons, render, style_sheet
 from apples.views.run_page import run_parts
 from apples.views.runs import CLEAR, comparison_sentences
 from apples.views.timeline import Events
 
 Document = dict[str, Any]
 
-PAGES: Mapping[str, str] = {"/": "Runs", "/files": "Files"}
+PAGES: Mapping[str, str] = {"/": "Runs", "/files": "Files", "/plan": "Plan"}
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
 """Of a run's state; of one that goes on there is nothing to say yet."""
 STALE_SECONDS = 600.0
@@ -67,6 +68,25 @@ class Frame:
     def style(self) -> str:
         """Names the style sheet's content."""
         return served_style()[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a file.
+
+    Attributes
+    ----------
+    fields
+        In order; empty where there is no form.
+    addable
+        Tables of which another can be added.
+    missing
+        Why there is no form.
+    """
+
+    fields: Sequence[hat.FormField] = ()
+    addable: Sequence[str] = ()
+    missing: str = ""
 
 
 def said_page(frame: Frame, title: str, lines: Sequence[str]) -> str:
@@ -141,9 +161,61 @@ def files_page(frame: Frame, files: Sequence[tuple[str, hat.CheckResult]]) -> st
     return render("files.html.j2", frame=frame, files=files)
 
 
-def file_page(frame: Frame, name: str, text: str, found: hat.CheckResult) -> str:
-    """Return one file: its text, and what is wrong with it."""
-    return render("file.html.j2", frame=frame, name=name, text=text, found=found)
+def file_page(
+    frame: Frame,
+    name: str,
+    text: str,
+    digest: str,
+    changed: bool,
+    found: hat.CheckResult,
+    form: Form,
+) -> str:
+    """Return one file: what is wrong with it, its fields, and its text beside them.
+
+    Parameters
+    ----------
+    digest
+        Of the file on the disk when it was read, so that it is saved over that only.
+    changed
+        Whether the text is another than the file's.
+    """
+    groups = [
+        (group, list(those)) for group, those in groupby(form.fields, key=lambda one: one.group)
+    ]
+    problems: dict[str, list[hat.Problem]] = {}
+    for problem in found.problems:
+        problems.setdefault(problem.field, []).append(problem)
+    return render(
+        "file.html.j2", frame=frame, name=name, text=text, digest=digest, changed=changed, found=found,
+        groups=groups, problems_of=problems, addable=form.addable, without_form=form.missing,
+    )  # fmt: skip
+
+
+def plan_page(
+    frame: Frame,
+    asked: Mapping[str, str],
+    files: Mapping[str, Sequence[str]],
+    plan: Document | None,
+    refusal: str,
+    commands: tuple[str, str],
+) -> str:
+    """Return the form for a plan, and the plan.
+
+    Parameters
+    ----------
+    asked
+        Names of the files, the settings and the weather.
+    files
+        Those there are to choose from, by kind.
+    plan
+        As ``apples.plan/1``; None where there is none, for the `refusal` or because nothing was asked.
+    commands
+        That plans it, and that runs it.
+    """
+    return render(
+        "plan.html.j2", frame=frame, asked=asked, files=files, plan=plan, refusal=refusal, reasons=reasons(plan),
+        command=commands[0], run_command=commands[1],
+    )  # fmt: skip
 
 
 def hosts_page(

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 import hat
-from apples import jobs, user_files
+from apples import jobs
 from apples.errors import ApplesError, UsageError
 from apples.jobs import store
 from apples.jobs.comparing import comparison_of
@@ -22,9 +22,11 @@ from apples.refusals import refusal_of
 from apples.resources import read_host_list
 from apples.views import served
 from apples.views.demo import demo_page
-from apples.views.job import resize_text, restarted_text
+from apples.views.job import resize_text, restarted_text, submitted_text
 from apples.views.run_page import run_page
+from apples.web import planning
 from apples.web.folder import DocumentFolder
+from apples.web.forms import EditedFile
 from apples.web.gate import HEADERS, LOOPBACK, Gate, Session, Sessions
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.web.weather import HostWeather, host_rows
@@ -71,7 +73,7 @@ def create_app(folder: DocumentFolder, sessions: Sessions, names: tuple[str, ...
     """
     pages = Pages(folder)
     app = FastAPI(title="apples", docs_url=None, redoc_url=None, openapi_url=None)
-    for add in (_add_runs, _add_verbs, _add_files):
+    for add in (_add_runs, _add_verbs, _add_files, _add_forms, _add_plan):
         add(app, pages)
 
     @app.get("/style.css")
@@ -231,13 +233,6 @@ def _add_files(app: FastAPI, pages: Pages) -> None:
     def files(request: Request) -> str:
         return served.files_page(pages.frame(request, "Files"), pages.folder.checked())
 
-    @app.get("/file", response_class=HTMLResponse)
-    def file(request: Request, name: Name) -> str:
-        path = pages.folder.file(name)
-        return served.file_page(
-            pages.frame(request, "Files"), name, pages.folder.text(name), user_files.inspect(path)
-        )
-
     @app.get("/hosts", response_class=HTMLResponse)
     def hosts(request: Request, name: Name) -> str:
         listed = read_host_list(pages.folder.file(name))
@@ -252,6 +247,72 @@ def _add_files(app: FastAPI, pages: Pages) -> None:
         name = request.state.form.get("name", [""])[-1]
         pages.weather.measure(read_host_list(pages.folder.file(name)))
         return RedirectResponse(f"/hosts?{urlencode({'name': name})}", 303)
+
+
+def _add_forms(app: FastAPI, pages: Pages) -> None:
+    def answered(
+        request: Request, edited: EditedFile, said: str = "", status: int = 200
+    ) -> Response:
+        if said:
+            request.state.session.said = "bad", said
+        found = edited.check(pages.folder)
+        page = served.file_page(
+            pages.frame(request, "Files"), edited.name, edited.text, edited.digest, edited.changed, found,
+            edited.form(found.kind),
+        )  # fmt: skip
+        return HTMLResponse(page, status)
+
+    @app.get("/file", response_class=HTMLResponse)
+    def file(request: Request, name: Name) -> Response:
+        return answered(request, EditedFile.read(pages.folder, name))
+
+    @app.post("/file")
+    def edit(request: Request) -> Response:
+        form = {
+            key: values[-1].replace("\r\n", "\n") for key, values in request.state.form.items()
+        }
+        edited = EditedFile(form.get("name", ""), form.get("text", ""), form.get("digest", ""))
+        pages.folder.file(edited.name)
+        try:
+            edited = edited.with_changes(pages.folder, form)
+            if form.get("do") == "save":
+                edited.save(pages.folder)
+                wrong = len(edited.check(pages.folder).problems)
+                request.state.session.said = "good", f"saved{f'; {wrong} wrong' if wrong else ''}"
+                return RedirectResponse(f"/file?{urlencode({'name': edited.name})}", 303)
+        except hat.NotEditableError as error:
+            return answered(request, edited, str(error), 400)
+        except ApplesError as error:
+            text, code = refusal_of(error)
+            return answered(request, edited, f"{text} (exit code {code})", STATUSES.get(code, 500))
+        return answered(request, edited)
+
+
+# ------------------------------------------------------------------------------ plan
+def _add_plan(app: FastAPI, pages: Pages) -> None:
+    @app.get("/plan", response_class=HTMLResponse)
+    def plan(request: Request) -> str:
+        files = planning.choices(pages.folder)
+        wanted = planning.asked(
+            {key: value[:2000] for key, value in request.query_params.items()}, files
+        )
+        found, refusal = None, ""
+        try:
+            found = planning.planned(pages.folder, wanted)
+        except (ApplesError, hat.DocumentError, OSError) as error:
+            refusal, _ = refusal_of(error)
+        return served.plan_page(
+            pages.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted)
+        )
+
+    @app.post("/plan/run")
+    def run_planned(request: Request) -> Response:
+        form = {key: values[-1] for key, values in request.state.form.items()}
+        job = planning.submitted(
+            pages.folder, planning.asked(form, dict.fromkeys(planning.KINDS, ()))
+        )
+        request.state.session.said = "good", submitted_text(job, f"wait {job.id}")
+        return RedirectResponse(f"/runs/{job.id}", 303)
 
 
 # ---------------------------------------------------------------------------- errors

@@ -80,13 +80,15 @@ class DocumentFolder:
         Raises
         ------
         UsageError
-            It cannot be read, or is larger than `MOST_BYTES`.
+            It cannot be read, is larger than `MOST_BYTES`, or no UTF-8 text.
         """
         path = self.file(name)
         try:
-            return hat.read_bytes(path, MOST_BYTES).decode("utf-8", "replace")
+            return hat.read_bytes(path, MOST_BYTES).decode()
         except hat.UnreadableError as error:
             raise UsageError(f"{hat.printable(name)}: {error}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{hat.printable(name)}: is not UTF-8 text") from None
 
     def checked(self) -> list[tuple[str, hat.CheckResult]]:
         """Return each file with its kind and what is wrong with it; TOML of other programs is left out."""

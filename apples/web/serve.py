@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,12 @@ def serve(
     """
     try:
         nws.check_installed()
-        where = nws.Listen(*nws.address_of(listen), certificate, key, tuple(name or ()))
+        where = nws.Listen(
+            *nws.address_of(listen),
+            certificate and certificate.resolve(),
+            key and key.resolve(),
+            tuple(name or ()),
+        )
         nws.check_exposure(where)
     except nws.ListenRefusedError as error:
         raise UsageError(str(error)) from None
@@ -51,10 +57,12 @@ def _serve(folder: Path, listen: nws.Listen) -> None:
     def tell(key: str) -> None:
         typer.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)
 
+    files = DocumentFolder(folder)
+    os.chdir(files.path)  # code of the user's own is named from there, as where a command is typed
     sessions = Sessions(tell)
     names = (listen.host.lower(), *(name.lower() for name in listen.names))
     secure = listen.certificate is not None
-    app = create_app(DocumentFolder(folder), sessions, names, secure=secure)
+    app = create_app(files, sessions, names, secure=secure)
     server = nws.HttpServer(app, listen)
     served_style()  # templates are loaded before anybody waits for a page
     server.started_well = sessions.announce

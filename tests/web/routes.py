@@ -15,6 +15,9 @@ ROUTES = [
     ("POST", "/runs/00000000/restart"),
     ("GET", "/files"),
     ("GET", "/file"),
+    ("POST", "/file"),
+    ("GET", "/plan"),
+    ("POST", "/plan/run"),
     ("GET", "/hosts"),
     ("POST", "/hosts/measure"),
 ]

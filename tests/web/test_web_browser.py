@@ -40,6 +40,8 @@ def paths(own_state, file):
             f"/compare?run={one}&run={other}",
             "/files",
             "/file?name=wrong.toml",
+            "/file?name=hosts.toml",
+            "/plan",
             file,
             "/nowhere",
         ]

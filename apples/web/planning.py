@@ -1,0 +1,107 @@
+"""A plan for a page: files of the folder, a decision under what is known without measuring, and its command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hat
+from apples import jobs, user_files
+from apples.agent.information import load_information
+from apples.agent.models import recall
+from apples.agent.session.planning import plan
+from apples.agent.session.spec import PlanSpec, RunSpec
+from apples.agent.weather.remembered import remembered_weather
+from apples.agent.weather.service import service_settings
+from apples.errors import UsageError
+from apples.web.folder import DocumentFolder
+
+NAMES = ("template", "hosts", "user")
+KINDS: Mapping[str, str] = {
+    "templates": hat.TEMPLATE,
+    "hosts": user_files.HOST_LIST,
+    "users": hat.USER,
+}
+
+
+def choices(folder: DocumentFolder) -> dict[str, list[str]]:
+    """Return the files there are to choose from, by what they are."""
+    checked = folder.checked()
+    return {
+        key: [name for name, one in checked if one.kind == kind] for key, kind in KINDS.items()
+    }
+
+
+def asked(form: Mapping[str, str], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what a form asks for; what it leaves open is the first file of its kind."""
+    first = {key: names[0] if names else "" for key, names in files.items()}
+    return {
+        "template": form.get("template") or first["templates"],
+        "hosts": form.get("hosts") or first["hosts"],
+        "user": form.get("user", first["users"]),
+        "set": form.get("set", ""),
+        "weather": form.get("weather") or "remembered",
+    }
+
+
+def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """Return a plan as ``apples.plan/1``, under the host list's values or what is remembered of the hosts.
+
+    Raises
+    ------
+    hat.DocumentError, ApplesError
+        As ``apples plan`` says; that there is no plan is none.
+    """
+    spec = PlanSpec(*_files(folder, wanted), _settings(wanted["set"]), weather="static")
+    information = load_information(
+        spec.hosts, spec.template, spec.user, settings=spec.settings, weather="static"
+    )
+    if wanted["weather"] != "static":
+        template = information.template
+        known = remembered_weather(information.hosts, service_settings())
+        learned = recall(template.name, template.version)
+        information = replace(information, conditions=known, learned=learned)
+    return plan(spec, information).document()
+
+
+def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStatus:
+    """Start a job, as ``apples run --detach`` does, and return it once it runs."""
+    hosts, template, user = _files(folder, wanted)
+    return jobs.submit(RunSpec(hosts, template, user, _settings(wanted["set"])))
+
+
+def commands(wanted: Mapping[str, str]) -> tuple[str, str]:
+    """Return the commands that plan and run this, typed in the folder."""
+    words = []
+    for name in NAMES:
+        if wanted[name]:
+            words += [f"--{name}", wanted[name]]
+    for pair in wanted["set"].split():
+        words += ["--set", pair]
+    static = ["--weather", "static"] if wanted["weather"] == "static" else []
+    return (
+        shlex.join(["apples", "plan", *words, *static]),
+        shlex.join(["apples", "run", "--detach", *words]),
+    )
+
+
+def _files(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, Path, Path | None]:
+    missing = [name for name in NAMES[:2] if not wanted[name]]
+    if missing:
+        raise UsageError(f"there is no file for {' and '.join(missing)} in {folder.path}")
+    user = folder.file(wanted["user"]) if wanted["user"] else None
+    return folder.file(wanted["hosts"]), folder.file(wanted["template"]), user
+
+
+def _settings(text: str) -> dict[str, str]:
+    """Return the settings of ``NAME=VALUE NAME=VALUE``."""
+    found = {}
+    for pair in text.split():
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--set {pair}: must be NAME=VALUE")
+        found[name] = value
+    return found
