@@ -12,10 +12,9 @@ import typer
 import nws
 from apples.cli.nws_ask import Certificate, Match, Over, Service, TokenPath, asking
 from apples.cli.options import Json
-from apples.cli.program import show, show_answer
+from apples.cli.program import repaint, show_answer
 from apples.views.weather import Document, top_text
 
-HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 HEAD_LINES = 3
 
 
@@ -46,7 +45,7 @@ def top(
             while True:
                 rows = max(1, shutil.get_terminal_size().lines - HEAD_LINES)
                 text = top_text(_look(client, match, over, rows), _width(), _blocks())
-                show(HOME_AND_CLEAR + text)
+                repaint(text)
                 time.sleep(every)
         except KeyboardInterrupt:
             return 0

@@ -27,6 +27,7 @@ from typer._param_types import coerce_cli_path
 from apples.views.terminal import escaped
 
 INTERRUPTED = 130
+HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +305,12 @@ def show(text: str) -> None:
     except OSError as error:
         error.filename = error.filename or "stdout"
         raise
+
+
+def repaint(text: str) -> None:
+    """Show a text in place of all that is on the terminal."""
+    sys.stdout.write(HOME_AND_CLEAR + escaped(text))
+    sys.stdout.flush()
 
 
 def show_json(document: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
+import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ import typer
 
 from apples.cli import options
 from apples.cli.options import Json
-from apples.cli.program import say, show, show_answer
+from apples.cli.program import repaint, say, show, show_answer
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.scheduling.server.client import SchedulerClient, found, recorded_job
 from apples.views.queue import (
@@ -23,12 +25,14 @@ from apples.views.queue import (
     queue_text,
     submitted_text,
     swf_lines,
+    watched_text,
     what_if_text,
     why_text,
 )
 
 KINDS = ("rigid", "moldable", "malleable")
 MOST_TEMPLATE = 1 << 20
+WATCH_SECONDS = 2.0
 SCHEDULED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.[0-9]{1,12}")
 """NAME.NUMBER, the id of a scheduler's job."""
 AWAY_SECONDS = 600.0
@@ -59,6 +63,12 @@ def submit(
         typer.Option("--seconds", min=0.001, help="Estimate of its run time on --max hosts."),
     ] = 3600.0,
     priority: Annotated[float, typer.Option("--priority", help="The larger, the sooner.")] = 0.0,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after", metavar="JOB", help="Only when this has finished; may be repeated."
+        ),
+    ] = None,
     weather: options.WeatherName = "live",
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not check its result.")
@@ -92,7 +102,7 @@ def submit(
     work = JobSpec(spec).document()
     submission = {
         "minimum": minimum, "maximum": most, "kind": _kind(kind, minimum, most, malleable),
-        "requested": seconds, "priority": priority, "name": name, "work": work,
+        "requested": seconds, "priority": priority, "name": name, "work": work, "after": after or [],
     }  # fmt: skip
     body = {"request": secrets.token_hex(8), "submission": submission}
     answer = SchedulerClient(directory).ask("POST", "/v1/jobs", body)
@@ -135,14 +145,34 @@ def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str
     return asked
 
 
-def queue(scheduler: Scheduler = None, json: Json = False) -> int:
+def queue(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, on a terminal, until Ctrl-C.")
+    ] = False,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> int:
     """Show the scheduler's hosts and jobs.
 
     Example: apples queue --json
     """
-    document = _ask("GET", "/v1/queue", scheduler)
-    show_answer(document, lambda: queue_text(document), json)
-    return 0
+    directory = found(scheduler)
+    client = SchedulerClient(directory)
+    document = client.ask("GET", "/v1/queue")
+    if json or not (watch and sys.stdout.isatty()):
+        show_answer(document, lambda: queue_text(document), json)
+        return 0
+    try:
+        while True:
+            size = shutil.get_terminal_size()
+            repaint(watched_text(document, size.columns, size.lines))
+            time.sleep(WATCH_SECONDS)
+            try:
+                document = client.ask("GET", "/v1/queue")
+            except LaunchError as error:
+                document = {**document, "trouble": str(error)}
+    except KeyboardInterrupt:
+        return 0
 
 
 def why(job: JobName, scheduler: Scheduler = None, json: Json = False) -> int:

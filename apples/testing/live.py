@@ -9,6 +9,7 @@ clock steps. `SimulatedCluster.run` checks after every event what must hold what
 - a host on which anything is of a job is not free for the scheduler, and a settled job is where it says;
 - no job is started on a host that does not answer;
 - no attempt begins twice;
+- no job runs before those have finished that it comes after;
 - a submission that was acknowledged is known, and the same request has the same answer;
 - time does not go back, and what the log has makes the state.
 
@@ -20,10 +21,10 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, UsageError
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
@@ -51,6 +52,8 @@ from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedN
 from apples.testing.protocol.simulation import BrokenPromiseError
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name not in {"sd", "slurm"})
+FOLLOWING = 0.15
+"""Part of the jobs that come after another."""
 SETTLING_SECONDS = 6000.0
 """After the last fault, for every job to end and every host to be free."""
 
@@ -247,6 +250,8 @@ class SimulatedCluster:
         self, seed: int, directory: Path, jobs: int = 25, faults: NetworkFaults | None = None
     ) -> None:
         self.chance = chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
+        self._order = random.Random(seed + 1)  # noqa: S311 - which job comes after which
+        self._after: dict[str, tuple[int, ...]] = {}
         self.faults = faults or NetworkFaults(stop=300.0, partitions=6)
         self.clock = Clockwork()
         self.network = SimulatedNetwork(self.clock, chance, self.faults)
@@ -395,9 +400,13 @@ class SimulatedCluster:
 
             def ask(one: LiveScheduler) -> None:
                 try:
-                    answer.append(one.submit(self.clock.now, submission, request))
+                    answer.append(
+                        one.submit(self.clock.now, self._following(request, submission), request)
+                    )
                 except LaunchError:
                     answer.clear()
+                except UsageError:  # what it was to come after has failed
+                    self._after[request] = ()
 
             recorded = self._act(ask) and answer
             if recorded:
@@ -408,6 +417,14 @@ class SimulatedCluster:
                 self.clock.after(self.chance.uniform(0.5, 20.0), submit)
 
         return submit
+
+    def _following(self, request: str, submission: JobSubmission) -> JobSubmission:
+        """Return a submission that is to come after another job, for some requests."""
+        known = list(self.acknowledged.values())
+        if request not in self._after:
+            follows = known and self._order.random() < FOLLOWING
+            self._after[request] = (self._order.choice(known),) if follows else ()
+        return replace(submission, after=self._after[request])
 
     def _cancel(self) -> None:
         if self.acknowledged and self.clock.now < self.faults.stop:
@@ -492,6 +509,10 @@ class SimulatedCluster:
         if one.phase is not AttemptPhase.RUNNING or one.pending:
             return
         job = scheduler.state.jobs[one.job]
+        for before in job.submission.after:
+            first = scheduler.state.jobs.get(before)
+            if first is not None and first.state is not LiveJobState.FINISHED:
+                raise BrokenPromiseError(f"job {one.job} runs, and job {before} is {first.state}")
         settled = job.state is LiveJobState.RUNNING and not job.leaving
         if settled and one.epoch == job.epoch and not set(one.hosts) <= set(job.hosts):
             raise BrokenPromiseError(f"job {one.job} is on {one.hosts}, not on {job.hosts}")

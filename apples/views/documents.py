@@ -563,6 +563,7 @@ class _Scheduled(TypedDict):
     name: str
     kind: Literal["rigid", "moldable", "malleable", "evolving"]
     hosts: Hosts
+    after: list[str]
     minimum: int
     maximum: int
     submitted: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,43 @@ def queue_text(document: Document) -> str:
         ]  # fmt: skip
         lines += ["", *in_columns([head, *rows])]
     return "\n".join(lines)
+
+
+NARROW, WIDE = 60, 100
+"""Columns of a terminal, from which on more of a queue is shown."""
+
+
+def watched_text(document: Document, columns: int, lines: int) -> str:
+    """Return as much of a queue as a terminal of this size shows, the most needed first.
+
+    A wide one shows what `queue_text` does, a usual one no kinds and names, a narrow one a line a job.
+    """
+    hosts = Counter(one["state"] for one in document["hosts"])
+    jobs = [one for one in document["jobs"] if one["state"] not in OVER]
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(hosts.items()))
+    head = [
+        f"{document['name']}: hosts {counts}; policy {document['policy']}",
+        *_troubles(document),
+    ]
+    if columns >= WIDE:
+        found = queue_text(document).splitlines()
+    elif columns >= NARROW:
+        rows = [
+            (one["job"], one["state"], _hosts(one), _iteration(one), _said(one, document["time"]))
+            for one in jobs
+        ]
+        titles = ("job", "state", "hosts", "iteration", "")
+        found = [*head, "", *in_columns([titles, *rows])]
+    else:
+        found = [*head, *(f"{one['job']} {one['state']} {_hosts(one)}" for one in jobs)]
+    room = max(1, lines - 1)
+    if len(found) > room:
+        found = [*found[: room - 1], f"and {len(found) - room + 1} more lines"]
+    return "\n".join(_cut(line, columns) for line in found)
+
+
+def _cut(line: str, columns: int) -> str:
+    return line if len(line) <= columns else line[: max(0, columns - 2)] + ".."
 
 
 def _troubles(document: Document) -> Iterator[str]:
@@ -212,4 +250,6 @@ def swf_lines(history: Mapping[str, Any]) -> Iterator[str]:
         fields[:5] = [float(number), submitted, wait, run, had]
         fields[7], fields[8] = float(one["maximum"]), one["requested"]
         fields[10] = float(STATUS.get(one["state"], 0))
+        if one["after"]:
+            fields[16] = float(one["after"][-1].rpartition(".")[2])
         yield " ".join(f"{value:.6f}".rstrip("0").rstrip(".") for value in fields)

@@ -38,13 +38,18 @@ def test_jobs_run_one_after_the_other_and_the_history_is_a_log_for_the_simulator
     record = one.ask("wait", second)
     assert record["schema"] == "apples.run/1"
     assert len(record["execution"]["hosts"]) == 3
+    third = one.submit("--min", "1", "--after", first, "--after", second, *SHORT)
+    assert one.ask("wait", third)["schema"] == "apples.run/1"
+    assert one.run("submit", "--after", "local.9", *SHORT).stderr.endswith("none of this number\n")
+    assert one.run("queue", "--watch").stdout.startswith("local: 4 hosts")  # no terminal: once
     jobs = one.ask("history")["jobs"]
-    assert [job["state"] for job in jobs] == ["finished", "finished"]
+    assert [job["state"] for job in jobs] == ["finished"] * 3
+    assert jobs[2]["after"] == [first, second]
     assert jobs[0]["ended"] <= jobs[1]["started"]
     log = tmp_path / "log.swf"
     log.write_text(one.run("history", "--swf").stdout)
     simulated = one.ask("simulate", str(log), "--policy", "fcfs", "--processors", "4")
-    assert simulated["jobs"] == 2
+    assert simulated["jobs"] == 3
 
 
 @pytest.mark.mpi

@@ -27,7 +27,12 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
 )
 from apples.scheduling.proposals import Change
-from apples.scheduling.server.answers import history_document, queue_document, why_document
+from apples.scheduling.server.answers import (
+    history_document,
+    job_document,
+    queue_document,
+    why_document,
+)
 from apples.scheduling.server.client import found
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
@@ -54,7 +59,7 @@ from apples.simulation.engine import EventEngine
 from apples.simulation.workload import mark_malleable, rigid
 from apples.storage.folder import Folder
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
-from apples.views.queue import queue_text, swf_lines, why_text
+from apples.views.queue import queue_text, swf_lines, watched_text, why_text
 
 AT_ONCE = Patience(gather=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")
@@ -673,6 +678,80 @@ def test_a_policy_that_resizes_owns_the_sizes(stage):
         s.one.resize(s.now, one, ["ada"])
     s.one.resize(s.now, one, ["ada", "dan"])
     assert [order.hosts for order in s.turn()] == [("ada", "dan")]
+
+
+# ---------------------------------------------------------------------- one after the other
+def after(*numbers):
+    return JobSubmission(1, 1, requested=10.0, after=numbers)
+
+
+def test_a_job_waits_for_those_that_it_comes_after_whatever_is_free_and_across_a_restart(stage):
+    s = stage()
+    one, (first,) = s.submit(1, 1)
+    two, (second,) = s.submit(1, 1)
+    three = s.one.submit(s.now, after(one, two))
+    assert s.turn() == []
+    shown = job_document(s.one, "local", s.one.job(three))
+    assert (shown["state"], shown["reason"]) == ("held", "comes after jobs 1, 2")
+    assert shown["after"] == ["local.1", "local.2"]
+    for order in (first, second):
+        s.say(order)
+    s.say(first, AttemptPhase.ENDED, state="finished", exit_code=0)
+    assert s.left(first, "ada") == []
+    s.again()
+    s.turn()
+    assert s.one.comes_after(s.one.job(three)) == [two]
+    s.say(second, AttemptPhase.RUNNING)
+    s.say(second, AttemptPhase.ENDED, state="finished", exit_code=0)
+    orders = [*s.left(second, "bob"), *s.turn()]
+    assert [order.job for order in orders if isinstance(order, StartOrder)] == [three]
+
+
+def test_a_job_is_cancelled_where_what_it_comes_after_fails_and_so_on(stage):
+    s = stage()
+    one, (first,) = s.submit(1, 1)
+    two = s.one.submit(s.now, after(one))
+    three = s.one.submit(s.now, after(two))
+    s.turn()
+    s.say(first, AttemptPhase.ENDED, state="failed", exit_code=5)
+    s.left(first, "ada")
+    assert [s.state(number) for number in (two, three)] == [LiveJobState.CANCELLED] * 2
+    assert s.one.job(two).reason == "job 1, after which it was to come, is failed"
+    with pytest.raises(UsageError, match="after job 1: it is failed, and never finishes"):
+        s.one.submit(s.now, after(one))
+    with pytest.raises(UsageError, match="after job 9: there is none"):
+        s.one.submit(s.now, after(9))
+
+
+def test_a_job_that_comes_after_another_can_be_cancelled_before(stage):
+    s = stage()
+    one, (first,) = s.submit(1, 1)
+    two = s.one.submit(s.now, after(one))
+    s.one.cancel(s.now, two)
+    assert s.state(two) is LiveJobState.CANCELLED
+    s.say(first, AttemptPhase.ENDED, state="finished", exit_code=0)
+    assert s.left(first, "ada") == []
+
+
+@pytest.mark.parametrize("wrong", ["local.1", ["local.x"], [1], ["lab.1"], ["local.1"] * 21])
+def test_what_is_no_job_to_come_after_is_refused(stage, wrong):
+    service = SchedulerService(stage().one, "local", lambda: 0.0)
+    with pytest.raises(UsageError):
+        service.submit({"submission": {**SUBMITTED, "after": wrong}}, "uid:0")
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(40, 8), (80, 24), (140, 50), (1, 1)])
+def test_a_queue_fits_into_a_terminal(stage, columns, lines):
+    s = stage()
+    for _ in range(30):
+        s.submit(3, 3)
+    document = queue_document(s.one, "local")
+    shown = watched_text(document, columns, lines).splitlines()
+    assert len(shown) <= max(1, lines - 1)
+    assert max(map(len, shown)) <= max(columns, 2)
+    if columns > 30:
+        assert "local: " in shown[0]
+        assert any("local.1 " in line for line in shown)
 
 
 # ---------------------------------------------------------------------- what is foretold

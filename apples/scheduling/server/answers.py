@@ -21,7 +21,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     if not scheduler.trouble:
         if job.waits and job.number in scheduler.ledger.running:
             shown = "placing"
-        if job.number in scheduler.ledger.held:
+        if job.number in scheduler.ledger.held or (job.waits and scheduler.comes_after(job)):
             shown = "held"
     submission = job.submission
     return {
@@ -30,6 +30,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "name": submission.name,
         "kind": submission.kind.value,
         "hosts": list(job.hosts),
+        "after": [f"{name}.{one}" for one in submission.after],
         "minimum": submission.minimum,
         "maximum": submission.maximum,
         "submitted": state.wall + job.submitted,
@@ -62,6 +63,8 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
         return job.reason
     if scheduler.trouble:
         return "nothing can be recorded, and so nothing is started"
+    if before := scheduler.comes_after(job):
+        return f"comes after job{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
     said = scheduler.ledger.waits.get(job.number)
     return _derived_reason(scheduler, job) if said is None else said.reason
 

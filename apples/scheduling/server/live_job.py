@@ -61,6 +61,8 @@ class JobSubmission:
         What it is called in lists.
     work
         What is to be run, for whoever runs it.
+    after
+        Jobs that have to be finished before it waits for hosts.
     """
 
     minimum: int
@@ -71,6 +73,7 @@ class JobSubmission:
     user: str = ""
     name: str = ""
     work: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    after: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,8 @@ def submission_of(found: Mapping[str, Any]) -> JobSubmission:
     ValueError, TypeError, KeyError
         It is none.
     """
-    one = JobSubmission(**{**found, "kind": JobKind(found["kind"])})
+    after = tuple(map(int, found.get("after", ())))
+    one = JobSubmission(**{**found, "kind": JobKind(found["kind"]), "after": after})
     if not 1 <= one.minimum <= one.maximum or not one.requested > 0:
         raise ValueError(f"{one.minimum} to {one.maximum} hosts for {one.requested} s")
     return one

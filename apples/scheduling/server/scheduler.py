@@ -189,6 +189,10 @@ class LiveScheduler(SchedulerBackend):
         self._token = token
         self._records: list[Record] = []
         self._ended: deque[int] = deque()
+        self._just_over: list[int] = []
+        self._followers: dict[int, set[int]] = {}
+        self._active: set[int] = set()
+        self._unheard: set[int] = set()
         self._orders: list[Order] = []
         self._wakes: list[float] = []
         self._dirty: float | None = self.now
@@ -216,6 +220,12 @@ class LiveScheduler(SchedulerBackend):
         for job in list(state.jobs.values()):
             if job.waits and job.submission.name == LOST_SUBMISSION:
                 self._change(job.end(LiveJobState.FAILED, LOST_SUBMISSION, self.now, True), "lost")
+            elif job.waits:
+                self._follow(job)
+        for number in [*self._followers]:
+            if number not in state.jobs or state.jobs[number].is_over:
+                self._just_over.append(number)
+        self._see_to_followers()
         self._active = {
             job.number for job in state.jobs.values() if not (job.is_over or job.waits)
         }
@@ -252,13 +262,58 @@ class LiveScheduler(SchedulerBackend):
             raise UsageError(
                 f"it wants up to {submission.maximum} hosts: there are {len(self.state.hosts)}"
             )
+        self._check_after(submission.after)
         job = LiveJob(self.state.last + 1, submission, self.now)
         answer = {"answer": [request, digest, job.number, self.now]} if request else {}
         document = submission_document(submission)
         self._change(job, "submit", submission=document, submitted=self.now, **answer)
-        self.driver.submit(job.as_job())
+        self._follow(job)
+        if not self.comes_after(job):
+            self.driver.submit(job.as_job())
         self._settle()
         return job.number
+
+    def comes_after(self, job: LiveJob) -> list[int]:
+        """Return the jobs that have to be finished before a job waits for hosts, and are not over."""
+        jobs = self.state.jobs
+        return [one for one in job.submission.after if one in jobs and not jobs[one].is_over]
+
+    def _check_after(self, after: Sequence[int]) -> None:
+        """Refuse a job that is to come after one that is not there, or is over and not finished."""
+        old: dict[int, LiveJob] = {}
+        if any(
+            0 < number <= self.state.last and number not in self.state.jobs for number in after
+        ):
+            old = {one.number: one for one in self.log.history()}
+        for number in after:
+            one = self.state.jobs.get(number) or old.get(number)
+            if one is None:
+                raise UsageError(f"after job {number}: there is none of this number")
+            if one.is_over and one.state is not LiveJobState.FINISHED:
+                raise UsageError(
+                    f"after job {number}: it is {one.state.value}, and never finishes"
+                )
+
+    def _follow(self, job: LiveJob) -> None:
+        for number in job.submission.after:
+            self._followers.setdefault(number, set()).add(job.number)
+
+    def _see_to_followers(self) -> None:
+        while self._just_over:
+            self._go_on_after(self._just_over.pop())
+
+    def _go_on_after(self, number: int) -> None:
+        """Let the jobs wait for hosts that were to come after one that is over, or cancel them where it failed."""
+        over = self.state.jobs.get(number)
+        for follower in sorted(self._followers.pop(number, ())):
+            job = self.state.jobs.get(follower)
+            if job is None or not job.waits or job.attempt:
+                continue
+            if over is not None and over.state is not LiveJobState.FINISHED:
+                reason = f"job {number}, after which it was to come, is {over.state.value}"
+                self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
+            elif not self.comes_after(job):
+                self._rebuild = True
 
     def cancel(self, clock: float, number: int, reason: str = "") -> None:
         """End a job, wherever it is; one that is over stays as it is.
@@ -273,10 +328,11 @@ class LiveScheduler(SchedulerBackend):
         if job.is_over or job.outcome is LiveJobState.CANCELLED:
             return
         if job.waits:
+            held = self.comes_after(job)
             self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
             if number in self.ledger.running:
                 self.driver.end(number)
-            else:
+            elif not held:
                 self.driver.withdraw(number)
         elif job.state is LiveJobState.ENDING:
             self._change(replace(job, outcome=LiveJobState.CANCELLED, reason=reason), "cancel")
@@ -582,7 +638,8 @@ class LiveScheduler(SchedulerBackend):
             self._dirty = self.now
 
     def _settle(self) -> None:
-        """After an event: a ledger that does not show what is true is made anew."""
+        """After an event: see to what follows from it; a ledger that does not show what is true is made anew."""
+        self._see_to_followers()
         if self._rebuild:
             self._place()
 
@@ -661,6 +718,7 @@ class LiveScheduler(SchedulerBackend):
             self._unheard.discard(job.number)
             if job.is_over:
                 self._ended.append(job.number)
+                self._just_over.append(job.number)
         else:
             self._since[job.number] = self.now
             self._active.add(job.number)
@@ -833,7 +891,7 @@ class LiveScheduler(SchedulerBackend):
         ledger.adopt(runs)
         ledger.time = self.now
         for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
-            if job.waits:
+            if job.waits and not self.comes_after(job):
                 ledger.submit(job.as_job())
         for host in (*state.drained, *state.quarantined, *self.lost):
             if host in nodes:

@@ -38,6 +38,7 @@ from apples.scheduling.server.scheduler import LiveScheduler, job_of
 
 MOST_WORK: Final = 2048
 """Bytes of what is to be run, as JSON: `MOST_WAITING` of them are less than a journal can be read of."""
+MOST_AFTER: Final = 20
 MOST_NUMBER: Final = 1e9
 """Below this are an estimate of a run time in seconds, and a priority without its sign."""
 MOST_GATHERED: Final = 1000
@@ -212,7 +213,15 @@ class SchedulerService:
         request = str(body.get("request") or "")
         if request and not REQUEST.fullmatch(request):
             raise UsageError("request: 1 to 64 letters, digits, dots, - and _")
-        submission = checked({**body["submission"], "user": user})
+        after = body["submission"].get("after", [])
+        if (
+            not isinstance(after, list)
+            or len(after) > MOST_AFTER
+            or not all(isinstance(one, str) for one in after)
+        ):
+            raise UsageError(f"submission: after is a list of at most {MOST_AFTER} jobs")
+        found = {**body["submission"], "user": user, "after": [self.number(one) for one in after]}
+        submission = checked(found)
 
         def call(clock: float) -> Document:
             scheduler = self.scheduler
