@@ -27,6 +27,8 @@ from apples.simulation.queue_future import (
 
 Document = dict[str, Any]
 MOST_NODES = 100_000
+DRAWS = 40
+"""Of a what-if: the same for both futures, so that fewer do."""
 SHARES = "sd"
 
 
@@ -49,7 +51,7 @@ class QueuePlanner:
             number = int(question["job"])
             waits = any(one.number == number and not one.nodes for one in snapshot.jobs)
             changes = smallest_changes(snapshot, self.policy, number) if waits else {}
-            document["changes"] = changes
+            document |= {"job": number, "changes": changes}
         return document
 
     def _what_if(
@@ -64,8 +66,8 @@ class QueuePlanner:
             policy = load_policy(changes["policy"], changes.get("options") or {})
         changed = with_changes(snapshot, changes)
         # The same draws for both: what differs is not chance.
-        now = queue_future(snapshot, self.policy, seconds=seconds / 2.0)
-        then = queue_future(changed, policy, seconds=seconds / 2.0)
+        now = queue_future(snapshot, self.policy, draws=DRAWS, seconds=seconds / 2.0)
+        then = queue_future(changed, policy, draws=DRAWS, seconds=seconds / 2.0)
         return {
             "now": {"policy": name_of(self.policy), "hosts": snapshot.nodes, **_document(now)},
             "then": {"policy": name_of(policy), "hosts": changed.nodes, **_document(then)},

@@ -769,7 +769,8 @@ for line in sys.stdin:
             time.sleep(0.01)
     starts = {str(job[0]): [1.0, 2.0, 3.0] for job in asked["snapshot"]["jobs"] if not job[6]}
     print(json.dumps({"question": asked["question"], "ask": asked["ask"], "pid": os.getpid(), "draws": 100,
-                      "starts": starts, "ends": {}, "changes": {"hosts": 1}}), flush=True)
+                      "starts": starts, "ends": {}, "changes": {"hosts": 1},
+                      "job": asked.get("job")}), flush=True)
 """
 
 
@@ -797,8 +798,36 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_another_question
     assert planner.ask("future", empty, 30.0)["ask"] == "future"
     assert planner.ask("late", empty, 0.1, gate=str(gate)) is None
     assert planner.ask("changes", empty, 0.1) is None  # it is still at the other
+    assert planner.late is None
     gate.touch()
     assert planner.ask("changes", empty, 30.0)["ask"] == "changes"
+    assert planner.late[1]["ask"] == "late"
+
+
+def test_where_there_is_no_answer_in_time_the_last_one_stands_until_it_is_old(stage):
+    class Slow:
+        late = None
+
+        def ask(self, what, snapshot, *more, job=None):
+            pass
+
+    s, planner = stage(), Slow()
+    s.submit(4, 4)
+    s.submit(1, 1)
+    service = SchedulerService(s.one, "local", lambda: s.now, planner)
+
+    def start():
+        look = service.queue()
+        return look.then(look(s.now))["jobs"][1]["start"]
+
+    assert start() is None
+    planner.late = snapshot_of(s.one), {"draws": 100, "starts": {"2": [1.0, 2.0, 3.0]}, "ends": {}}
+    said = start()
+    assert said is not None
+    s.turn(20.0)
+    assert start() == said
+    s.turn(20.0)
+    assert start() is None
 
 
 def test_a_planner_that_cannot_be_started_costs_the_answer_its_future_only(stage):

@@ -76,10 +76,11 @@ class Foresight:
         found = None
         if snapshot is not None and self._planner is not None:
             answer = self._planner.ask("changes", snapshot, job=number)
-            found = None if answer is None else self._kept(snapshot, answer)
+            found = self._found(snapshot, answer)
         if found is None:
             return document | {"start_unknown": NOT_YET}
-        document["changes"] = found[1]["changes"]
+        if found[1].get("job") == number:
+            document["changes"] = found[1]["changes"]
         document["start"] = self._start(found, document["job"])
         if document["start"] is None:
             document["start_unknown"] = (
@@ -121,14 +122,24 @@ class Foresight:
             return self._last
         if self._planner is not None and any(not one.nodes for one in snapshot.jobs):
             answer = self._planner.ask("future", snapshot, QUEUE_SECONDS)
-            if answer is not None:
-                return self._kept(snapshot, answer)
+            return self._found(snapshot, answer)
+        return None
+
+    def _found(
+        self, snapshot: QueueSnapshot, answer: Document | None
+    ) -> tuple[QueueSnapshot, Document] | None:
+        """Return an answer with what it is about: where there is none in time the last one, if it is not old."""
+        late = None if self._planner is None else self._planner.late
+        if answer is not None:
+            self._last = snapshot, answer
+        elif (
+            late is not None
+            and "starts" in late[1]
+            and (self._last is None or late[0].time > self._last[0].time)
+        ):
+            self._last = late
         last = self._last
         return last if last is not None and last[0].time > snapshot.time - OLD_SECONDS else None
-
-    def _kept(self, snapshot: QueueSnapshot, answer: Document) -> tuple[QueueSnapshot, Document]:
-        self._last = snapshot, answer
-        return self._last
 
     def _start(self, found: tuple[QueueSnapshot, Document] | None, job: str) -> list[float] | None:
         """Return when a job starts as the world's time, from, middle, to; None: nobody can tell."""

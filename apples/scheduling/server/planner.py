@@ -36,12 +36,19 @@ class PlannerClient:
     ----------
     command
         Starts it.
+
+    Attributes
+    ----------
+    late
+        The last answer that came too late for who had asked, and the snapshot that it is about.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
         self._lock = threading.Lock()
         self._process: _Process | None = None
+        self.late: tuple[QueueSnapshot, Document] | None = None
+        self._about: QueueSnapshot | None = None
         self._asked = self._answered = 0
         self._since = self._used = 0.0
 
@@ -62,6 +69,7 @@ class PlannerClient:
             if not self._rid_of_the_last(deadline):
                 return None
             self._asked += 1
+            self._about = snapshot
             question = {
                 "question": self._asked,
                 "ask": what,
@@ -95,7 +103,10 @@ class PlannerClient:
         while self._process is not None and self._answered < self._asked:
             if time.monotonic() > self._since + STUCK:
                 self._end()
-            elif self._next(self._process, deadline) is None:
+            elif (answer := self._next(self._process, deadline)) is not None:
+                if self._about is not None and "refused" not in answer:
+                    self.late = self._about, answer
+            elif self._process is not None:
                 return False
         return True
 
