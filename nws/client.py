@@ -224,6 +224,11 @@ class Client:
                 if not (error.args and isinstance(error.args[0], ProtocolError)):
                     raise
                 answer = once()
+        except (requests.exceptions.InvalidHeader, UnicodeEncodeError):
+            reason = "that is no token: printable characters of ASCII in one line are wanted"
+            raise ServiceError(
+                reason, transient=False
+            ) from None  # the error itself repeats the token
         except requests.Timeout as error:
             reason = f"{self.url}{path}: no answer in {self._deadline:.0f} s"
             raise ServiceError(reason, transient=True) from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -183,7 +185,13 @@ def asking(
     url = service or _text(
         home / "url", "no service runs here: start nws serve, or give --service"
     )
-    token = _text(token_file or home / "token", "a token is wanted (--token-file)")
+    _check_url(url)
+    secret = token_file or home / "token"
+    token = _text(secret, "a token is wanted (--token-file)")
+    if not TOKEN.fullmatch(token):
+        raise UsageError(
+            f"{secret}: that is no token, which is one word of letters, digits and signs"
+        )
     try:
         with Client(url, token, certificate=certificate) as client:
             yield client
@@ -192,8 +200,22 @@ def asking(
         raise kind(str(error)) from None
 
 
+TOKEN = re.compile(r"[!-~]{1,200}")
+
+
+def _check_url(url: str) -> None:
+    """Refuse what is no address of a service."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not url.isprintable():
+        raise UsageError(f"{url}: that is no address of a service: http://HOST:PORT is wanted")
+
+
 def _text(path: Path, otherwise: str) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()
     except OSError:
         raise UsageError(f"{path}: {otherwise}") from None

@@ -19,9 +19,12 @@ def main() -> int:
     if options.url is None or options.token_file is None:
         return _measure(SensorProcess(options, LineWriter(sys.stdout)))
     try:
-        token = options.token_file.read_text().strip()
+        token = options.token_file.read_text(errors="replace").strip()
     except OSError as error:
         sys.stderr.write(f"nws sense: {options.token_file}: {error.strerror}\n")
+        return 2
+    if not (token and token.isascii() and token.isprintable()):
+        sys.stderr.write(f"nws sense: {options.token_file}: that is no token\n")
         return 2
     with Client(options.url, token, certificate=options.certificate) as client:
         return _measure(SensorProcess(options, client))

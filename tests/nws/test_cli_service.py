@@ -109,6 +109,28 @@ def test_an_option_that_is_no_finite_number_is_refused(tmp_path, verb, number):
     assert f"Invalid value for '{verb[-1]}'" in done.err
 
 
+@pytest.mark.parametrize(
+    "token", [b"\xff\xfe", "n\u20acw".encode(), b"secret\nsecret", b"", b"a b", b"x" * 300]
+)
+def test_a_file_of_no_token_is_named_and_never_repeated(tmp_path, token):
+    file = tmp_path / "given"
+    file.write_bytes(token)
+    done = nws(tmp_path, "status", "--service", "http://127.0.0.1:9", "--token-file", str(file))
+    assert (done.code, done.out) == (2, "")
+    assert f"{file}: that is no token" in done.err
+    assert "secret" not in done.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ada", "ada:8123", "http://", "ftp://ada", "http://[::1", "http://ada:99999", "http://a\nb"],
+)
+def test_an_address_that_is_none_is_refused(tmp_path, url):
+    (tmp_path / "token").write_text("t")
+    done = nws(tmp_path, "status", "--service", url, "--token-file", str(tmp_path / "token"))
+    assert (done.code, "that is no address of a service" in done.err) == (2, True)
+
+
 def test_a_past_longer_than_anything_is_kept_is_refused(tmp_path):
     done = nws(tmp_path, "import", "--prometheus", "http://127.0.0.1:9", "--since", "1e300")
     assert (done.code, "Invalid value for '--since'" in done.err) == (2, True)

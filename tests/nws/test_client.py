@@ -103,6 +103,16 @@ def test_what_answers_but_is_no_weather_service_is_said_to_be_none(scripted, doc
     assert not caught.value.transient
 
 
+@pytest.mark.parametrize("token", ["secret\nsecret", "secret\u20ac"])
+def test_a_token_that_is_none_is_never_repeated(token):
+    with (
+        Client("http://127.0.0.1:9", token, deadline=60) as client,
+        pytest.raises(ServiceError, match="that is no token") as caught,
+    ):
+        client.status()
+    assert "secret" not in str(caught.value)
+
+
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory):
     """Return the certificate and the key of 127.0.0.1, signed by itself."""

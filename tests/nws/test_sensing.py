@@ -352,3 +352,15 @@ sys.exit(main())
                 process.terminate()
             for process in processes:
                 assert process.wait(120) == 0
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", b"secret\nsecret", b""])
+def test_a_file_of_no_token_ends_the_sensor_with_its_name(tmp_path, token):
+    file = tmp_path / "given"
+    file.write_bytes(token)
+    words = ["--service", "http://127.0.0.1:9", "--token-file", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "nws.sensing", *words],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, f"nws sense: {file}: that is no token\n")
