@@ -14,7 +14,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from hat.document import schema
@@ -97,9 +96,14 @@ def fields_of(text: str, model: type[Any]) -> list[FormField]:
     return found
 
 
-@cache
+_SCHEMAS: dict[type[Any], dict[str, Any]] = {}
+
+
 def _schema(model: type[Any]) -> dict[str, Any]:
-    return schema(model)
+    """Return the schema of a model, made once."""
+    if model not in _SCHEMAS:
+        _SCHEMAS[model] = schema(model)
+    return _SCHEMAS[model]
 
 
 def _locked(field: FormField, why: str) -> FormField:
