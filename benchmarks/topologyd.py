@@ -177,7 +177,9 @@ def main():
             time.sleep(2.0)
             try:
                 show("root's status, 8 hostile users", answers(daemon, "status", count))
-                spent = answers(daemon, "status", count, clock=lambda: time.clock_gettime_ns(clock))
+                spent = answers(
+                    daemon, "status", count, clock=lambda: time.clock_gettime_ns(clock)
+                )
                 show("the same: CPU time of the daemon meanwhile", spent)
             finally:
                 for child in children:

@@ -6,26 +6,39 @@ machine has two packages, two NUMA nodes and four CPUs, no network, and a disk t
 begins from the image as it was built.
 
     python packaging/vm/emulated.py build
+    python packaging/vm/emulated.py check [--cuts N]
     python packaging/vm/emulated.py run FOLDER COMMAND [ARGUMENT ..]
 
+`check` tries in it what `checks.py` claims, then cuts its power N times at random moments of writing, and looks
+each time whether all that was acknowledged is on the disk that was kept; the results are in build/vm/results.json.
 `run` boots the machine with a copy of FOLDER as its /job, runs the command there as root and passes its
 output and exit status on; what it leaves in /job/out comes back to FOLDER/out. Needs the Debian packages
 qemu-system-x86, mmdebstrap, arch-test and e2fsprogs, and root for `build` (files of other owners). A boot
-takes half a minute on idle CPUs. Exit status 4: the machine could not be built or did not answer in time.
+takes half a minute on idle CPUs. Exit status 4: the machine could not be built or did not answer in time; 77:
+skipped, with the reason. An image that is there is kept: remove build/vm for a new one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import os
+import random
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-IMAGE = Path(__file__).parents[2] / "build" / "vm"
+ROOT = Path(__file__).parents[2]
+IMAGE = ROOT / "build" / "vm"
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
     "mmdebstrap": "mmdebstrap",
@@ -35,6 +48,7 @@ PACKAGES = (
     "systemd systemd-sysv dbus linux-image-cloud-amd64 python3 python3-numpy procps util-linux"
 )
 """Of the image; what a job needs beside them it brings in its folder."""
+SKIPPED = 77
 RESULTS_MIB = 64
 """Room for what a job leaves in its folder ``out``."""
 
@@ -57,23 +71,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build")
+    check_parser = verbs.add_parser("check")
+    check_parser.add_argument("--cuts", type=int, default=5, help="of power")
     run_parser = verbs.add_parser("run")
     run_parser.add_argument("--seconds", type=float, default=600.0, help="give up after so many")
     run_parser.add_argument("folder", type=Path)
     run_parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
-    if missing:
-        print(f"emulated machine: not installed: {' '.join(missing)}", file=sys.stderr)
-        return 4
+    if reason := lacking(given.verb == "build"):
+        print(f"emulated machine: skipped: {reason}", file=sys.stderr)
+        return SKIPPED
     if given.verb == "build":
-        return build()
+        return 0 if (IMAGE / "root.img").exists() else build()
+    if given.verb == "check":
+        return check(given.cuts)
     if not given.folder.is_dir() or not given.command:
         parser.error("run needs a folder and a command")
-    if not (IMAGE / "root.img").exists():
-        print("emulated machine: no image; first: make vm", file=sys.stderr)
-        return 4
     return run(given.folder, given.command, given.seconds)
+
+
+def lacking(building: bool) -> str:
+    """Return why there can be no machine here; empty where there can."""
+    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {' '.join(missing)}"
+    if (IMAGE / "root.img").exists():
+        return ""
+    if not building:
+        return "there is no image; first: make vm"
+    return "" if os.geteuid() == 0 else "the image is made by root"
 
 
 def build() -> int:
@@ -107,49 +133,160 @@ def build() -> int:
 def run(folder: Path, command: list[str], seconds: float) -> int:
     """Boot, run the command in a copy of `folder`, and return its exit status."""
     with tempfile.TemporaryDirectory() as scratch:
-        copy, results, ended = (Path(scratch) / name for name in ("job", "results", "ended"))
-        shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns("out"))
-        (copy / ".command").write_text(shlex.join(command) + "\n")
-        size = sum(each.lstat().st_size for each in copy.rglob("*")) >> 20
-        _disk(Path(scratch) / "job.img", copy, size + size // 4 + RESULTS_MIB)
-        results.write_bytes(b"")
-        with results.open("r+b") as file:
-            file.truncate(RESULTS_MIB << 20)
-        drives = [
-            (IMAGE / "root.img", ",snapshot=on"),
-            (Path(scratch) / "job.img", ""),
-            (results, ""),
-        ]
-        machine = [
-            *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2048"),
-            *("-smp", "4,sockets=2,cores=2", "-no-reboot", "-net", "none", "-display", "none"),
-            *("-object", "memory-backend-ram,id=m0,size=1024M"),
-            *("-object", "memory-backend-ram,id=m1,size=1024M"),
-            *("-numa", "node,nodeid=0,memdev=m0,cpus=0-1"),
-            *("-numa", "node,nodeid=1,memdev=m1,cpus=2-3", "-numa", "dist,src=0,dst=1,val=21"),
-            *("-kernel", str(IMAGE / "kernel"), "-initrd", str(IMAGE / "initrd")),
-            *(
-                "-append",
-                "root=/dev/vda rw quiet console=ttyS0 systemd.unified_cgroup_hierarchy=1",
-            ),
-            *("-monitor", "none", "-serial", f"file:{scratch}/console"),
-            *("-serial", "stdio", "-serial", f"file:{ended}"),
-        ]
-        for path, more in drives:
-            machine += ["-drive", f"file={path},format=raw,if=virtio{more}"]
+        machine = prepared(folder, command, Path(scratch))
         try:
             subprocess.run(machine, stdin=subprocess.DEVNULL, timeout=seconds, check=True)
-            words = ended.read_text().split()
+            words = (Path(scratch) / "ended").read_text().split()
             status = int(words[words.index("exit") + 1])
         except (subprocess.SubprocessError, ValueError, IndexError, OSError) as error:
             console = Path(scratch) / "console"
             last = console.read_text(errors="replace")[-2000:] if console.exists() else ""
             print(f"{last}\nemulated machine: no answer: {error}", file=sys.stderr)
             return 4
+        results = Path(scratch) / "results"
         if any(results.read_bytes()[:1024]):
             with tarfile.open(results) as archive:
                 archive.extractall(folder, filter="data")
         return status
+
+
+def prepared(
+    folder: Path, command: list[str], scratch: Path, kept: Path | None = None
+) -> list[str]:
+    """Return the command line of a machine with a copy of `folder`, and with a disk that is `kept`."""
+    copy, results, ended = (scratch / name for name in ("job", "results", "ended"))
+    shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns("out"))
+    (copy / ".command").write_text(shlex.join(command) + "\n")
+    size = sum(each.lstat().st_size for each in copy.rglob("*")) >> 20
+    _disk(scratch / "job.img", copy, size + size // 4 + RESULTS_MIB)
+    results.write_bytes(b"")
+    os.truncate(results, RESULTS_MIB << 20)
+    drives = [(IMAGE / "root.img", ",snapshot=on"), (scratch / "job.img", ""), (results, "")]
+    if kept is not None:
+        drives.append((kept, ""))
+    machine = [
+        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2048"),
+        *("-smp", "4,sockets=2,cores=2", "-no-reboot", "-net", "none", "-display", "none"),
+        *("-object", "memory-backend-ram,id=m0,size=1024M"),
+        *("-object", "memory-backend-ram,id=m1,size=1024M"),
+        *("-numa", "node,nodeid=0,memdev=m0,cpus=0-1"),
+        *("-numa", "node,nodeid=1,memdev=m1,cpus=2-3", "-numa", "dist,src=0,dst=1,val=21"),
+        *("-kernel", str(IMAGE / "kernel"), "-initrd", str(IMAGE / "initrd")),
+        *(
+            "-append",
+            "root=/dev/vda rw quiet console=ttyS0 no_timer_check systemd.unified_cgroup_hierarchy=1",
+        ),
+        *("-monitor", "none", "-serial", f"file:{scratch}/console"),
+        *("-serial", "stdio", "-serial", f"file:{ended}"),
+    ]
+    for path, more in drives:
+        machine += ["-drive", f"file={path},format=raw,if=virtio{more}"]
+    return machine
+
+
+# ------------------------------------------------------------------ checks
+HEAVY = {"scipy", "pulp", "highspy", "mpi4py", "mpich", "numba", "backports.zstd"}
+"""What apples needs for other things than its daemons, and what they need in turn stays out with them."""
+CHECKS = Path(__file__).with_name("checks.py")
+CHECK_SECONDS = 1800.0
+
+
+def check(cuts: int) -> int:
+    """Try what is claimed, cut the power, and write down what came of it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "job"
+        _site(folder / "site")
+        for file in (CHECKS, ROOT / "tests/bad_jobs.py", *(ROOT / "packaging").glob("*.service")):
+            shutil.copy(file, folder)
+        status = run(folder, ["sh", "-c", f"mkdir out; {INSIDE} | tee out/results"], CHECK_SECONDS)
+        lines = (folder / "out/results").read_text().splitlines() if status != 4 else []
+        results = [json.loads(line) for line in lines]
+        if cuts:
+            results.append(power_cuts(folder, cuts))
+            print(json.dumps(results[-1]), flush=True)
+    text = json.dumps(results, indent=1)
+    (IMAGE / "results.json").write_text(text + "\n")
+    return 0 if results and all(one["kept"] for one in results) else 1
+
+
+INSIDE = "env PYTHONPATH=/job/site:/job /usr/bin/python3 checks.py"
+"""How the checks are started in the machine."""
+
+
+def power_cuts(folder: Path, count: int) -> dict[str, Any]:
+    """Kill the machine `count` times while it writes, start it again on the same disk, and compare."""
+    chance = random.Random(count)  # noqa: S311 - moments, no secrets
+    acknowledged, told = {"ledger": 0, "weather": 0}, []
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        disk = Path(scratch) / "kept.img"
+        disk.write_bytes(b"")
+        os.truncate(disk, 64 << 20)
+        for cut in range(count + 1):
+            here = Path(scratch) / f"boot{cut}"
+            here.mkdir()
+            machine = prepared(folder, [*INSIDE.split(), "recover"], here, disk)
+            found, after = _until_cut(machine, acknowledged, chance.randint(20, 400))
+            if found is None:
+                wrong.append(f"boot {cut}: no answer")
+                break
+            ledger, weather, problems, broken = found
+            if ledger < after["ledger"] or weather < after["weather"] or broken != "[]":
+                wrong.append(f"boot {cut}: acknowledged {after}, found {found}")
+            told.append((after["ledger"], ledger, after["weather"], weather, problems))
+            shutil.rmtree(here)
+    claim = "What the topology daemon and the weather service acknowledged survives power cuts"
+    said = f"{count} cuts; acknowledged and found, ledger and weather, problems: {told} {wrong}"
+    return {"claim": claim, "kept": not wrong, "said": said}
+
+
+def _until_cut(
+    machine: list[str], acknowledged: dict[str, int], lines: int
+) -> tuple[tuple[int, int, int, str] | None, dict[str, int]]:
+    """Boot, hear what was found, kill the machine after so many lines; return also what was acknowledged."""
+    before, found = dict(acknowledged), None
+    with subprocess.Popen(
+        machine, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        timer = threading.Timer(CHECK_SECONDS, process.kill)
+        timer.start()
+        if process.stdout is None:
+            raise RuntimeError("no output")
+        for line in process.stdout:
+            words = line.split(maxsplit=4)
+            if words[:1] == ["found"]:
+                found = int(words[1]), int(words[2]), int(words[3]), words[4].strip()
+            elif found and len(words) == 2 and words[0] in acknowledged and words[1].isdigit():
+                acknowledged[words[0]] = int(words[1])
+                lines -= 1
+            if not lines:
+                break
+        process.kill()
+        timer.cancel()
+    return found, before
+
+
+def _site(target: Path) -> None:
+    """Copy our packages and what they need, less what is heavy, out of this environment."""
+    for package in ("apples", "nws", "hat", "blueprints"):
+        shutil.copytree(ROOT / package, target / package)
+    waiting, seen = ["apples", "fastapi", "uvicorn"], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        found = metadata.distribution(name)
+        for need in found.requires or ():
+            word = re.match(r"[A-Za-z0-9._-]+", need)
+            if word and "extra ==" not in need and word[0].lower() not in HEAVY:
+                with contextlib.suppress(metadata.PackageNotFoundError):  # of another Python
+                    waiting.append(metadata.distribution(word[0]).metadata["Name"])
+        for file in found.files or ():
+            if ".." not in file.parts and (name != "apples" or ".dist-info" in str(file)):
+                place = target / file
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file.locate(), place)
 
 
 def _disk(image: Path, content: Path, mib: int) -> None:

@@ -9,9 +9,8 @@ gets a mask of all CPUs, which the set then narrows.
 
 Version 2, below a group that was delegated to us. A group with processes has no controllers for its
 children, so this process goes into a leaf of its own first, and jobs into leaves beside it. The group's own
-``cpuset.cpus`` is never written: systemd resets it whenever it reloads. Version 2 was not run on the
-machine it was written on, which has version 1: it is tested against a directory that behaves as the
-kernel's documents say.
+``cpuset.cpus`` is never written: systemd resets it whenever it reloads. The tests
+try version 2 against a directory that behaves as the kernel's documents say, ``make vm`` on a kernel.
 """
 
 from __future__ import annotations
