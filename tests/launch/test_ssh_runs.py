@@ -54,11 +54,12 @@ def over_ssh(
 
 
 def processes(job):
-    """Name -> process ids; remote supervisors bear no mark, but are what started the proxies."""
+    """Name -> process ids; remote supervisors are what started the proxies."""
     found = job.processes()
     supervisors = {job_processes.parent_of(pid) for pid in found.get("proxy", [])}
-    ssh_ = [pid for pid in found.get("rank", []) if program(pid) == "ssh"]
-    ranks = [pid for pid in found.get("rank", []) if program(pid) != "ssh" and became(pid)]
+    others = [pid for pid in found.get("rank", []) if pid not in supervisors]
+    ssh_ = [pid for pid in others if program(pid) == "ssh"]
+    ranks = [pid for pid in others if program(pid) != "ssh" and became(pid)]
     return found | {"remote": sorted(supervisors), "ssh": ssh_, "rank": ranks}
 
 
