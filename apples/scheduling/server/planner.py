@@ -23,6 +23,8 @@ Document = dict[str, Any]
 
 PATIENCE: Final = 2.0
 """For an answer, seconds; one that comes later is kept for the next who asks."""
+BUSY: Final = 0.1
+"""For the answer to an earlier question: who asks while the planner loads does not wait for that."""
 IDLE: Final = 600.0
 STUCK: Final = 120.0
 """After so long without the answer to a question the process is ended."""
@@ -66,7 +68,7 @@ class PlannerClient:
         if not self._lock.acquire(timeout=seconds):
             return None
         try:
-            if not self._rid_of_the_last(deadline):
+            if not self._rid_of_the_last(min(deadline, time.monotonic() + BUSY)):
                 return None
             self._asked += 1
             self._about = snapshot
