@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from importlib import resources
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
@@ -35,6 +36,13 @@ def served_style() -> tuple[str, str]:
     """Return the style sheet, and the name of its content by which browsers keep it."""
     sheet = style_sheet()
     return sheet, sha256(sheet.encode()).hexdigest()[:16]
+
+
+@cache
+def served_script() -> tuple[str, str]:
+    """Return the script, without which every page is complete, and the name of its content."""
+    script = resources.files("apples.views").joinpath("templates/script.js").read_text("utf-8")
+    return script, sha256(script.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,11 @@ class Frame:
     def style(self) -> str:
         """Names the style sheet's content."""
         return served_style()[1]
+
+    @property
+    def script(self) -> str:
+        """Names the script's content."""
+        return served_script()[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +146,8 @@ def job_page(
     """
     parts = run_parts(document, events) if document else {"plan": None}
     return render(
-        "served_run.html.j2", **{**parts, "frame": frame, "job": job, "verbs": verbs, "others": others}
+        "served_run.html.j2",
+        **{**parts, "frame": frame, "over": KINDS, "job": job, "verbs": verbs, "others": others},
     )  # fmt: skip
 
 

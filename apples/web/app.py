@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Path, Query, Request
@@ -76,10 +76,15 @@ def create_app(folder: DocumentFolder, sessions: Sessions, names: tuple[str, ...
     for add in (_add_runs, _add_verbs, _add_files, _add_forms, _add_plan):
         add(app, pages)
 
+    kept = {"cache-control": "private, max-age=31536000, immutable"}
+
     @app.get("/style.css")
     def style() -> Response:
-        kept = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(served.served_style()[0], media_type="text/css", headers=kept)
+
+    @app.get("/script.js")
+    def script() -> Response:
+        return Response(served.served_script()[0], media_type="text/javascript", headers=kept)
 
     _handle_errors(app, pages)
 
@@ -109,6 +114,10 @@ def _add_runs(app: FastAPI, pages: Pages) -> None:
     @app.get("/runs/{identifier}", response_class=HTMLResponse)
     def run(request: Request, identifier: Identifier) -> Response:
         return job_answer(pages, request, identifier)
+
+    @app.get("/runs/{identifier}/now")
+    def now(identifier: Identifier) -> dict[str, Any]:
+        return jobs.JobStatus.of(store.record(identifier), ask=False).document()
 
     @app.get("/runs/{identifier}/report.html", response_class=HTMLResponse)
     def report(identifier: Identifier) -> HTMLResponse:

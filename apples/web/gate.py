@@ -25,7 +25,7 @@ from nws import BodyLimits, BoundedBody, RefusedRequestError
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 ENTER = "/enter"
-PUBLIC = (ENTER, "/style.css")
+PUBLIC = (ENTER, "/style.css", "/script.js")
 """Paths that need no session."""
 MOST_SESSIONS = 32
 MOST_FIELDS = 2000

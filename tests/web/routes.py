@@ -7,6 +7,7 @@ ROUTES = [
     ("GET", "/runs/00000000"),
     ("GET", "/runs/00000000/report.html"),
     ("GET", "/runs/00000000/log"),
+    ("GET", "/runs/00000000/now"),
     ("GET", "/compare"),
     ("POST", "/runs/00000000/cancel"),
     ("POST", "/runs/00000000/resize"),
@@ -30,5 +31,5 @@ def routes_of(site):
         (method, re.sub(r"\{\w+\}", "0" * 8, route.path))
         for route in gate._application.routes
         for method in route.methods - {"HEAD"}
-        if route.path != "/style.css"
+        if route.path not in {"/style.css", "/script.js"}
     }

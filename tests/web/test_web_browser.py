@@ -1,9 +1,13 @@
 """The served pages in a real browser: admitted by the link, nothing foreign asked for, everything by keyboard."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
+from commands import EXAMPLE
 from views.browser import Browser, chromium
+from waiting import until
 from web.test_pages import PAYLOAD, record
 
 from apples.jobs import store
@@ -100,6 +104,37 @@ def test_a_list_is_searched_and_a_button_pressed(site, browser):
     browser.arrive()
     said = browser.evaluate("document.querySelector('[role=alert]').textContent")
     assert said == "--hosts ada: is named twice (exit code 2)"
+
+
+@pytest.mark.usefixtures("paths")
+def test_the_page_of_a_job_follows_it_and_says_when_nobody_answers(site, browser):
+    job = store.jobs()[0]
+    job.write({**job.record(), "iteration": 5, "iterations": 90})
+    browser.go(site.link())
+    browser.arrive()
+    browser.go(f"{site.url}/runs/{job.id}")
+    shown = "document.querySelector('[data-key=iteration]')?.textContent"
+    browser.evaluate("window.mine = 1")
+    assert browser.evaluate(shown) == "5"
+    job.write({**job.record(), "iteration": 7})
+    until(lambda: browser.evaluate(shown) == "7", 60)
+    assert browser.evaluate("window.mine") == 1  # nothing was loaded anew
+    site.server.should_exit = True
+    late = "document.querySelector('[data-late]').textContent"
+    until(lambda: "no answer" in browser.evaluate(late), 60)
+
+
+def test_a_plan_follows_what_is_typed(site, own_state, browser):
+    for each in filter(Path.is_file, EXAMPLE.iterdir()):
+        shutil.copy(each, own_state)
+    browser.go(site.link())
+    browser.arrive()
+    browser.go(site.url + "/plan?weather=static")
+    assert "18.6" in browser.evaluate("document.querySelector('h2').textContent")
+    typed = "const box = document.querySelector('[name=set]'); box.value = 'grid=x';"
+    browser.evaluate(f"{{ {typed} box.dispatchEvent(new Event('input', {{bubbles: true}})) }}")
+    until(lambda: "grid" in browser.evaluate("document.querySelector('#answer').textContent"), 60)
+    until(lambda: "grid%3Dx" in browser.evaluate("location.search"), 60)
 
 
 @pytest.mark.usefixtures("paths")
