@@ -16,7 +16,9 @@ from hat.problem import HatError, shown
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-ProgramKind = Literal["rigid", "malleable", "blocks", "c", "fortran", "sweep", "master-worker"]
+ProgramKind = Literal[
+    "rigid", "malleable", "blocks", "c", "fortran", "sweep", "master-worker", "pipeline"
+]
 """What the program is, or in which language; a folder of the templates has what is other there."""
 
 FILES = ("README.md", "agent.py", "hosts.toml")
@@ -26,8 +28,9 @@ DOCUMENTS = ("template.toml", "user.toml")
 MODELS: Mapping[ProgramKind, tuple[str, ...]] = {
     "sweep": ("sweep.toml",),
     "master-worker": ("master-worker.toml",),
+    "pipeline": ("pipeline.toml",),
 }
-"""The same where it is no grid: of a parameter sweep, of a master and workers."""
+"""The same where it is no grid: of a parameter sweep, of a master and workers, of a pipeline."""
 HEADER = {"apples.h": "the application protocol's side in C: nothing to change"}
 PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
     "c": {"program.c": "the work itself: put yours here", "Makefile": "how it is built", **HEADER},
@@ -42,6 +45,7 @@ PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
         "text-1.txt": "a file that half of the tasks read",
         "text-2.txt": "and one for the other half",
     },
+    "pipeline": {"program.py": "both tasks: put yours here"},
     "master-worker": {"program.py": "what a unit is, and what is done with it: put yours here"},
 }
 """What the folder holds besides where that is not the script of a grid, and what that is."""
@@ -69,7 +73,7 @@ def new(
         Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
         migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
         Fortran, to be built by ``make``; or that it is run at many settings (``sweep``), or does units of work
-        that a master hands out (``master-worker``).
+        that a master hands out (``master-worker``), or is of several tasks (``pipeline``).
 
     Raises
     ------

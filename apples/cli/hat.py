@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, Entry] = {
 }
 
 
-MODELS = ("strip", "sweep", "master-worker")
+MODELS = ("strip", "pipeline", "sweep", "master-worker")
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def new(
     ] = False,
     model: Annotated[
         str,
-        typer.Option("--model", help="strip (one grid), sweep (many settings), master-worker."),
+        typer.Option("--model", help="strip, pipeline, sweep or master-worker."),
     ] = "strip",
     json: Json = False,
 ) -> int:
@@ -70,6 +70,7 @@ def new(
     asked: dict[hat.ProgramKind, bool] = {
         "sweep": model == "sweep",
         "master-worker": model == "master-worker",
+        "pipeline": model == "pipeline",
         "blocks": blocks,
         "malleable": malleable,
         "c": c,

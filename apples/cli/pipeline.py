@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from apples.cli import options
-from apples.cli.program import show_answer
+from apples.cli.program import say, show_answer
 
 
 def pipeline(
@@ -23,18 +23,22 @@ def pipeline(
     unit: Annotated[
         int, typer.Option("--unit", min=0, help="Items that pass at a time; default: the best.")
     ] = 0,
+    run: Annotated[bool, typer.Option("--run", help="Run it too, and verify the result.")] = False,
+    actuator: Annotated[str, typer.Option("--actuator", help="local or ssh.")] = "",
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Compare no result.")] = False,
     json: options.Json = False,
 ) -> int:
-    """Plan which hosts do which task, and how much passes at a time; start nothing.
+    """Plan which hosts do which task, and how much passes at a time; run it if asked.
 
-    Example: apples pipeline; apples pipeline --unit 10
+    Example: apples pipeline; apples pipeline --run
     """
-    from apples.pipelines import PipelineSpec, plan_pipeline_file  # noqa: PLC0415 - help does without
+    from apples.pipelines import PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
     from apples.views.pipeline import pipeline_text  # noqa: PLC0415 - likewise
 
     spec = PipelineSpec(
-        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit
+        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit, actuator
     )
-    document = plan_pipeline_file(spec).document()
+    result = run_pipeline(spec, say, verify=not no_verify) if run else plan_pipeline_file(spec)
+    document = result.document()
     show_answer(document, lambda: pipeline_text(document), json)
     return 0

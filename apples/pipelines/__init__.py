@@ -2,7 +2,7 @@
 
 Reading order: `document` (tasks, implementations and interfaces as their author describes them), `estimate` (what
 each takes on each host, how long a mapping takes, pipelined or alternating, and its best unit), `mapping` (the
-best mapping), `planning` (from files to a plan). Berman et al. 1996, section 4.3.2 (3D-REACT).
+best mapping), `planning` (from files to a plan), `running` (a run). Berman et al. 1996, section 4.3.2 (3D-REACT).
 """
 
 from apples.front_door import lazy

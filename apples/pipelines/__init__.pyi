@@ -8,6 +8,8 @@ from apples.pipelines.mapping import PipelineDecision as PipelineDecision
 from apples.pipelines.mapping import best_alternating as best_alternating
 from apples.pipelines.mapping import best_mapping as best_mapping
 from apples.pipelines.mapping import plan_pipeline as plan_pipeline
+from apples.pipelines.planning import PipelineExecution as PipelineExecution
 from apples.pipelines.planning import PipelineResult as PipelineResult
 from apples.pipelines.planning import PipelineSpec as PipelineSpec
 from apples.pipelines.planning import plan_pipeline_file as plan_pipeline_file
+from apples.pipelines.running import run_pipeline as run_pipeline

@@ -69,6 +69,8 @@ class PipelineFile(hat.StrictTable):
 
     Attributes
     ----------
+    program
+        The command that runs it, an MPI program, as a list; needed for a run alone.
     items
         How many there are: each task does each of them, in their order.
     unit
@@ -76,6 +78,7 @@ class PipelineFile(hat.StrictTable):
     """
 
     name: TaskName
+    program: list[Word] = Field([])
     items: hat.Expression
     unit: Annotated[int, Strict(), Field(ge=1, le=MOST_ITEMS)] | None = None
     hosts: list[Name] = Field([])

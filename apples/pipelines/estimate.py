@@ -1,8 +1,9 @@
 """`PipelineCosts`: what tasks and what passes between them take on each host, and how long a mapping takes.
 
 A stage is a task on its hosts or what passes from one task to the next; with units of u items it takes so much for
-each unit and so much for each item. Pipelined, the first unit goes through all stages on its way, and each of the
-others ends one turn of the slowest stage later. Alternating, all tasks are done on the same hosts in turn.
+each unit and so much for each item. Pipelined, the first unit
+goes through all stages on its way, and each of the others ends one turn of the busiest task later, which is busy
+too while a unit passes at either of its ends. Alternating, all tasks are done on the same hosts in turn.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class PipelineCosts:
     def __init__(
         self, document: PipelineFile, values: Mapping[str, float], conditions: Conditions, hosts: Sequence[Host]
     ) -> None:  # fmt: skip
-        self.hosts = tuple(hosts)
+        self.hosts, self.document = tuple(hosts), document
         self.unit = document.unit
         items = evaluated("items", document.items, values)
         if items != int(items) or not 1 <= items <= MOST_ITEMS:
@@ -168,11 +169,11 @@ class PipelineCosts:
             for task, split in enumerate(splits)
             if split is not None
         ]
-        stages, through = self._stages(sets, parts)
+        stages, through, busy = self._stages(sets, parts)
         units = self._units(sets, parts)
         if not len(units):
             return None
-        seconds = self._seconds(mode, stages, through, units)
+        seconds = self._seconds(mode, stages, through, busy, units)
         best = int(seconds.argmin())
         return PipelinePlan(
             mode,
@@ -189,15 +190,16 @@ class PipelineCosts:
         if any(split is None for split in splits):
             return inf
         parts = [np.array(split) / self.rows[task] for task, split in enumerate(splits)]
-        stages, through = self._stages(sets, parts)
-        return float(self._seconds(mode, stages, through, np.array([unit]))[0])
+        stages, through, busy = self._stages(sets, parts)
+        return float(self._seconds(mode, stages, through, busy, np.array([unit]))[0])
 
     def _stages(
         self, sets: Sets, parts: Sequence[Numbers]
-    ) -> tuple[list[PipelineStage], list[list[int]]]:
-        """Return the stages, and by task and edge those that a unit has to be through before."""
+    ) -> tuple[list[PipelineStage], list[list[int]], list[list[int]]]:
+        """Return the stages; for each those that a unit is through before; by task those that keep it busy."""
         stages: list[PipelineStage] = []
         at: list[int] = []
+        busy: list[list[int]] = [[] for _ in sets]
         incoming = [[e for e in self.edges if e.receiver == t] for t in range(len(self.tasks))]
         before: list[list[int]] = []
         for task, hosts in enumerate(sets):
@@ -206,12 +208,13 @@ class PipelineCosts:
                 stages.append(self._passing(edge, sets, parts))
                 before.append([at[edge.sender]])
                 came.append(len(stages) - 1)
+                busy[edge.sender].append(len(stages) - 1)
             chosen = list(hosts)
-            busy = (
+            computes = (
                 self.seconds[task, chosen]
                 + sum(e.convert for e in incoming[task]) * self.point[chosen]
             )
-            item = float((busy * parts[task]).max())
+            item = float((computes * parts[task]).max())
             if len(hosts) > 1 and self.exchange[task]:
                 pairs = list(pairwise(chosen))
                 item += max(
@@ -221,7 +224,8 @@ class PipelineCosts:
             stages.append(PipelineStage(self.tasks[task], self.overhead[task], item))
             before.append(came)
             at.append(len(stages) - 1)
-        return stages, before
+            busy[task] += [*came, len(stages) - 1]
+        return stages, before, busy
 
     def _passing(self, edge: _Edge, sets: Sets, parts: Sequence[Numbers]) -> PipelineStage:
         """Return the stage of an interface: its slowest port, or what two sites share, carries each item.
@@ -266,7 +270,8 @@ class PipelineCosts:
         return np.array([unit for unit in units if unit <= most], dtype=np.int64)
 
     def _seconds(
-        self, mode: Mode, stages: Sequence[PipelineStage], before: Sequence[Sequence[int]], units: Numbers
+        self, mode: Mode, stages: Sequence[PipelineStage], before: Sequence[Sequence[int]],
+        busy: Sequence[list[int]], units: Numbers
     ) -> Numbers:  # fmt: skip
         """Return how long all items take, by unit."""
         each = np.array([stage.unit_seconds for stage in stages])[:, None]
@@ -279,7 +284,8 @@ class PipelineCosts:
         for stage, earlier in enumerate(before):
             arrived = done[list(earlier)].max(axis=0) if earlier else 0.0
             done[stage] = arrived + turn[stage]
-        return np.asarray(done.max(axis=0) + (count - 1) * turn.max(axis=0))
+        slowest = np.max([turn[mine].sum(axis=0) for mine in busy], axis=0)
+        return np.asarray(done.max(axis=0) + (count - 1) * slowest)
 
 
 def _seconds_per_point(hosts: Sequence[Host]) -> list[float]:

@@ -34,6 +34,8 @@ class PipelineSpec:
         ``static``, or a recorded weather file.
     unit
         Items that pass at a time, whatever would be best; 0: the best.
+    actuator
+        What starts a run: ``local`` or ``ssh``; empty: local, where all hosts are this machine.
     """
 
     file: Path = Path("pipeline.toml")
@@ -41,19 +43,31 @@ class PipelineSpec:
     settings: Mapping[str, str] = field(default_factory=dict)
     weather: str = "static"
     unit: int = 0
+    actuator: str = ""
+
+
+@dataclass(frozen=True)
+class PipelineExecution:
+    """What came of a run: the plan that was started, its seconds, and whether one process came to the same."""
+
+    plan: PipelinePlan
+    seconds: float
+    verified: bool | None
 
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """What was decided."""
+    """What was decided, and what came of it; `execution` is None where nothing was started."""
 
     name: str
     costs: PipelineCosts
     decision: PipelineDecision
+    parameters: Mapping[str, float]
+    execution: PipelineExecution | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document."""
-        plan = self.decision.plan
+        plan, done = self.decision.plan, self.execution
         used = {host for rows in plan.rows.values() for host in rows}
         return {
             "schema": SCHEMA,
@@ -73,7 +87,13 @@ class PipelineResult:
             ],
             "unused": [host.name for host in self.costs.hosts if host.name not in used],
             "assumed": list(_assumed(self.costs.hosts)),
-        }
+            "execution": done and {
+                "mode": done.plan.mode,
+                "predicted_seconds": done.plan.seconds,
+                "measured_seconds": done.seconds,
+                "verified": done.verified,
+            },
+        }  # fmt: skip
 
 
 def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
@@ -103,8 +123,9 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
             raise UsageError(f"--weather '{spec.weather}': neither static nor a file of that name")
         weather = read_weather(spec.weather)
     conditions = Conditions(replace(hosts, hosts=usable), weather)
-    costs = PipelineCosts(document, document.settings(spec.settings), conditions, usable)
-    return PipelineResult(document.name, costs, plan_pipeline(costs))
+    parameters = document.settings(spec.settings)
+    costs = PipelineCosts(document, parameters, conditions, usable)
+    return PipelineResult(document.name, costs, plan_pipeline(costs), parameters)
 
 
 def _task(plan: PipelinePlan, task: str) -> dict[str, Any]:

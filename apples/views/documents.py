@@ -1147,6 +1147,13 @@ class _OtherMode(TypedDict):
     predicted_seconds: float
 
 
+class _PipelineExecution(TypedDict):
+    mode: Literal["pipelined", "alternating"]
+    predicted_seconds: float
+    measured_seconds: float
+    verified: bool | None
+
+
 class PipelineDocument(TypedDict):
     """``apples pipeline --json``."""
 
@@ -1162,6 +1169,7 @@ class PipelineDocument(TypedDict):
     others: list[_OtherMode]
     unused: list[str]
     assumed: list[str]
+    execution: _PipelineExecution | None
 
 
 class _MasterChoice(TypedDict):

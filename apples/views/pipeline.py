@@ -24,6 +24,12 @@ def pipeline_text(document: dict[str, Any]) -> str:
             f"{other['mode']} it would take {duration(other['predicted_seconds'])}, "
             f"{other['unit']} at a time"
         )
+    if done := document["execution"]:
+        right = {True: "verified: one process comes to the same", None: "not verified"}
+        lines.append(
+            f"run {done['mode']}: {duration(done['measured_seconds'])}, "
+            f"{duration(done['predicted_seconds'])} predicted; {right[done['verified']]}"
+        )
     if document["unused"]:
         lines.append(f"not used: {', '.join(document['unused'])}")
     return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])

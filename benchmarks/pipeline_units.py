@@ -1,0 +1,82 @@
+"""A pipeline of two coupled MPI tasks: its time beside the predicted one, and the chosen unit beside a scan.
+
+Run: python benchmarks/pipeline_units.py [--steps 40] [--milliseconds 400]
+The scaffold's program, whose tasks wait as long as their work says in place of computing, so that the machine's
+own load counts less: four hosts on this machine, one of them half as fast. Prints each unit's seconds with the
+load; exit 1 when the chosen unit's time is more than a tenth off the predicted, or above 1.05 of the best unit's.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+
+import hat
+from apples.pipelines import PipelineSpec, run_pipeline
+
+HOST = '[[host]]\nname = "{name}"\naddress = "127.0.0.1"\nseconds_per_point = {seconds}\n'
+WAITS = """
+def step(field):
+    time.sleep(SECONDS[task.host] * (len(field) - 2) / SIZE)
+    return field[1:-1]
+
+def measure(total, rows):
+    time.sleep(2 * SECONDS[task.host] * len(rows) / SIZE)
+    total += rows
+
+"""
+
+
+def main():
+    """Run the chosen unit and a scan, print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--milliseconds", type=float, default=400.0)
+    parser.add_argument("--overhead", type=float, default=0.5)
+    asked = parser.parse_args()
+    seconds = asked.milliseconds / 1e3
+    speeds = {"a": seconds, "b": seconds, "c": seconds, "d": 2 * seconds}
+    with tempfile.TemporaryDirectory() as name:
+        folder = hat.new("waits", name, kind="pipeline")[0].parent
+        hosts = "".join(HOST.format(name=host, seconds=each) for host, each in speeds.items())
+        (folder / "hosts.toml").write_text(
+            f"{hosts}[default_link]\nlatency = 1e-4\nbandwidth = 1e9\n"
+        )
+        text = (folder / "pipeline.toml").read_text()
+        text = text.replace('work = "size*size"', 'work = "1"').replace("2*size*size", "2")
+        text = text.replace("size = 200", "size = 60").replace("1/1000", str(asked.overhead))
+        (folder / "pipeline.toml").write_text(text)
+        program = (folder / "program.py").read_text()
+        begin, end = program.index("def step("), program.index("def wait(")
+        waits = f"SECONDS, SIZE = {speeds}, 60\n{WAITS}"
+        program = program[:begin] + waits + program[end:]
+        handed = "between.hand_on(made if makes else here)\n"
+        after = f"{' ' * 16}time.sleep({asked.overhead} if uses else 0)\n"
+        program = program.replace(handed, handed + after)
+        (folder / "program.py").write_text(program)
+        found, chosen = {}, 0
+        for unit in (0, 2, 4, 8, 14):
+            spec = PipelineSpec(
+                folder / "pipeline.toml",
+                folder / "hosts.toml",
+                {"steps": str(asked.steps)},
+                unit=unit,
+            )
+            done = run_pipeline(spec, verify=False).execution
+            chosen = chosen or done.plan.unit
+            found.setdefault(done.plan.unit, (done.seconds, done.plan.seconds))
+            print(
+                f"{done.plan.unit:4d} at a time{'' if unit else ' (chosen)'}: {done.seconds:.2f} s, "
+                f"{done.plan.seconds:.2f} predicted, load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    took, predicted = found[chosen]
+    best = took / min(each for each, _ in found.values())
+    print(
+        f"chosen: {took / predicted - 1:+.1%} of the predicted (bar 10 %), {best:.3f} of the best (bar 1.05)"
+    )
+    return 0 if abs(took / predicted - 1) <= 0.1 and best <= 1.05 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
