@@ -230,8 +230,12 @@ def mark(job: str) -> str:
 
 
 def marked(job: str) -> list[int]:
-    """Return the processes that were started with this job's mark, zombies not counted."""
-    return [pid for pid in all_processes() if _bears(pid, job)]
+    """Return the other processes that were started with this job's mark, zombies not counted.
+
+    Whoever looks may bear it too: a look over a connection of the job's own does.
+    """
+    own = os.getpid()
+    return [pid for pid in all_processes() if pid != own and _bears(pid, job)]
 
 
 def kill_marked(job: str, seconds: float) -> bool:

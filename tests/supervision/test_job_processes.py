@@ -19,6 +19,7 @@ from apples.supervision.job_processes import (
     descendants,
     expect_processes,
     kill_marked,
+    mark,
     marked,
     remove_run,
     remove_shared_memory,
@@ -186,3 +187,10 @@ def test_a_child_that_is_another_program_has_its_own_name_and_files_and_never_re
     assert done.stdout == f"[] [True, False] apples-test\n{code}\n"
     assert said in done.stderr
     assert bool(done.stderr) == bool(said)
+
+
+def test_whoever_looks_for_a_job_under_its_mark_neither_counts_nor_kills_itself():
+    lines = "import sys; from apples.supervision import job_processes as j; print(j.kill_marked(sys.argv[2], 9))"
+    words = [sys.executable, "-c", lines, mark("fee1fa11"), "fee1fa11"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "True\n"
