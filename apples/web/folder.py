@@ -11,7 +11,7 @@ from apples import user_files
 from apples.errors import UsageError
 
 MOST_FILES = 200
-MOST_BYTES = 1 << 20
+MOST_BYTES = 256 << 10
 MOST_LOOKED_AT = 20_000
 DEEPEST = 4
 ENDING = ".toml"

@@ -66,7 +66,9 @@ class EditedFile:
             return Form(missing="Of which kind this file is does not show yet: there is the text.")
         try:
             return Form(hat.fields_of(self.text, model), addable(model))
-        except hat.HatError:
+        except hat.NotEditableError as error:
+            return Form(missing=str(error))
+        except hat.DocumentError:
             return Form(missing="While the text is as it is there is no form: mend it here.")
 
     def with_changes(self, folder: DocumentFolder, form: Mapping[str, str]) -> EditedFile:

@@ -11,6 +11,7 @@ from commands import EXAMPLE, command
 from web.test_pages import is_tame
 
 from apples.jobs import store
+from apples.web.folder import MOST_BYTES
 
 HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
@@ -79,6 +80,23 @@ def test_a_file_that_somebody_else_changed_is_not_overwritten(site, visitor, hos
     assert "changed meanwhile" in answer.text
     assert "cpu = 0.25" in answer.text
     assert hosts.read_text() == "# mine\n" + HOSTS
+
+
+def test_the_largest_file_that_is_shown_can_be_saved(site, visitor, hosts):
+    largest = HOSTS + "# \u00e9\n" * ((MOST_BYTES - len(HOSTS)) // 5)
+    hosts.write_text(largest)
+    assert send(site, visitor, PAGE, do="save", **{"f:host[0].cpu": "0.25"}).status_code == 303
+    assert hosts.read_text() == largest.replace("0.5", "0.25")
+    hosts.write_text(largest + "#" * MOST_BYTES)
+    assert visitor.get(site.url + PAGE).status_code == 400
+
+
+def test_a_file_of_very_many_fields_is_changed_as_text(site, visitor, hosts):
+    hosts.write_text("".join(f'[[host]]\nname = "h{k}"\n' for k in range(200)))
+    text = visitor.get(site.url + PAGE).text
+    assert "more than 1500 fields" in text
+    assert send(site, visitor, PAGE, do="save", text='[[host]]\nname = "ada"\n').status_code == 303
+    assert hosts.read_text() == '[[host]]\nname = "ada"\n'
 
 
 def test_a_host_is_added(site, visitor, hosts):
