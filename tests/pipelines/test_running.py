@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import command
+from sshd import Sshd, missing
 
 from apples import ApplicationError, UsageError, VerificationError
 from apples.pipelines import PipelineSpec, run_pipeline
@@ -100,3 +101,16 @@ def test_what_cannot_be_started_is_refused():
     edited("pipeline.toml", 'items = "steps"', 'items = "steps"\nprogram = ["x"]')
     with pytest.raises(UsageError, match=r"parameters.unit: must be another name"):
         run_pipeline(PipelineSpec())
+
+
+@pytest.mark.ssh
+@pytest.mark.skipif(bool(missing()), reason=f"lacks {missing()}")
+def test_tasks_on_other_machines_come_to_the_same(folder):
+    server = Sshd(folder.parent)
+    try:
+        (folder / "hosts.toml").write_text(server.host_list(3))
+        done = run_pipeline(PipelineSpec(settings=SMALL, unit=5, actuator="ssh")).execution
+    finally:
+        server.close()
+    assert (done.plan.mode, done.verified) == ("pipelined", True)
+    assert set().union(*done.plan.rows.values()) == {"h1", "h2", "h3"}
