@@ -1,5 +1,7 @@
 """Every parser of what others wrote reads or refuses: a sample of `soak_parsers.py`, and that it finds faults."""
 
+import contextlib
+
 import pytest
 import soak_parsers
 from soak_parsers import Parser, fuzz
@@ -16,6 +18,29 @@ def test_what_the_inputs_are_made_of_is_read(name):
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_broken_input_is_read_or_refused_in_time_and_memory(name):
     assert not fuzz(name, PARSERS[name], 60)["failures"]
+
+
+FOUND = {
+    "Prometheus": [(b'[[1.5,"1"]', b"[[" + b"9" * 400 + b',"1"]')],
+    "job file": [
+        (b'"slots": 1', b'"slots": null'),
+        (b"1.0", b'{"a":' * 2000 + b"1" + b"}" * 2000),
+    ],
+    "journal": [(b'["cgroup"', b"[" * 100_000 + b'["cgroup"')],
+    "Slurm": [(b"ExitCode=0:0", b"ExitCode=" + b"9" * 5000 + b":0"), (b"JobId=4 ", b" |0:0")],
+}
+"""Parser -> what was found once: what to change in its seeds, and into what."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_once_is_read_or_refused(name):
+    parser = PARSERS[name]
+    for before, after in FOUND[name]:
+        seeds = [seed for seed in parser.seeds if before in seed]
+        assert seeds
+        for seed in seeds:
+            with contextlib.suppress(*parser.errors):
+                parser.feed(seed.replace(before, after))
 
 
 def overflowing(data):

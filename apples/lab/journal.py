@@ -100,7 +100,7 @@ def _unsealed(data: bytes) -> list[tuple[object, object]]:
     for line in data.splitlines():
         try:
             kind, name = json.loads(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
         found.append((kind, name))
     return found

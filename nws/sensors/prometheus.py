@@ -215,7 +215,14 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
             )
             for each in data["result"]
         ]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise SensorError(f"this is no answer of Prometheus: {error}", transient=False) from error
 
 

@@ -17,6 +17,7 @@ from apples.launch.events import readable
 
 JOB = re.compile(r"^(\d+)(?:;[^\n]*)?$")
 PLANNED = re.compile(r"Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+CODE = re.compile(r"[0-9]{1,9}")
 FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
 SPAN = re.compile(r"(?:(\d{1,6})-)?(\d\d):(\d\d):(\d\d)", re.ASCII)
 WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING"))
@@ -95,8 +96,8 @@ def job_end(line: str) -> SlurmJobState:
     """
     fields = dict(FIELD.findall(line))
     code, _, signal = fields.get("ExitCode", "").partition(":")
-    number = int(code) if code.isdecimal() else None
-    if number == 0 and signal.isdecimal() and signal != "0":
+    number = int(code) if CODE.fullmatch(code) else None
+    if number == 0 and CODE.fullmatch(signal) and signal != "0":
         number = 128 + int(signal)
     reason = fields.get("Reason", "")
     return SlurmJobState(
@@ -128,7 +129,7 @@ def accounted(table: str) -> SlurmJobState:
     """
     first = table.strip().split("\n", maxsplit=1)[0]
     state, bar, code = first.partition("|")
-    if not bar or not state:
+    if not bar or not state.strip():
         return SlurmJobState("")
     return job_end(f"JobState={state.split()[0]} ExitCode={code}")
 

@@ -143,11 +143,11 @@ def loads(text: str) -> JobFile:
         members = tuple(_share(entry) for entry in raw.pop("members"))
         world = tuple(raw.pop("world", ()))
         found = JobFile(hosts=hosts, members=members, world=world, **raw)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        _check(schema, found)
+    except JobFileError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise JobFileError(f"no job file: {type(error).__name__}: {error}") from None
-    if schema != SCHEMA:
-        raise JobFileError(f"schema: {schema!r} is not {SCHEMA}")
-    _check(found)
     return found
 
 
@@ -160,7 +160,17 @@ def _share(raw: Mapping[str, Any]) -> HostShare:
     return HostShare(**{**raw, "cpus": tuple(raw.get("cpus", ()))})
 
 
-def _check(job: JobFile) -> None:
+def _check(schema: object, job: JobFile) -> None:
+    if schema != SCHEMA:
+        raise JobFileError(f"schema: {schema!r} is not {SCHEMA}")
+    _check_members(job)
+    if job.attempt < 1 or job.epoch < 0:
+        raise JobFileError(f"attempt {job.attempt} is not above 0, or epoch {job.epoch} below it")
+    if job.engine not in ENGINES:
+        raise JobFileError(f"engine: {job.engine!r} is none of {', '.join(ENGINES)}")
+
+
+def _check_members(job: JobFile) -> None:
     names = [place.host for place in job.hosts]
     if len(set(names)) != len(names):
         raise JobFileError("hosts: a name occurs twice")
@@ -178,7 +188,3 @@ def _check(job: JobFile) -> None:
         raise JobFileError(
             f"minimum {job.minimum} <= members {len(wanted)} <= maximum {maximum} <= hosts {len(names)} fails"
         )
-    if job.attempt < 1 or job.epoch < 0:
-        raise JobFileError(f"attempt {job.attempt} is not above 0, or epoch {job.epoch} below it")
-    if job.engine not in ENGINES:
-        raise JobFileError(f"engine: {job.engine!r} is none of {', '.join(ENGINES)}")
