@@ -12,7 +12,7 @@ from waiting import until
 
 from apples.scheduling.policies import FirstFit
 from apples.scheduling.server import listener, scheduler
-from apples.scheduling.server.events import MOST_EVENTS, EventLog
+from apples.scheduling.server.events import MOST_EVENTS, RecentEvents
 from apples.scheduling.server.listener import MOST_CONNECTIONS, MOST_STREAMS, serve
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import JobExecutor
@@ -161,7 +161,7 @@ def test_a_stream_ends_when_the_scheduler_does(site):
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 60))
 def test_a_reader_misses_nothing_or_is_told(doings, number):
-    log = EventLog(1)
+    log = RecentEvents(1)
     for puts in doings:
         log.put("job", {}) if puts else log.forget()
     found = log.after(number, 0.0)
@@ -172,7 +172,7 @@ def test_a_reader_misses_nothing_or_is_told(doings, number):
 
 
 def test_only_so_many_events_are_kept():
-    log = EventLog(1)
+    log = RecentEvents(1)
     for _ in range(MOST_EVENTS + 10):
         log.put("job", {})
     assert log.after(9, 0.0) is None

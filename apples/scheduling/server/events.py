@@ -44,7 +44,7 @@ class Event:
     data: str
 
 
-class EventLog:
+class RecentEvents:
     """The last events, for many readers; safe to be used from threads.
 
     Parameters
@@ -113,7 +113,7 @@ class EventLog:
 class Announcer:
     """Says what has changed in a scheduler since it looked last."""
 
-    def __init__(self, scheduler: LiveScheduler, name: str, log: EventLog) -> None:
+    def __init__(self, scheduler: LiveScheduler, name: str, log: RecentEvents) -> None:
         self._scheduler, self._name, self._log = scheduler, name, log
         self._hosts: dict[str, Any] = {}
         self._alarms = 0

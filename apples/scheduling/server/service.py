@@ -29,7 +29,7 @@ from apples.scheduling.server.answers import (
     reason_of,
     why_document,
 )
-from apples.scheduling.server.events import Announcer, EventLog
+from apples.scheduling.server.events import Announcer, RecentEvents
 from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
 from apples.scheduling.server.orders import JobExecutor
@@ -99,7 +99,7 @@ class SchedulerService:
         self.scheduler, self.name = scheduler, name
         self._clock = clock
         self._foresight = Foresight(scheduler, name, planner)
-        self.events = EventLog(scheduler.state.incarnation)
+        self.events = RecentEvents(scheduler.state.incarnation)
         self._announcer = Announcer(scheduler, name, self.events)
         self._calls: SimpleQueue[Asked | None] = SimpleQueue()
         self._stopping = False
