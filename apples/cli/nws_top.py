@@ -12,7 +12,7 @@ import typer
 import nws
 from apples.cli.nws_ask import Certificate, Match, Over, Service, TokenPath, asking
 from apples.cli.options import Json
-from apples.cli.program import repaint, show_answer
+from apples.cli.program import answers_a_terminal, repaint, show_answer
 from apples.views.weather import Document, top_text
 
 HEAD_LINES = 3
@@ -37,7 +37,7 @@ def top(
     Example: nws top 'availableCpu/*' --over 300
     """
     with asking(service, token_file, certificate) as client:
-        if once or json or not sys.stdout.isatty():
+        if once or json or not answers_a_terminal():
             found = _look(client, match, over, 10_000)
             show_answer(found, lambda: top_text(found, _width(), _blocks()), json)
             return 0

@@ -309,8 +309,14 @@ def show(text: str) -> None:
 
 def repaint(text: str) -> None:
     """Show a text in place of all that is on the terminal."""
-    sys.stdout.write(HOME_AND_CLEAR + escaped(text))
-    sys.stdout.flush()
+    answer = _answer()
+    answer.write(HOME_AND_CLEAR + escaped(text))
+    answer.flush()
+
+
+def answers_a_terminal() -> bool:
+    """Return whether a command's answer goes to a terminal; `sys.stdout` is stderr while a command runs."""
+    return _answer().isatty()
 
 
 def show_json(document: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ import typer
 
 from apples.cli import options
 from apples.cli.options import Json
-from apples.cli.program import repaint, say, show, show_answer
+from apples.cli.program import answers_a_terminal, repaint, say, show, show_answer
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.scheduling.server.client import SchedulerClient, found, recorded_job
 from apples.views.queue import (
@@ -159,7 +158,7 @@ def queue(
     directory = found(scheduler)
     client = SchedulerClient(directory)
     document = client.ask("GET", "/v1/queue")
-    if json or not (watch and sys.stdout.isatty()):
+    if json or not (watch and answers_a_terminal()):
         show_answer(document, lambda: queue_text(document), json)
         return 0
     try:

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 import unicodedata
+from contextlib import ExitStack
 
 import pytest
 from commands import command
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apples.cli.program import _printing_on_stderr, answers_a_terminal, repaint
 from apples.jobs import store
 from apples.views.terminal import escaped
 
@@ -76,3 +78,20 @@ def test_what_a_job_said_is_as_it_was_in_a_pipe_and_harmless_on_a_terminal(
     os.close(writing)
     assert (found == said) != terminal
     assert bool(steers(found)) != terminal
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_command_knows_whether_its_answer_goes_to_a_terminal_whatever_stderr_is(
+    terminal, monkeypatch
+):
+    controller, pty = os.openpty()
+    reading, pipe = os.pipe()
+    with ExitStack() as files:
+        for end in (controller, reading):
+            files.callback(os.close, end)
+        on_terminal, piped = (files.enter_context(os.fdopen(end, "w")) for end in (pty, pipe))
+        monkeypatch.setattr(sys, "stdout", on_terminal if terminal else piped)
+        monkeypatch.setattr(sys, "stderr", piped if terminal else on_terminal)
+        asked = _printing_on_stderr(lambda: (answers_a_terminal(), repaint("seen")))
+        assert asked() == (terminal, None)
+        assert b"seen" in os.read(controller if terminal else reading, 100)
