@@ -98,10 +98,6 @@ def a_request_is_forgotten(self, request, digest):
     return None
 
 
-def any_host_is_free(self, host):
-    return True
-
-
 def quarantine_is_forgotten(self, job):
     for host in job.leaving:
         job = job.leave(host)
