@@ -40,10 +40,10 @@ class Site:
         self.process.wait(30)
         self.process.stderr.close()
 
-    def run(self, *words):
+    def run(self, *words, stderr=subprocess.PIPE):
         return subprocess.run(
-            [sys.executable, "-m", "apples", *words],
-            cwd=SAMPLE, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
+            [sys.executable, "-m", "apples", *words], cwd=SAMPLE, env=self.environment,
+            stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120, check=False,
         )  # fmt: skip
 
     def begin(self, *words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.units import duration
+from apples.units import digits, duration
 
 WHY = {
     "workers": "more workers would do more",
@@ -21,12 +21,14 @@ def master_worker_text(document: dict[str, Any]) -> str:
 
 def _planned(document: dict[str, Any]) -> list[str]:
     rate, seconds = document["predicted_rate"], duration(document["predicted_seconds"])
-    lines = [f"{document['name']}: {document['units']} units in {seconds}, {rate:.3g} a second"]
+    lines = [
+        f"{document['name']}: {document['units']} units in {seconds}, {digits(rate)} a second"
+    ]
     lines.append(f"master {document['master']}: {WHY[document['bound']]}")
     for host, share in document["workers"].items():
-        lines.append(f"  worker {host}: {share:.3g} units a second")
+        lines.append(f"  worker {host}: {digits(share)} units a second")
     others = [each for each in document["masters"] if each["host"] != document["master"]]
-    told = ", ".join(f"{each['host']} {each['rate']:.3g}" for each in others[:4])
+    told = ", ".join(f"{each['host']} {digits(each['rate'])}" for each in others[:4])
     return lines + ([f"other masters: {told} units a second"] if told else [])
 
 
@@ -39,8 +41,8 @@ def _done(document: dict[str, Any]) -> list[str]:
     lines = [
         f"{document['name']}: {document['units']} units in {seconds}, {predicted} predicted",
         (
-            f"master {document['master']}: {done['measured_rate']:.3g} units a second, "
-            f"{document['predicted_rate']:.3g} predicted"
+            f"master {document['master']}: {digits(done['measured_rate'])} units a second, "
+            f"{digits(document['predicted_rate'])} predicted"
         ),
     ]
     lines += [f"  worker {host}: {count} units" for host, count in sorted(done["hosts"].items())]

@@ -5,16 +5,14 @@ import os
 import subprocess
 import sys
 import unicodedata
-from contextlib import ExitStack
 
 import pytest
 from commands import command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.cli.program import _printing_on_stderr, answers_a_terminal, repaint
 from apples.jobs import store
-from apples.views.terminal import escaped
+from apples.views.terminal import INVISIBLE, escaped
 
 HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202e"
@@ -27,7 +25,11 @@ TEXTS = st.text(max_size=80) | st.text(st.sampled_from(HIDDEN + "a\n\té界 "), 
 def steers(text):
     """Characters of a text that no terminal may be given."""
     bad = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    return [c for c in text if c in HIDDEN or (unicodedata.category(c) in bad and c not in "\t\n")]
+    return [c for c in text if hides(c) or (unicodedata.category(c) in bad and c not in "\t\n")]
+
+
+def hides(character):
+    return character in HIDDEN or any(ord(character) in each for each in INVISIBLE)
 
 
 @given(TEXTS)
@@ -78,20 +80,3 @@ def test_what_a_job_said_is_as_it_was_in_a_pipe_and_harmless_on_a_terminal(
     os.close(writing)
     assert (found == said) != terminal
     assert bool(steers(found)) != terminal
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_command_knows_whether_its_answer_goes_to_a_terminal_whatever_stderr_is(
-    terminal, monkeypatch
-):
-    controller, pty = os.openpty()
-    reading, pipe = os.pipe()
-    with ExitStack() as files:
-        for end in (controller, reading):
-            files.callback(os.close, end)
-        on_terminal, piped = (files.enter_context(os.fdopen(end, "w")) for end in (pty, pipe))
-        monkeypatch.setattr(sys, "stdout", on_terminal if terminal else piped)
-        monkeypatch.setattr(sys, "stderr", piped if terminal else on_terminal)
-        asked = _printing_on_stderr(lambda: (answers_a_terminal(), repaint("seen")))
-        assert asked() == (terminal, None)
-        assert b"seen" in os.read(controller if terminal else reading, 100)
