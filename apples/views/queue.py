@@ -171,7 +171,7 @@ def interval_text(interval: Sequence[float], now: float) -> str:
     Examples
     --------
     >>> interval_text((130.0, 220.0, 700.0), 100.0)
-    'in about 2.00 min (30.0 s to 10.0 min)'
+    'in about 120 s (30.0 s to 600 s)'
     """
     first, middle, last = (duration(max(0.0, one - now)) for one in interval)
     return f"in about {middle} ({first} to {last})"

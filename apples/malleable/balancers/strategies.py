@@ -214,7 +214,7 @@ def placement(measured: Measured) -> tuple[int, ...]:
     --------
     >>> from apples.malleable.balancers.contract import Processor
     >>> pairs = ((0, 1, 8.0), (1, 2, 1.0), (2, 3, 8.0))
-    >>> placement(Measured((1, 1, 1, 1), (0, 1, 0, 1), (Processor("ada"), Processor("bob")), messages=pairs))
+    >>> placement(Measured((1, 1, 1, 1), (0, 1, 1, 1), (Processor("ada"), Processor("bob")), messages=pairs))
     (0, 0, 1, 1)
 
     References

@@ -49,4 +49,5 @@ with Processes(LaunchCommand(argv, {}, {"job.json": job.dumps()}), name) as proc
     while processes.supervised and ended is None:
         ended = repeated(processes.read(1.0))
     last = repeated(processes.stop())  # ranks write to a pipe of their own: it may be read last
-    sys.exit(last if ended is None else ended)
+    heard = last if ended is None else ended
+    sys.exit(5 if heard is None else heard)  # nobody said how it ended: lost
