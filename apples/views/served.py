@@ -13,18 +13,20 @@ from hashlib import sha256
 from importlib import resources
 from itertools import groupby
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import hat
 from apples.jobs import JobStatus
+from apples.views.cluster import iteration_text
 from apples.views.page import reasons, render, style_sheet
+from apples.views.queue import OVER, why_text
 from apples.views.run_page import run_parts
 from apples.views.runs import CLEAR, comparison_sentences
 from apples.views.timeline import Events
 
 Document = dict[str, Any]
 
-PAGES: Mapping[str, str] = {"/": "Runs", "/files": "Files", "/plan": "Plan"}
+PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
 """Of a run's state; of one that goes on there is nothing to say yet."""
 STALE_SECONDS = 600.0
@@ -246,3 +248,73 @@ def hosts_page(
         "hosts.html.j2", frame=frame, name=name, rows=rows, notes=notes, age=age, measured=age is not None,
         stale_seconds=STALE_SECONDS,
     )  # fmt: skip
+
+
+def clusters_page(frame: Frame, rows: Sequence[Document]) -> str:
+    """Return the schedulers there are: name, document or None, and why it does not answer."""
+    return render("clusters.html.j2", frame=frame, rows=rows)
+
+
+def cluster_address(name: str) -> str:
+    """Return the address of a scheduler's page.
+
+    Examples
+    --------
+    >>> cluster_address("lab 2")
+    '/cluster/lab%202'
+    """
+    return f"/cluster/{quote(name, safe='')}"
+
+
+def cluster_page(frame: Frame, name: str, parts: Document) -> str:
+    """Return the page of a scheduler.
+
+    Parameters
+    ----------
+    name
+        In its address.
+    parts
+        As of `apples.views.cluster.cluster_parts`.
+    """
+    base, query = cluster_address(name), parts["query"]
+
+    def address(changes: Mapping[str, Any]) -> str:
+        asked = {
+            "words": query.words, "waiting_page": query.waiting_page, "hosts_page": query.hosts_page,
+        }  # fmt: skip
+        return f"{base}?{urlencode({**asked, **changes})}"
+
+    return render(
+        "cluster.html.j2", frame=frame, base=base, address=address, stale_seconds=STALE_SECONDS, **parts
+    )  # fmt: skip
+
+
+def cluster_job_page(frame: Frame, name: str, job: Document, why: Document) -> str:
+    """Return the page of a scheduler's job.
+
+    Parameters
+    ----------
+    job
+        As ``apples.scheduled/1``.
+    why
+        As ``apples.waiting/1``.
+    """
+    return render(
+        "cluster_job.html.j2", frame=frame, base=cluster_address(name), job=job, why=why_text(why),
+        iteration=iteration_text(job), over=job["state"] in OVER, number=job["job"].rpartition(".")[2],
+    )  # fmt: skip
+
+
+def cluster_host_page(frame: Frame, name: str, host: Document, known: Document | None) -> str:
+    """Return the page of a scheduler's host.
+
+    Parameters
+    ----------
+    host
+        As in ``apples.queue/1``.
+    known
+        What is known of its share and memory; None: nothing.
+    """
+    return render(
+        "cluster_host.html.j2", frame=frame, base=cluster_address(name), host=host, known=known
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 
 import hat
 from apples import jobs
@@ -21,10 +23,12 @@ from apples.jobs.unfinished import document_so_far
 from apples.refusals import refusal_of
 from apples.resources import read_host_list
 from apples.views import served
+from apples.views.cluster import ClusterQuery
 from apples.views.demo import demo_page
 from apples.views.job import resize_text, restarted_text, submitted_text
 from apples.views.run_page import run_page
 from apples.web import planning
+from apples.web.clusters import Cluster, Clusters
 from apples.web.folder import DocumentFolder
 from apples.web.forms import EditedFile
 from apples.web.gate import HEADERS, LOOPBACK, Gate, Session, Sessions
@@ -33,6 +37,7 @@ from apples.web.weather import HostWeather, host_rows
 
 MOST_COMPARED = 12
 LOG_BYTES = 64 << 10
+LEAST_COMPRESSED = 4 << 10
 SAVED_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
@@ -42,15 +47,20 @@ STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
 
 Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
 Name = Annotated[str, Query(max_length=1000)]
+ClusterName = Annotated[str, Path(max_length=255)]
+JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
+HostName = Annotated[str, Path(pattern="^[A-Za-z0-9._-]{1,80}$")]
+PageNumber = Annotated[int, Query(ge=1, le=10**6)]
 
 
 class Pages:
     """What every route needs: the folder, the list of records, the weather, and the frame around a page."""
 
-    def __init__(self, folder: DocumentFolder) -> None:
+    def __init__(self, folder: DocumentFolder, schedulers: Sequence[FilePath]) -> None:
         self.folder = folder
         self.runs = RecordedRuns()
         self.weather = HostWeather()
+        self.clusters = Clusters(schedulers, folder, self.weather)
 
     def frame(self, request: Request | None, here: str = "") -> served.Frame:
         """Return what stands around the page that answers a request."""
@@ -61,7 +71,14 @@ class Pages:
         return served.Frame(token, str(self.folder.path), socket.gethostname(), said, here)
 
 
-def create_app(folder: DocumentFolder, sessions: Sessions, names: tuple[str, ...] = (), *, secure: bool = False) -> Gate:  # fmt: skip  # noqa: E501
+def create_app(
+    folder: DocumentFolder,
+    sessions: Sessions,
+    names: tuple[str, ...] = (),
+    *,
+    secure: bool = False,
+    schedulers: Sequence[FilePath] = (),
+) -> Gate:
     """Return the application, its gate around it.
 
     Parameters
@@ -70,10 +87,21 @@ def create_app(folder: DocumentFolder, sessions: Sessions, names: tuple[str, ...
         What the Host header may say besides the names of loopback.
     secure
         Whether it is reached by HTTPS alone.
+    schedulers
+        Directories of live schedulers that have pages besides this user's own.
     """
-    pages = Pages(folder)
+    pages = Pages(folder, schedulers)
     app = FastAPI(title="apples", docs_url=None, redoc_url=None, openapi_url=None)
-    for add in (_add_runs, _add_verbs, _add_files, _add_forms, _add_plan):
+    app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=4)
+    for add in (
+        _add_runs,
+        _add_verbs,
+        _add_clusters,
+        _add_cluster_verbs,
+        _add_files,
+        _add_forms,
+        _add_plan,
+    ):
         add(app, pages)
 
     kept = {"cache-control": "private, max-age=31536000, immutable"}
@@ -104,7 +132,7 @@ def _add_runs(app: FastAPI, pages: Pages) -> None:
         words: Annotated[str, Query(max_length=200)] = "",
         order: Annotated[str, Query(max_length=40)] = LATEST_FIRST,
         descending: bool = True,
-        page: Annotated[int, Query(ge=1, le=10**6)] = 1,
+        page: PageNumber = 1,
     ) -> str:
         query = RunQuery(words, order, descending, page)
         return served.runs_page(
@@ -234,6 +262,112 @@ def _add_verbs(app: FastAPI, pages: Pages) -> None:
         return done(
             request, identifier, lambda: restarted_text(jobs.restart(jobs.own_job(identifier)))
         )
+
+
+# -------------------------------------------------------------------------- clusters
+def _add_clusters(app: FastAPI, pages: Pages) -> None:
+    @app.get("/cluster", response_class=HTMLResponse)
+    def clusters(request: Request) -> Response:
+        found = pages.clusters.all()
+        if len(found) == 1:
+            return RedirectResponse(served.cluster_address(found[0].name), 303)
+        rows = [_answer_of(each) for each in found]
+        return HTMLResponse(served.clusters_page(pages.frame(request, "Cluster"), rows))
+
+    @app.get("/cluster/{name}", response_class=HTMLResponse)
+    def cluster(
+        request: Request,
+        name: ClusterName,
+        words: Annotated[str, Query(max_length=200)] = "",
+        waiting_page: PageNumber = 1,
+        hosts_page: PageNumber = 1,
+    ) -> str:
+        parts = pages.clusters.one(name).parts(ClusterQuery(words, waiting_page, hosts_page))
+        return served.cluster_page(pages.frame(request, "Cluster"), name, parts)
+
+    @app.get("/cluster/{name}/jobs/{number}", response_class=HTMLResponse)
+    def job(request: Request, name: ClusterName, number: JobNumber) -> Response:
+        return cluster_job_answer(pages, request, name, number)
+
+    @app.get("/cluster/{name}/hosts/{host}", response_class=HTMLResponse)
+    def host(request: Request, name: ClusterName, host: HostName) -> Response:
+        return cluster_host_answer(pages, request, name, host)
+
+
+def cluster_job_answer(
+    pages: Pages, request: Request, name: str, number: str, status: int = 200
+) -> Response:
+    """Return the page of a scheduler's job as it is just now."""
+    one = pages.clusters.one(name)
+    shown, why = one.ask("GET", f"/v1/jobs/{number}"), one.ask("GET", f"/v1/jobs/{number}/why")
+    page = served.cluster_job_page(pages.frame(request, "Cluster"), name, shown, why)
+    return HTMLResponse(page, status)
+
+
+def cluster_host_answer(
+    pages: Pages, request: Request, name: str, host: str, status: int = 200
+) -> Response:
+    """Return the page of a scheduler's host as it is just now."""
+    shown, known = pages.clusters.one(name).host(host)
+    page = served.cluster_host_page(pages.frame(request, "Cluster"), name, shown, known)
+    return HTMLResponse(page, status)
+
+
+def _add_cluster_verbs(app: FastAPI, pages: Pages) -> None:
+    def told(
+        request: Request, what: str, call: Callable[[], object], shown: Callable[[int], Response]
+    ) -> Response:
+        """Ask a scheduler for what a button says, and say what came of it on the page of the button."""
+        session: Session = request.state.session
+        try:
+            call()
+        except ApplesError as error:
+            text, code = refusal_of(error)
+            session.said = "bad", f"{text} (exit code {code})"
+            return shown(STATUSES.get(code, 500))
+        session.said = "good", what
+        return RedirectResponse(request.url.path.rpartition("/")[0], 303)
+
+    @app.post("/cluster/{name}/jobs/{number}/cancel")
+    def cancel(request: Request, name: ClusterName, number: JobNumber) -> Response:
+        return told(
+            request, f"job {number} is told to end",
+            lambda: pages.clusters.one(name).ask("POST", f"/v1/jobs/{number}/cancel"),
+            lambda status: cluster_job_answer(pages, request, name, number, status),
+        )  # fmt: skip
+
+    @app.post("/cluster/{name}/jobs/{number}/resize")
+    def resize(request: Request, name: ClusterName, number: JobNumber) -> Response:
+        words = request.state.form.get("hosts", [""])[-1]
+        body = {"hosts": words.replace(",", " ").split()}
+        return told(
+            request, f"job {number} is ordered to {', '.join(body['hosts'])}",
+            lambda: pages.clusters.one(name).ask("POST", f"/v1/jobs/{number}/resize", body),
+            lambda status: cluster_job_answer(pages, request, name, number, status),
+        )  # fmt: skip
+
+    @app.post("/cluster/{name}/hosts/{host}/{verb}")
+    def drain_or_resume(
+        request: Request,
+        name: ClusterName,
+        host: HostName,
+        verb: Annotated[str, Path(pattern="^(drain|resume)$")],
+    ) -> Response:
+        told_so = "gets no other job" if verb == "drain" else "gets jobs again"
+        return told(
+            request, f"{host} {told_so}",
+            lambda: pages.clusters.one(name).ask("POST", f"/v1/hosts/{host}/{verb}"),
+            lambda status: cluster_host_answer(pages, request, name, host, status),
+        )  # fmt: skip
+
+
+def _answer_of(cluster: Cluster) -> dict[str, Any]:
+    """Return a scheduler for the list of them: what it answers, or why it does not."""
+    try:
+        document, refusal = cluster.queue()
+    except ApplesError as error:
+        return {"name": cluster.name, "document": None, "refusal": refusal_of(error)[0]}
+    return {"name": cluster.name, "document": document, "refusal": refusal}
 
 
 # ----------------------------------------------------------------------------- files

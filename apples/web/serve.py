@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,8 +24,15 @@ def serve(
     name: Annotated[
         list[str] | None, typer.Option("--name", help="A further name of this server (Host).")
     ] = None,
+    scheduler: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--scheduler",
+            help="Directory of a live scheduler, besides this user's; may be repeated.",
+        ),
+    ] = None,
 ) -> int:
-    """Serve pages of this user's runs, jobs, hosts and files until stopped.
+    """Serve pages of this user's runs, jobs, schedulers, hosts and files until stopped.
 
     It listens on loopback and prints a link that admits one browser, once; after that the next.
     From another machine: ssh -L 8080:127.0.0.1:8080 HOST.
@@ -42,11 +50,15 @@ def serve(
         nws.check_exposure(where)
     except nws.ListenRefusedError as error:
         raise UsageError(str(error)) from None
-    _serve(folder, where)
+    schedulers = [place.resolve() for place in scheduler or ()]
+    for place in schedulers:
+        if not place.is_dir():
+            raise UsageError(f"--scheduler {place}: there is no scheduler's directory")
+    _serve(folder, where, schedulers)
     return 0
 
 
-def _serve(folder: Path, listen: nws.Listen) -> None:
+def _serve(folder: Path, listen: nws.Listen, schedulers: Sequence[Path]) -> None:
     """Serve the pages, and say the link that admits a browser, whenever there is another."""
     # FastAPI and the templates: this command's help does without.
     from apples.views.served import served_style  # noqa: PLC0415
@@ -62,7 +74,7 @@ def _serve(folder: Path, listen: nws.Listen) -> None:
     sessions = Sessions(tell)
     names = (listen.host.lower(), *(name.lower() for name in listen.names))
     secure = listen.certificate is not None
-    app = create_app(files, sessions, names, secure=secure)
+    app = create_app(files, sessions, names, secure=secure, schedulers=schedulers)
     server = nws.HttpServer(app, listen)
     served_style()  # templates are loaded before anybody waits for a page
     server.started_well = sessions.announce

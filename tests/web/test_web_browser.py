@@ -1,13 +1,16 @@
 """The served pages in a real browser: admitted by the link, nothing foreign asked for, everything by keyboard."""
 
+import importlib.util
 import json
 import shutil
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from commands import EXAMPLE
 from views.browser import Browser, chromium
 from waiting import until
+from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, record
 
 from apples.jobs import store
@@ -27,7 +30,18 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture
-def paths(own_state, file):
+def live(own_state):  # noqa: ARG001 - its scheduler is under that state directory
+    """A scheduler with a job that runs and one that waits."""
+    one = LiveSite(["ada", "bob", LONG, *(f"node-{k}" for k in range(40))])
+    one.submit(2)
+    until(lambda: one.job(1)["state"] == "running")
+    one.submit(43, name=PAYLOAD)
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def paths(own_state, file, live):  # noqa: ARG001
     """The address of each kind of page, with names long and hostile."""
     one, other = record(hosts=("ada", LONG)), record(PAYLOAD, hosts=("ada", PAYLOAD))
     job = store.create({"hosts": str(own_state / "hosts.toml")}, "heat")
@@ -46,6 +60,9 @@ def paths(own_state, file):
             "/file?name=wrong.toml",
             "/file?name=hosts.toml",
             "/plan",
+            "/cluster/lab",
+            "/cluster/lab/jobs/2",
+            f"/cluster/lab/hosts/{LONG}",
             file,
             "/nowhere",
         ]
@@ -69,6 +86,37 @@ def test_the_link_leads_to_pages_that_ask_nobody_else_and_fit(site, paths, brows
                 "document.querySelectorAll('details').forEach(one => one.open = true)"
             )
             assert browser.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+AXE = """axe.run(document, {resultTypes: ["violations"]}).then(
+  found => { window.axed = found.violations.map(one => [one.id, one.nodes[0].html]) },
+  error => { window.axed = String(error) }); 0"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("axe_playwright_python") is None,
+    reason="axe-playwright-python is not installed",
+)
+def test_axe_finds_nothing_on_any_page_in_either_scheme_at_either_width(site, paths, browser):
+    rules = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    browser.go(site.link())
+    browser.arrive()
+    for path in paths:
+        for width, dark in ((320, False), (320, True), (1280, False), (1280, True)):
+            browser.go(site.url + path, width=width, dark=dark)
+            browser.evaluate(
+                "document.querySelectorAll('details').forEach(one => one.open = true)"
+            )
+            assert axe(browser, rules) == [], (path, width, dark)
+    browser.evaluate("document.querySelector('main').append(document.createElement('input'))")
+    assert "label" in dict(axe(browser, rules))  # it does look
+
+
+def axe(browser, rules):
+    browser.evaluate(f"{rules}; window.axed = null; 0")
+    browser.evaluate(AXE)
+    until(lambda: browser.evaluate("window.axed") is not None)
+    return browser.evaluate("window.axed")
 
 
 UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select, button, textarea')]

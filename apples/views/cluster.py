@@ -1,0 +1,217 @@
+"""The page of a live scheduler: what of a queue of any length is shown, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from apples.views.formats import moment, share
+from apples.views.queue import OVER, interval_text
+from apples.views.queue_chart import counts_of, host_map, queue_chart, strip_bar
+
+Document = Mapping[str, Any]
+
+PER_PAGE = 100
+"""Hosts, and jobs that wait, on one page."""
+MOST_RUNNING = 50
+MOST_SAID = 12
+MAPPED = 40
+"""From this many hosts on they are drawn as a map, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQuery:
+    """What is asked of the page.
+
+    Attributes
+    ----------
+    words
+        All of them must be in a host or job that is listed: in its name, state, reason, hosts.
+    waiting_page, hosts_page
+        From 1.
+    """
+
+    words: str = ""
+    waiting_page: int = 1
+    hosts_page: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ListPart:
+    """A part of a list.
+
+    Attributes
+    ----------
+    entries
+        At most `PER_PAGE`.
+    found, page, pages
+        How many the words are in, which page of them this is, of how many.
+    """
+
+    entries: Sequence[Document]
+    found: int
+    page: int
+    pages: int
+
+
+def part_of(entries: Sequence[Document], page: int) -> ListPart:
+    """Return a page of a list; one that is not there is the nearest that is.
+
+    Examples
+    --------
+    >>> part_of([{}] * 250, 9).page, len(part_of([{}] * 250, 3).entries)
+    (3, 50)
+    """
+    pages = max(1, -(-len(entries) // PER_PAGE))
+    page = min(max(1, page), pages)
+    return ListPart(entries[(page - 1) * PER_PAGE : page * PER_PAGE], len(entries), page, pages)
+
+
+def matching(entries: Sequence[Document], words: str) -> list[Document]:
+    """Return the hosts or jobs that all words are in."""
+    wanted = words.casefold().split()
+    if not wanted:
+        return list(entries)
+    keys = ("host", "job", "name", "state", "reason", "kind")
+    return [
+        one
+        for one in entries
+        if all(
+            word
+            in " ".join([*(str(one.get(k) or "") for k in keys), *one.get("hosts", ())]).casefold()
+            for word in wanted
+        )
+    ]
+
+
+def is_waiting(job: Document) -> bool:
+    """Return whether a job has no host yet."""
+    return job["state"] not in OVER and not job["hosts"]
+
+
+def iteration_text(job: Document) -> str:
+    """Return how far a job is; the stream sets this text alone.
+
+    Examples
+    --------
+    >>> iteration_text({"iteration": 12, "iterations": 90}), iteration_text({"iteration": None})
+    ('12 of 90', '')
+    """
+    if job["iteration"] is None:
+        return ""
+    return f"{job['iteration']}" + (f" of {job['iterations']}" if job["iterations"] else "")
+
+
+def pace_text(job: Document, promised: float | None, now: float) -> str:
+    """Return what part of the promised time a job's iterations have taken so far, its start among it.
+
+    Examples
+    --------
+    >>> pace_text({"iteration": 30, "iterations": 90, "started": 100.0}, 60.0, 125.0)
+    '1.25 of the promised 60 s'
+    """
+    if not (job["iteration"] and job["iterations"] and promised and job["started"]):
+        return ""
+    ratio = (now - job["started"]) / (promised * job["iteration"] / job["iterations"])
+    return f"{share(ratio).text} of the promised {promised:.3g} s"  # type: ignore[union-attr]
+
+
+def said(document: Document) -> list[tuple[float, str]]:
+    """Return what has happened last, the latest first: what was decided of each job, and alarms."""
+    found = [(one["time"], one["text"]) for one in document["alarms"]]
+    for one in document["jobs"]:
+        found += _happened(one)
+    found.sort(key=lambda each: -each[0])
+    return found[:MOST_SAID]
+
+
+def _happened(job: Document) -> Iterator[tuple[float, str]]:
+    if job["started"] is not None:
+        on = f" on {', '.join(job['hosts'][:4])}" if job["hosts"] else ""
+        more = " and more" if len(job["hosts"]) > 4 else ""
+        waited = f", after {interval_words(job['started'] - job['submitted'])}"
+        yield job["started"], f"{job['job']} was started{on}{more}{waited}"
+    else:
+        yield job["submitted"], f"{job['job']} came: {job['reason'] or 'it waits'}"
+    if job["ended"] is not None and job["state"] in OVER:
+        why = f": {job['reason']}" if job["reason"] else ""
+        yield job["ended"], f"{job['job']} {job['state']}{why}"
+
+
+def interval_words(seconds: float) -> str:
+    """Return how long something took, in whole seconds, minutes or hours.
+
+    Examples
+    --------
+    >>> interval_words(0.2), interval_words(75.0), interval_words(7300.0)
+    ('0 s', '75 s', '122 min')
+    """
+    if seconds < 100:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6 * 3600 else f"{seconds / 3600:.0f} h"
+
+
+def start_text(job: Document, now: float) -> str:
+    """Return when a job that waits starts: from now, and on the clock."""
+    if not job["start"]:
+        return ""
+    first, middle, last = (moment(one)[11:16] for one in job["start"])
+    return f"{interval_text(job['start'], now)}: {middle} ({first} to {last})"
+
+
+def cluster_parts(
+    document: Document,
+    query: ClusterQuery,
+    weather: Mapping[str, Document],
+    records: Mapping[str, Document | None],
+    past: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
+    """Return what the template of the page says.
+
+    Parameters
+    ----------
+    document
+        As ``apples.queue/1``.
+    weather
+        By host: what is known of its share and memory.
+    records
+        By job: its record as ``apples.job/1``, with ``predicted_seconds``; None: it is gone.
+    past
+        By job that is over: the hosts on which it was.
+    """
+    now, jobs, hosts = document["time"], document["jobs"], document["hosts"]
+    running = [one for one in jobs if one["hosts"] and one["state"] not in OVER]
+    waiting = [one for one in jobs if is_waiting(one)]
+    shown = matching(running, query.words)
+    return {
+        "document": document,
+        "query": query,
+        "counts": counts_of(hosts),
+        "running_count": len(running),
+        "waiting_count": len(waiting),
+        "over_count": len(jobs) - len(running) - len(waiting),
+        "chart": queue_chart(document, past) if hosts else Markup(),
+        "map": host_map(hosts) if len(hosts) >= MAPPED else Markup(),
+        "running": [_running_row(one, records.get(one["job"]), now) for one in shown[:MOST_RUNNING]],
+        "running_found": len(shown),
+        "waiting": part_of(matching(waiting, query.words), query.waiting_page),
+        "hosts": part_of(matching(hosts, query.words), query.hosts_page),
+        "weather": weather,
+        "said": said(document),
+        "start_text": lambda job: start_text(job, now),
+    }  # fmt: skip
+
+
+def _running_row(job: Document, record: Document | None, now: float) -> dict[str, Any]:
+    """Return a running job with what its record says of its strips, pace and last resize."""
+    row: dict[str, Any] = {"job": job, "iteration": iteration_text(job), "strips": Markup()}
+    row |= {"pace": "", "resize": None}
+    if record is not None:
+        row["pace"] = pace_text(job, record["predicted_seconds"], now)
+        row["resize"] = record["last_resize"]
+        if record["rows"]:
+            row["strips"] = strip_bar(record["hosts"], record["rows"])
+    return row

@@ -1,0 +1,235 @@
+"""The live schedulers whose pages are served: those of this user, and those named at the start."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hat
+from apples import user_files
+from apples.errors import ApplesError, LaunchError, UsageError
+from apples.jobs import JobStatus, store
+from apples.resources import HostList, read_host_list
+from apples.scheduling.server.client import SchedulerClient, home
+from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
+from apples.views.queue import OVER
+from apples.web.folder import DocumentFolder
+from apples.web.weather import AskedWeather, HostWeather, host_rows
+
+Document = dict[str, Any]
+
+FRESH_SECONDS = 1.0
+"""For how long an answer of a scheduler, and what is made of it, serves all who ask."""
+WEATHER_SECONDS = 10.0
+MOST_PAST = 40
+"""Jobs that are over whose records are read, for where they were."""
+MOST_KEPT = 64
+
+
+class Kept:
+    """Answers that serve all who ask within some seconds; who asks while one is made waits for it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._answers: dict[object, tuple[float, Any]] = {}
+
+    def of(self, key: object, make: Callable[[], Any]) -> Any:
+        """Return what `make` returned for this key not long ago, else what it returns now."""
+        with self._lock:
+            since, answer = self._answers.get(key, (-1e9, None))
+            if time.monotonic() - since > self._seconds:
+                self._answers.pop(key, None)
+                answer = make()
+                self._answers[key] = time.monotonic(), answer
+                while len(self._answers) > MOST_KEPT:
+                    del self._answers[next(iter(self._answers))]
+            return answer
+
+
+class Cluster:
+    """One scheduler, for its pages.
+
+    Parameters
+    ----------
+    name
+        In the addresses of its pages.
+    directory
+        Where its journal and socket are.
+    folder
+        Whose host lists may be the scheduler's.
+    weather
+        Knows what is remembered of hosts.
+    """
+
+    def __init__(
+        self, name: str, directory: Path, folder: DocumentFolder, weather: HostWeather
+    ) -> None:
+        self.name, self.directory = name, directory
+        self._client = SchedulerClient(directory)
+        self._folder, self._weather = folder, weather
+        self._fresh, self._lists = Kept(FRESH_SECONDS), Kept(WEATHER_SECONDS)
+        self._places: dict[str, tuple[str, ...]] = {}
+        self._last: tuple[float, Document] | None = None
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Document:
+        """Return what the scheduler answers, as `SchedulerClient.ask` does."""
+        return self._client.ask(method, path, body)
+
+    def queue(self) -> tuple[Document, str]:
+        """Return the queue as ``apples.queue/1``, and why it is an old one: empty where it is not.
+
+        Raises
+        ------
+        LaunchError
+            The scheduler does not answer, and has never. Transient.
+        """
+        answer: tuple[Document, str] = self._fresh.of("queue", self._queue)
+        return answer
+
+    def _queue(self) -> tuple[Document, str]:
+        try:
+            document = self.ask("GET", "/v1/queue")
+        except LaunchError as error:
+            if self._last is None:
+                raise
+            return self._last[1], str(error)
+        self._last = time.time(), document
+        return document, ""
+
+    def parts(self, query: ClusterQuery) -> dict[str, Any]:
+        """Return what the page says to a question, as `cluster_parts` has it.
+
+        Raises
+        ------
+        LaunchError
+            As of `queue`.
+        """
+        found: dict[str, Any] = self._fresh.of(query, lambda: self._parts(query))
+        return found
+
+    def _parts(self, query: ClusterQuery) -> dict[str, Any]:
+        # Not `queue`: the lock of what is kept is held here.
+        document, stale = self._queue()
+        jobs = document["jobs"]
+        going = [one for one in jobs if one["record"] and one["state"] not in OVER]
+        records = {one["job"]: _record(one["record"]) for one in going[:MOST_RUNNING]}
+        over = [one for one in jobs if one["record"] and one["ended"] and one["state"] in OVER]
+        past = {one["job"]: self._places_of(one["record"]) for one in over[-MOST_PAST:]}
+        weather = self._lists.of("weather", lambda: self._host_weather(document))
+        parts = cluster_parts(document, query, weather, records, past)
+        return {**parts, "stale": stale, "age": time.time() - document["time"]}
+
+    def host(self, name: str) -> tuple[Document, Document | None]:
+        """Return a host as in ``apples.queue/1``, and what is known of its share and memory.
+
+        Raises
+        ------
+        UsageError
+            The scheduler has none of this name.
+        LaunchError
+            As of `queue`.
+        """
+        document, _ = self.queue()
+        for one in document["hosts"]:
+            if one["host"] == name:
+                weather = self._lists.of("weather", lambda: self._host_weather(document))
+                return one, weather.get(name)
+        raise UsageError(f"{document['name']} has no host {hat.printable(name)}")
+
+    def _places_of(self, record: str) -> tuple[str, ...]:
+        """Return the hosts of a job that is over; its record does not change any more."""
+        if record not in self._places:
+            found = _record(record)
+            self._places[record] = () if found is None else tuple(found["hosts"])
+            while len(self._places) > 4 * MOST_PAST:
+                del self._places[next(iter(self._places))]
+        return self._places[record]
+
+    def _host_weather(self, document: Document) -> dict[str, Document]:
+        """Return what is known of the hosts, by their names; empty where their list is not known."""
+        names = [one["host"] for one in document["hosts"]]
+        found = next(
+            (one for one in self._host_lists(document) if {*names} <= {h.name for h in one}), None
+        )
+        if found is None:
+            return {}
+        try:
+            asked: AskedWeather = self._weather.of(found)
+        except ApplesError:  # the service refuses: the page has what the scheduler says
+            return {}
+        return {row["host"]: row for row in host_rows(asked)}
+
+    def _host_lists(self, document: Document) -> Iterator[HostList]:
+        """Yield the lists that may be the scheduler's: that of its last job, then those of the folder."""
+        records = [one["record"] for one in document["jobs"] if one["record"]]
+        places: list[str | Path] = []
+        for record in records[-1:]:
+            try:
+                places.append(store.record(record).order()["hosts"])
+            except (KeyError, UsageError):
+                continue
+        for name, one in self._folder.checked():
+            if one.kind == user_files.HOST_LIST:
+                places.append(self._folder.file(name))
+        for place in places:
+            try:
+                yield read_host_list(place)
+            except (hat.DocumentError, OSError):
+                continue
+
+
+def _record(identifier: str) -> Document | None:
+    """Return a job's record as ``apples.job/1`` with what was promised of it; None: there is none any more."""
+    try:
+        found = store.record(identifier)
+        record = found.record()
+    except (UsageError, OSError):
+        return None
+    status = JobStatus.of(found, ask=False).document()
+    return {**status, "predicted_seconds": record.get("predicted_seconds")}
+
+
+class Clusters:
+    """The schedulers whose pages there are.
+
+    Parameters
+    ----------
+    named
+        Directories of schedulers besides those under the state directory.
+    """
+
+    def __init__(
+        self, named: Sequence[Path], folder: DocumentFolder, weather: HostWeather
+    ) -> None:
+        self._named, self._folder, self._weather = named, folder, weather
+        self._known: dict[Path, Cluster] = {}
+
+    def all(self) -> list[Cluster]:
+        """Return them: this user's in the order of their names, then those named."""
+        own = sorted(each for each in home().glob("*") if (each / "journal").exists())
+        names: dict[str, Path] = {}
+        for place in [*own, *self._named]:
+            if place not in names.values():
+                count = sum(each.name == place.name for each in names.values())
+                names[f"{place.name}-{count + 1}" if count else place.name] = place
+        for name, place in names.items():
+            if place not in self._known:
+                self._known[place] = Cluster(name, place, self._folder, self._weather)
+        return [self._known[place] for place in names.values()]
+
+    def one(self, name: str) -> Cluster:
+        """Return the one of a name.
+
+        Raises
+        ------
+        UsageError
+            There is none.
+        """
+        for each in self.all():
+            if each.name == name:
+                return each
+        raise UsageError(f"'{hat.printable(name)}': there is no scheduler of this name here")

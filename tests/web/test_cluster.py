@@ -1,0 +1,247 @@
+"""The pages of a live scheduler: what its queue says, bounded; stale when nobody answers; buttons are commands."""
+
+import gzip
+import re
+import time
+
+import pytest
+from commands import command
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until
+from web.live_site import LiveSite
+from web.test_pages import PAYLOAD, is_tame
+
+from apples.views.cluster import PER_PAGE, ClusterQuery, cluster_parts, matching, part_of, said
+from apples.views.page import render
+from apples.views.queue_chart import MOST_HOSTS, MOST_WAITING, host_map, time_scale
+from apples.web.clusters import Kept
+
+
+@pytest.fixture
+def live(own_state):  # noqa: ARG001 - its scheduler is under that state directory
+    one = LiveSite(["ada", "bob", "eve"])
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def busy(live):
+    """A scheduler with a job that runs and two that wait."""
+    live.submit(2)
+    until(lambda: live.job(1)["state"] == "running")
+    live.submit(3)
+    live.submit(2, name=PAYLOAD)
+    return live
+
+
+@pytest.mark.usefixtures("busy")
+def test_the_page_says_what_apples_queue_says(site, visitor):
+    page = visitor.get(site.url + "/cluster")  # there is one scheduler: this leads to it
+    assert page.url == f"{site.url}/cluster/lab"
+    document = command("apples", "queue", "--json").document
+    assert [one["state"] for one in document["jobs"]] == ["running", "queued", "queued"]
+    for one in document["jobs"]:
+        assert f'href="/cluster/lab/jobs/{one["job"][4:]}"' in page.text
+        assert one["reason"] in page.text
+    for one in document["hosts"]:
+        assert f'href="/cluster/lab/hosts/{one["host"]}"' in page.text
+    assert re.search(r"<h1>.*lab.*3</data> hosts.*1</data> running.*2</data> waiting", page.text)
+    assert "needs 3 hosts, 1 is free" in page.text
+    assert "lab.1 was started on ada, bob" in page.text
+    assert is_tame(page.text)
+
+
+def test_without_a_scheduler_the_page_says_how_to_start_one(site, visitor):
+    assert "apples scheduler --hosts" in visitor.get(site.url + "/cluster").text
+    assert visitor.get(site.url + "/cluster/nobody").status_code == 400
+
+
+@pytest.mark.usefixtures("live")
+def test_several_schedulers_are_a_list(site, visitor):
+    other = LiveSite(["zoe"], "other")
+    try:
+        text = visitor.get(site.url + "/cluster").text
+    finally:
+        other.end()
+    assert 'href="/cluster/lab"' in text
+    assert 'href="/cluster/other"' in text
+
+
+def test_a_scheduler_that_is_gone_has_a_stale_page_and_is_back_when_it_is(site, visitor, busy):
+    address = site.url + "/cluster/lab"
+    assert "does not answer" not in visitor.get(address).text
+    busy.end()
+    text = until(lambda: (found := visitor.get(address).text) and "does not answer" in found and found)  # fmt: skip  # noqa: E501
+    assert "lab.1" in text
+    assert 'class="said bad stale"' in text
+    busy.begin()
+    until(lambda: "does not answer" not in visitor.get(address).text)
+
+
+def test_a_scheduler_that_never_answered_is_said(site, visitor, live):
+    live.end()
+    try:
+        page = visitor.get(site.url + "/cluster/lab")
+        assert page.status_code == 409
+        assert "no scheduler answers" in page.text
+    finally:
+        live.begin()
+
+
+def test_the_page_of_a_job_says_why_it_waits_and_cancels_it(site, visitor, busy):
+    page = "/cluster/lab/jobs/2"
+    text = visitor.get(site.url + page).text
+    assert "needs 3 hosts, 1 is free; it is number 1 in the queue" in text
+    answer = site.post(visitor, f"{page}/cancel", page=page)
+    assert (answer.status_code, answer.headers["location"]) == (303, page)
+    assert busy.job(2)["state"] == "cancelled"
+    again = site.post(visitor, f"{page}/cancel", page="/cluster/lab/jobs/3")
+    assert again.status_code in {303, 400}
+    missing = visitor.get(site.url + "/cluster/lab/jobs/99")
+    assert missing.status_code == 400
+
+
+def test_a_running_job_is_resized_from_its_page_and_refused_in_the_schedulers_words(site, visitor, live):  # fmt: skip  # noqa: E501
+    live.submit(1, kind="malleable", maximum=3)
+    until(lambda: live.job(1)["state"] == "running")
+    page = "/cluster/lab/jobs/1"
+    done = site.post(visitor, f"{page}/resize", page=page, hosts="ada, eve")
+    assert done.status_code == 303
+    until(lambda: set(live.job(1)["hosts"]) == {"ada", "eve"})
+    refused = site.post(visitor, f"{page}/resize", page=page, hosts="nobody")
+    said = command("apples", "resize", "lab.1", "--hosts", "nobody")
+    assert refused.status_code == {2: 400, 4: 409}[said.code]
+    assert said.err.removeprefix("apples: ").strip().replace("'", "&#39;") in refused.text
+
+
+def test_a_host_is_drained_and_resumed_from_its_page(site, visitor, live):
+    page = "/cluster/lab/hosts/eve"
+    assert "eve</bdi> is free" in visitor.get(site.url + page).text
+    for verb, state in (("drain", "drained"), ("resume", "free")):
+        assert site.post(visitor, f"{page}/{verb}", page=page).status_code == 303
+        found = live.client.ask("GET", "/v1/queue")["hosts"]
+        assert {one["host"]: one["state"] for one in found}["eve"] == state
+    assert visitor.get(f"{site.url}/cluster/lab/hosts/nobody").status_code == 400
+
+
+def test_a_host_whose_list_is_in_the_folder_has_its_share(site, visitor, live, own_state):
+    rows = "".join(f'[[host]]\nname = "{one}"\ncpu = 0.25\n' for one in live.hosts)
+    (own_state / "hosts.toml").write_text(rows)
+    text = visitor.get(site.url + "/cluster/lab").text
+    assert text.count('<data value="0.25">0.25</data>') == 3
+    assert (
+        '<data value="0.25">0.25</data>' in visitor.get(site.url + "/cluster/lab/hosts/eve").text
+    )
+
+
+def test_a_running_job_shows_strips_pace_and_its_last_resize():
+    record = {
+        "hosts": ["ada", "bob"], "rows": [300, 100], "predicted_seconds": 60.0,
+        "last_resize": {"epoch": 1, "seconds": 0.5, "phases": {}},
+    }  # fmt: skip
+    document = queue(1, running=1)
+    document["jobs"][0] |= {"iteration": 30, "iterations": 90, "started": 975.0}
+    text = page_of(document, records={"lab.1": record})
+    assert "1.25 of the promised 60 s" in text
+    assert 'aria-label="ada 300 rows, bob 100 rows"' in text
+    assert 'width="75.00%"' in text
+    assert '<data value="0.5">500 ms</data>' in text
+
+
+# -------------------------------------------------------------------------------- bounds
+def queue(hosts, running=0, waiting=0, over=0):
+    """An `apples.queue/1` of so many hosts and jobs at the time 1000."""
+    jobs = []
+    for number in range(1, running + waiting + over + 1):
+        runs, waits = number <= running, running < number <= running + waiting
+        jobs.append({
+            "job": f"lab.{number}", "state": "running" if runs else "queued" if waits else "finished",
+            "name": f"job {number * 7919 % 1000}", "kind": "rigid", "after": [], "minimum": 1, "maximum": 1,
+            "hosts": [f"host-{number}"] if runs else [], "submitted": 100.0 + number / 100,
+            "started": None if waits else 300.0, "ended": None if runs or waits else 900.0,
+            "start": [1100.0 + number, 1200.0 + number, 1500.0 + number] if waits else None,
+            "requested": 1200.0, "mean_hosts": None, "iteration": None, "iterations": None, "resizes": 0,
+            "attempt": 1, "record": "", "reason": f"needs {number} hosts, 0 are free" if waits else "",
+            "exit_code": None,
+        })  # fmt: skip
+    held = {one["hosts"][0]: one["job"] for one in jobs if one["hosts"]}
+    return {
+        "name": "lab", "policy": "easy", "time": 1000.0, "trouble": "", "alarms": [], "jobs": jobs,
+        "hosts": [
+            {"host": name, "state": "held" if name in held else "free", "job": held.get(name), "reason": ""}
+            for name in (f"host-{k + 1}" for k in range(hosts))
+        ],
+    }  # fmt: skip
+
+
+def page_of(document, query=None, records=None):
+    parts = cluster_parts(document, query or ClusterQuery(), {}, records or {}, {})
+    shown = {**parts, "stale": "", "age": 0.0, "base": "/cluster/lab", "stale_seconds": 600.0}
+    return render("cluster_parts.html.j2", address=lambda _: "?", **shown)
+
+
+def test_a_thousand_hosts_and_ten_thousand_jobs_are_a_page_of_150_kb():
+    document = queue(1000, 800, 8000, 1200)
+    text = page_of(document)
+    assert len(gzip.compress(text.encode(), 4)) < 150_000
+    assert text.count("<tr>") <= 2 * PER_PAGE + 100
+    assert "8000</data> waiting" in text
+    assert "page 1 of 80" in text
+    assert "lab.8750" in page_of(document, ClusterQuery(words="lab.8750"))
+
+
+def test_every_host_is_a_cell_of_the_map():
+    assert host_map(queue(1000, 400)["hosts"]).count("M") == 1000
+
+
+def test_only_so_many_lanes_are_drawn():
+    chart = cluster_parts(queue(100, 50, 50), ClusterQuery(), {}, {}, {})["chart"]
+    assert chart.count("may start") == MOST_WAITING
+    assert chart.count('class="run"') == MOST_HOSTS
+
+
+times = st.floats(-1e7, 1e7)
+
+
+@given(st.lists(times, max_size=20))
+def test_both_sides_of_now_stay_readable_whatever_is_drawn(moments):
+    scale = time_scale(0.0, moments)
+    assert scale.low < 0 < scale.limit
+    assert 1 / 3.0001 <= scale.limit / -scale.low <= 3.0001
+    assert 0 <= scale.at(0.0) <= 100
+
+
+@given(st.integers(0, 700), st.integers(-3, 20))
+def test_the_pages_of_a_list_have_every_entry_once(count, page):
+    entries = [{"job": str(k)} for k in range(count)]
+    first = part_of(entries, 1)
+    shown = [one for k in range(first.pages) for one in part_of(entries, k + 1).entries]
+    assert shown == entries
+    assert part_of(entries, page).page in range(1, first.pages + 1)
+
+
+def test_words_are_looked_for_in_hosts_and_jobs():
+    document = queue(5, 2, 3)
+    assert [one["job"] for one in matching(document["jobs"], "HOST-2 running")] == ["lab.2"]
+    assert matching(document["hosts"], "lab.1") == document["hosts"][:1]
+    assert matching(document["hosts"], "") == document["hosts"]
+
+
+def test_what_happened_is_the_latest_first():
+    document = queue(5, 1, 1, 1)
+    document["alarms"] = [{"time": 950.0, "text": "eve is silent"}]
+    words = [text for _, text in said(document)]
+    assert words[0] == "eve is silent"
+    assert words[1].startswith("lab.3 finished")
+    assert words[-1].startswith("lab.2 came: needs")
+
+
+def test_an_answer_serves_all_who_ask_for_a_while_and_a_failure_nobody():
+    asked = []
+    kept = Kept(3600.0)
+    assert [kept.of("a", lambda: asked.append(1) or len(asked)) for _ in range(3)] == [1, 1, 1]
+    with pytest.raises(ZeroDivisionError):
+        kept.of("b", lambda: 1 / 0)
+    assert kept.of("b", lambda: 7) == 7
+    assert Kept(-1.0).of("a", time.time) > 0
