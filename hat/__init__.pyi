@@ -3,6 +3,7 @@
 from hat.active_sets import ActiveSet as ActiveSet
 from hat.active_sets import active_set as active_set
 from hat.application import Application as Application
+from hat.application import bound_parameters as bound_parameters
 from hat.document import Document as Document
 from hat.document import Fault as Fault
 from hat.document import UnreadableError as UnreadableError

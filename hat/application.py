@@ -66,7 +66,10 @@ class Application:
 def bound_parameters(
     declared: Mapping[str, Parameter], given: Mapping[str, Value], source: str
 ) -> dict[str, Value]:
-    """Return the value of every declared parameter, or raise all that is wrong with the given."""
+    """Return the value of every declared parameter, or raise all that is wrong with the given.
+
+    `source` is the file, or the option, that a message is to name.
+    """
     problems = [
         Problem(source, None, name, "there is no such parameter", nearest(name, declared))
         for name in given

@@ -73,26 +73,9 @@ class MasterWorkerFile(hat.StrictTable):
                 yield hat.Fault((field,), message, hat.nearest(name, sorted(numeric)))
 
     def settings(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """Return the parameters with those that a user has set, each of the kind that it is in the file.
-
-        Raises
-        ------
-        UsageError
-            There is none of that name, or the text is no number. Permanent.
-        """
-        found = dict(self.parameters)
-        for name, text in given.items():
-            if name not in found:
-                near = hat.nearest(name, sorted(found))
-                hint = f"; did you mean '{near}'?" if near else ""
-                raise UsageError(f"--set {name}={text}: there is no parameter '{name}'{hint}")
-            kind = type(found[name])
-            try:
-                found[name] = kind(text)
-            except ValueError:
-                whole = "a whole number" if kind is int else "a number"
-                raise UsageError(f"--set {name}={text}: must be {whole}") from None
-        return found
+        """Return the parameters with those that a user has set, each of the kind that it is in the file."""
+        declared = {name: hat.Parameter(default=value) for name, value in self.parameters.items()}
+        return hat.bound_parameters(declared, given, "--set")
 
     def count(self, parameters: Mapping[str, Value]) -> int:
         """Return how many units there are.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import Field, Strict, model_validator
 
@@ -152,26 +152,10 @@ class PipelineFile(hat.StrictTable):
             yield hat.Fault(("task", number), message)
 
     def settings(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Return the parameters with those that a user has set.
-
-        Raises
-        ------
-        UsageError
-            There is none of that name, or the text is no number. Permanent.
-        """
-        found: dict[str, float] = dict(self.parameters)
-        for name, text in given.items():
-            if name not in found:
-                near = hat.nearest(name, sorted(found))
-                hint = f"; did you mean '{near}'?" if near else ""
-                raise UsageError(f"--set {name}={text}: there is no parameter '{name}'{hint}")
-            kind = type(found[name])
-            try:
-                found[name] = kind(text)
-            except ValueError:
-                whole = "a whole number" if kind is int else "a number"
-                raise UsageError(f"--set {name}={text}: must be {whole}") from None
-        return found
+        """Return the parameters with those that a user has set, each of the kind that it is in the file."""
+        declared = {name: hat.Parameter(default=value) for name, value in self.parameters.items()}
+        numbers = hat.bound_parameters(declared, given, "--set")
+        return cast("dict[str, float]", numbers)  # text is no parameter of a pipeline
 
     def implementation_on(self, task: str, host: Host) -> tuple[str, float] | None:
         """Return the name and factor of the quickest implementation of a task on a host; None: it has none.

@@ -280,7 +280,7 @@ def test_a_mistake_in_the_file_is_refused_with_the_field(old, new, words):
 @pytest.mark.usefixtures("folder")
 def test_a_setting_that_nobody_knows_is_refused():
     with pytest.raises(
-        UsageError, match="--set cout=3: there is no parameter 'cout'; did you mean 'count'"
+        DocumentError, match="--set: cout: there is no such parameter: did you mean 'count'"
     ):
         plan_master_worker(MasterWorkerSpec(settings={"cout": "3"}))
 

@@ -218,6 +218,6 @@ def test_amounts_that_are_none_are_refused():
     with pytest.raises(UsageError, match="items: must be a whole number"):
         costs(TWO, alike(2), values={"steps": "0"})
     with pytest.raises(
-        UsageError, match="--set stps=3: there is no parameter 'stps'; did you mean 'steps'"
+        hat.DocumentError, match="--set: stps: there is no such parameter: did you mean 'steps'"
     ):
         costs(TWO, alike(2), values={"stps": "3"})
