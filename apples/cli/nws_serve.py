@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 import nws
-from apples.cli.program import say, show, show_json
+from apples.cli.program import say, show_json
+from apples.cli.tokens import issue
+from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import LaunchError, UsageError
 from apples.storage import documents, state
 from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
@@ -66,9 +68,9 @@ def serve(
         if tokens:
             return _list(known)
         if new_token is not None:
-            return _issue(known, new_token, scope or ["read"], expires)
+            return issue(known, new_token, scope or ["read"], expires)
         if revoke is not None:
-            return _revoke(known, revoke)
+            return revoke_tokens(known, revoke)
         nws.check_installed()
         return _run(
             home,
@@ -102,20 +104,6 @@ def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float
         serving.run(started)
     finally:
         url.unlink(missing_ok=True)
-    return 0
-
-
-def _issue(known: TokenFile, name: str, scopes: list[str], expires: float | None) -> int:
-    show(known.issue(name, scopes, expires))
-    say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
-    return 0
-
-
-def _revoke(known: TokenFile, name: str) -> int:
-    count = known.revoke(name)
-    if not count:
-        raise UsageError(f"there is no token of {name}")
-    say(f"{count} tokens of {name} are worthless now")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
@@ -38,8 +39,19 @@ AWAY_SECONDS = 600.0
 """For a scheduler that does not answer to come back, while somebody waits for a job of it."""
 
 Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="Its directory or https://HOST:PORT; $APPLES_SCHEDULER, or the only one.",
+    ),
+]
+TokenPath = Annotated[
     Path | None,
-    typer.Option("--scheduler", help="Its directory; $APPLES_SCHEDULER, or the only one."),
+    typer.Option("--token-file", help="For a URL: file of the token; $APPLES_TOKEN_FILE."),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option("--certificate", help="For a URL: its authority's; $APPLES_CERTIFICATE."),
 ]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job: NAME.NUMBER.")]
 HostName = Annotated[str, typer.Argument(metavar="HOST", help="A host of the scheduler's list.")]
@@ -76,6 +88,8 @@ def submit(
         bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
     ] = False,
     scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
     json: Json = False,
 ) -> int:
     """Submit a job to the scheduler; when this returns it is on the disk.
@@ -85,16 +99,16 @@ def submit(
     from apples.agent.session.spec import RunSpec  # noqa: PLC0415 - for this command only
     from apples.jobs.spec import JobSpec  # noqa: PLC0415
 
-    directory = found(scheduler)
+    client = _client(scheduler, token_file, certificate)
     # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
-    place, wishes = template or Path("template.toml"), user
-    _, place, wishes = options.files_of(directory / "journal", place, wishes)
+    nothing = Path(os.devnull)
+    _, place, wishes = options.files_of(nothing, template or Path("template.toml"), user)
     malleable, name = _template(place)
     most = minimum if maximum is None else maximum
     if most < minimum:
         raise UsageError(f"--max {most}: is less than --min {minimum}")
     spec = RunSpec(
-        directory / "journal", place, wishes, options.settings_of(settings),
+        nothing, place, wishes, options.settings_of(settings),
         "minimum_execution_time", weather, verify="none" if no_verify else "auto",
         count_messages=count_messages,
     )  # fmt: skip
@@ -104,20 +118,20 @@ def submit(
         "requested": seconds, "priority": priority, "name": name, "work": work, "after": after or [],
     }  # fmt: skip
     body = {"request": secrets.token_hex(8), "submission": submission}
-    answer = SchedulerClient(directory).ask("POST", "/v1/jobs", body)
+    answer = client.ask("POST", "/v1/jobs", body)
     shown = {key: value for key, value in answer.items() if key != "state"}
     reasons = None
     if answer["state"] not in {"starting", "running"}:
-        reasons = _foretold(directory, answer["job"])
+        reasons = _foretold(client, answer["job"])
         shown["start"] = None if reasons is None else reasons["start"]
     show_answer(shown, lambda: submitted_text(answer, reasons), json)
     return 0
 
 
-def _foretold(directory: Path, job: str) -> dict[str, Any] | None:
+def _foretold(client: SchedulerClient, job: str) -> dict[str, Any] | None:
     """Return why a job waits that was just submitted; None: nobody can say, and it is submitted all the same."""
     try:
-        return SchedulerClient(directory).ask("GET", f"/v1/jobs/{_named(job)}/why")
+        return client.ask("GET", f"/v1/jobs/{_named(job)}/why")
     except ApplesError:
         return None
 
@@ -149,14 +163,15 @@ def queue(
         bool, typer.Option("--watch", help="Again and again, on a terminal, until Ctrl-C.")
     ] = False,
     scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
     json: Json = False,
 ) -> int:
     """Show the scheduler's hosts and jobs.
 
     Example: apples queue --json
     """
-    directory = found(scheduler)
-    client = SchedulerClient(directory)
+    client = _client(scheduler, token_file, certificate)
     document = client.ask("GET", "/v1/queue")
     if json or not (watch and answers_a_terminal()):
         show_answer(document, lambda: queue_text(document), json)
@@ -174,32 +189,53 @@ def queue(
         return 0
 
 
-def why(job: JobName, scheduler: Scheduler = None, json: Json = False) -> int:
+def why(
+    job: JobName,
+    scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    json: Json = False,
+) -> int:
     """Say why a job waits, and for whom.
 
     Example: apples why local.17
     """
-    document = _ask_of(job, path="/why", scheduler=scheduler)
+    client = _client(scheduler, token_file, certificate, job)
+    document = client.ask("GET", f"/v1/jobs/{_named(job)}/why")
     show_answer(document, lambda: why_text(document), json)
     return 0
 
 
-def drain(host: HostName, scheduler: Scheduler = None, json: Json = False) -> int:
+def drain(
+    host: HostName,
+    scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    json: Json = False,
+) -> int:
     """Have a host get no other job; the one that it has stays.
 
     Example: apples drain ada
     """
-    document = _ask("POST", f"/v1/hosts/{_named(host)}/drain", scheduler)
+    client = _client(scheduler, token_file, certificate)
+    document = client.ask("POST", f"/v1/hosts/{_named(host)}/drain")
     show_answer(document, lambda: queue_text(document), json)
     return 0
 
 
-def resume(host: HostName, scheduler: Scheduler = None, json: Json = False) -> int:
+def resume(
+    host: HostName,
+    scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    json: Json = False,
+) -> int:
     """Have a host that was drained get jobs again.
 
     Example: apples resume ada
     """
-    document = _ask("POST", f"/v1/hosts/{_named(host)}/resume", scheduler)
+    client = _client(scheduler, token_file, certificate)
+    document = client.ask("POST", f"/v1/hosts/{_named(host)}/resume")
     show_answer(document, lambda: queue_text(document), json)
     return 0
 
@@ -209,13 +245,15 @@ def history(
         bool, typer.Option("--swf", help="In the standard workload format, for apples simulate.")
     ] = False,
     scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
     json: Json = False,
 ) -> int:
     """Show the jobs that are over.
 
     Example: apples history --swf > log.swf
     """
-    document = _ask("GET", "/v1/history", scheduler)
+    document = _client(scheduler, token_file, certificate).ask("GET", "/v1/history")
     if swf:
         show("\n".join(swf_lines(document)))
     else:
@@ -237,6 +275,8 @@ def what_if(
         typer.Option("--minimum", help="JOB=N: a waiting job with fewer hosts; may be repeated."),
     ] = None,
     scheduler: Scheduler = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
     json: Json = False,
 ) -> int:
     """Say what would become of the queue under another policy, on more or fewer hosts.
@@ -247,7 +287,7 @@ def what_if(
         "policy": policy, "options": options.settings_of(option, "--option"), "hosts_more": more,
         "hosts_less": less, "minimum": _minimums(minimum or ()),
     }  # fmt: skip
-    document = SchedulerClient(found(scheduler)).ask("POST", "/v1/whatif", body)
+    document = _client(scheduler, token_file, certificate).ask("POST", "/v1/whatif", body)
     show_answer(document, lambda: what_if_text(document, time.time()), json)
     return 0
 
@@ -312,7 +352,7 @@ def is_scheduled(job: str) -> bool:
 def record_of(job: str) -> str:
     """Return the id of a job's record, which for a job of a scheduler is that of its last attempt.
 
-    It is read in the scheduler's log: its jobs have their records also while it does not answer.
+    It is read in the scheduler's log where we may: its jobs have their records also while it does not answer.
 
     Raises
     ------
@@ -321,7 +361,11 @@ def record_of(job: str) -> str:
     """
     if not is_scheduled(job):
         return job
-    folder = recorded_job(found(job=job), int(job.rpartition(".")[2])).folder
+    place = found(job=job)
+    if isinstance(place, Path) and os.access(place / "journal", os.R_OK):
+        folder = recorded_job(place, int(job.rpartition(".")[2])).folder
+    else:
+        folder = str(_ask_of(job)["record"])
     if not folder:
         raise UsageError(f"{job} has not been started, and has no record; see: apples why {job}")
     return folder
@@ -355,20 +399,20 @@ def _where(document: Mapping[str, Any]) -> str:
     return f"{document['state']}{on}"
 
 
-def _ask(method: str, path: str, scheduler: Path | None = None) -> dict[str, Any]:
-    return SchedulerClient(found(scheduler)).ask(method, path)
+def _client(
+    scheduler: str | None = None,
+    token_file: Path | None = None,
+    certificate: Path | None = None,
+    job: str = "",
+) -> SchedulerClient:
+    return SchedulerClient(found(scheduler, job=job), token_file, certificate)
 
 
 def _ask_of(
-    job: str,
-    method: str = "GET",
-    path: str = "",
-    body: Mapping[str, Any] | None = None,
-    scheduler: Path | None = None,
+    job: str, method: str = "GET", path: str = "", body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what the scheduler of a job answers about it."""
-    client = SchedulerClient(found(scheduler, job=job))
-    return client.ask(method, f"/v1/jobs/{_named(job)}{path}", body)
+    return _client(job=job).ask(method, f"/v1/jobs/{_named(job)}{path}", body)
 
 
 def _named(word: str) -> str:

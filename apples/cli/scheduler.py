@@ -13,9 +13,12 @@ from typing import Annotated
 
 import typer
 
+import nws
 from apples.agent.weather.conditions import listed
 from apples.cli import options
 from apples.cli.program import say
+from apples.cli.tokens import issue
+from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import UsageError
 from apples.jobs.executor import JobServiceExecutor
 from apples.jobs.host_looks import HostLooks
@@ -24,6 +27,7 @@ from apples.launch.remote.ssh import reach
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.server.access import Scope
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
@@ -33,6 +37,7 @@ from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
 from apples.simulation.prepare import load_policy
+from apples.wire.tls import tls_of
 
 ACTUATORS = ("local", "ssh")
 SHARES = "sd"
@@ -55,6 +60,24 @@ def scheduler(
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Where its log and its socket are.")
     ] = None,
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for TLS as well.")] = "",
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", help="Their file; tokens.json of its directory.")
+    ] = None,
+    new_token: Annotated[
+        str, typer.Option("--new-token", help="Make a token of this name, print it, end.")
+    ] = "",
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help=f"{', '.join(Scope)}; default read.")
+    ] = None,
+    expires: Annotated[
+        float | None, typer.Option("--expires", min=1, help="Seconds the new token is good for.")
+    ] = None,
+    revoke: Annotated[
+        str, typer.Option("--revoke", help="Make all tokens of this name worthless, end.")
+    ] = "",
 ) -> int:
     """Schedule this user's jobs on hosts until stopped; a new start takes up what runs.
 
@@ -62,12 +85,18 @@ def scheduler(
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {name}: letters, digits, dots, - and _")
+    where = (directory or home() / name).absolute()
+    known = nws.TokenFile(tokens or where / "tokens.json", scopes=tuple(Scope))
+    if new_token:
+        return issue(known, new_token, scope or [Scope.READ], expires)
+    if revoke:
+        return revoke_tokens(known, revoke)
+    tls = tls_of(listen, certificate, key, known.path)
     place = (hosts or Path("hosts.toml")).absolute()
     found = read_host_list(place)
     far = _far_hosts(actuator, place, found)
     words = options.settings_of(option, "--option")
     decides = _policy(policy, words)
-    where = (directory or home() / name).absolute()
     log = SchedulerLog.open(where)
     claims = HostClaims(home(), where, [host.name for host in found])
     began = time.monotonic()
@@ -91,7 +120,7 @@ def scheduler(
     executor = JobServiceExecutor(
         name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks
     )
-    serve(service, executor, where, lambda: _ready(where))
+    serve(service, executor, where, lambda url: _ready(where, url), tls)
     claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
 
@@ -111,8 +140,8 @@ def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host
     return far
 
 
-def _ready(where: Path) -> None:
-    say(f"apples scheduler: ready at {where / SOCKET}")
+def _ready(where: Path, url: str) -> None:
+    say(f"apples scheduler: ready at {where / SOCKET}{' and ' + url if url else ''}")
 
 
 def _policy(name: str, values: Mapping[str, str]) -> SchedulingPolicy:

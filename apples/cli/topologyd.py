@@ -9,8 +9,8 @@ import typer
 
 import nws
 from apples.cli.options import Json
-from apples.cli.program import say, show, show_answer
-from apples.errors import UsageError
+from apples.cli.program import say, show_answer
+from apples.cli.tokens import issue
 from apples.topology import CpuSet, load_topology
 from apples.topology.daemon.client import SOCKET, TopologyClient, default_socket, fresh_id
 from apples.topology.daemon.node import DaemonOptions
@@ -19,11 +19,11 @@ from apples.topology.daemon.serving import (
     made,
     serve,
     socket_directory,
-    tls_of,
 )
 from apples.topology.isolation.detection import BACKENDS, probe
 from apples.topology.sources.this_machine import live_topology
 from apples.views.topology import daemon_text, fences_document, fences_text
+from apples.wire.tls import tls_of
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
 
@@ -90,7 +90,7 @@ def topologyd(
     home = made(directory or home_directory())
     tokens = home / "tokens.json"
     if new_token:
-        return _issue(nws.TokenFile(tokens), new_token, scope or ["read"])
+        return issue(nws.TokenFile(tokens), new_token, scope or ["read"])
     options = DaemonOptions(
         sharing_factor=sharing_factor,
         most_jobs=most_jobs,
@@ -120,13 +120,4 @@ def _status(place: Path, json: bool) -> int:
     found.pop("ok")
     document = {**found, "jobs": jobs}
     show_answer(document, daemon_text(document), json)
-    return 0
-
-
-def _issue(tokens: nws.TokenFile, name: str, scopes: list[str]) -> int:
-    try:
-        show(tokens.issue(name, scopes))
-    except (ValueError, nws.TokenFileError) as error:
-        raise UsageError(str(error)) from None
-    say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
     return 0

@@ -31,10 +31,10 @@ from apples.jobs.parked import (
     REFUSAL,
     in_its_folder,
     log_of,
-    peer,
 )
 from apples.refusals import refusal_of
 from apples.storage import documents
+from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 IDLE_SECONDS = 10.0
@@ -100,7 +100,7 @@ class ParkedInterpreter:
         except OSError:
             return None  # it is gone already
         with connection:
-            if peer(connection)[1] != os.geteuid():
+            if peer_credentials(connection)[1] != os.geteuid():
                 return None
             try:
                 pid = os.fork()

@@ -20,7 +20,6 @@ import os
 import re
 import resource
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -35,6 +34,7 @@ from apples.storage import documents, state
 from apples.storage.naming import naming
 from apples.supervision import job_processes
 from apples.supervision.this_host import own_machine
+from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 ROOT = str(Path(__file__).parents[2])
@@ -191,21 +191,13 @@ def _connected(path: Path) -> socket.socket | None:
     except BaseException:
         connection.close()
         raise
-    process, user = peer(connection)
+    process, user = peer_credentials(connection)
     if user == os.geteuid() and not _stuck(process):
         return connection
     connection.close()
     if user != os.geteuid():
         raise PermissionError(errno.EPERM, "it is another user's", str(path))
     return None
-
-
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end: of a listening socket, who listened there last."""
-    process, user, _ = struct.unpack(
-        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    )
-    return process, user
 
 
 def _stuck(interpreter: int) -> bool:
@@ -316,7 +308,7 @@ def _greeted(connection: socket.socket) -> bool:
     LaunchError
         It cannot fork, and says why.
     """
-    interpreter, _ = peer(connection)
+    interpreter, _ = peer_credentials(connection)
     heard, deadline = b"", time.monotonic() + LOAD_SECONDS
     connection.settimeout(LOOK_SECONDS)
     while heard != HELLO:

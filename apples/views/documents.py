@@ -561,6 +561,7 @@ class _Scheduled(TypedDict):
         "finished", "failed", "cancelled", "lost",
     ]  # fmt: skip
     name: str
+    user: str
     kind: Literal["rigid", "moldable", "malleable", "evolving"]
     hosts: Hosts
     after: list[str]

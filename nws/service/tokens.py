@@ -58,6 +58,8 @@ class TokenFile:
         Where they are; made on the first `issue`.
     clock
         Seconds since the epoch.
+    scopes
+        What a token of this service can be good for.
 
     Examples
     --------
@@ -68,23 +70,29 @@ class TokenFile:
     ('ada', None)
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        scopes: Collection[str] = SCOPES,
+    ) -> None:
         self.path = path
+        self.scopes = tuple(scopes)
         self._clock = clock
         self._seen: tuple[int, ...] | None = None
         self._tokens: tuple[Token, ...] = ()
 
     def issue(self, name: str, scopes: Collection[str], seconds: float | None = None) -> str:
         """Return a new token, told this once and never again."""
-        wrong = set(scopes) - set(SCOPES)
+        wrong = set(scopes) - set(self.scopes)
         if wrong or not scopes:
-            raise ValueError(f"scopes are {', '.join(SCOPES)}, not {sorted(wrong)}")
+            raise ValueError(f"scopes are {', '.join(self.scopes)}, not {sorted(wrong)}")
         tokens = self.tokens()
         if len(tokens) >= MOST_TOKENS:
             raise ValueError(f"there are {MOST_TOKENS} tokens already")
         secret = PREFIX + secrets.token_urlsafe(32)
         expires = None if seconds is None else self._clock() + seconds
-        ordered = tuple(scope for scope in SCOPES if scope in scopes)
+        ordered = tuple(scope for scope in self.scopes if scope in scopes)
         self._write((*tokens, Token(name, digest(secret), ordered, expires)))
         return secret
 

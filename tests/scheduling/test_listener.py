@@ -54,7 +54,7 @@ class Site:
         self.service = SchedulerService(one, "local", lambda: 0.0)
         listens = threading.Event()
         self.thread = threading.Thread(
-            target=serve, args=(self.service, NoJobs(), self.folder, listens.set)
+            target=serve, args=(self.service, NoJobs(), self.folder, lambda _: listens.set())
         )
         self.thread.start()
         assert listens.wait(30)

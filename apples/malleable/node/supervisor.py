@@ -23,7 +23,6 @@ import select
 import selectors
 import signal
 import socket
-import struct
 import threading
 import time
 import warnings
@@ -44,6 +43,7 @@ from apples.supervision.job_processes import (
     signal_at_parents_end,
     state_of,
 )
+from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 from apples.wire.readiness import call_ready
 
@@ -361,9 +361,7 @@ class NodeSupervisor(SupervisorProcess):
     def _accept_rank(self) -> None:
         """Accept a rank's connection; the kernel says which process of which user it is."""
         channel, _ = self.listener.accept()
-        pid, uid, _ = struct.unpack(
-            "3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )
+        pid, uid = peer_credentials(channel)
         if uid != os.getuid():
             channel.close()
             return

@@ -28,6 +28,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "job": f"{name}.{job.number}",
         "state": shown,
         "name": submission.name,
+        "user": submission.user,
         "kind": submission.kind.value,
         "hosts": list(job.hosts),
         "after": [f"{name}.{one}" for one in submission.after],

@@ -1,11 +1,13 @@
-"""The client of a live scheduler: finds it, asks it over its socket, and raises what it refuses."""
+"""The client of a live scheduler: finds it, asks it over its socket or TLS, and raises what it refuses."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,11 @@ from apples.storage import state
 from apples.storage.folder import Folder
 
 VARIABLE = "APPLES_SCHEDULER"
+TOKEN_FILE_VARIABLE = "APPLES_TOKEN_FILE"  # noqa: S105 - a name
+CERTIFICATE_VARIABLE = "APPLES_CERTIFICATE"
+URL = re.compile(r"(https?)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?/?")
+TOKEN = re.compile(r"[!-~]{1,200}")
+LONGEST_TOKEN = 1024
 SOCKET = "socket"
 ANSWER_SECONDS = 60.0
 
@@ -26,8 +33,8 @@ def home() -> Path:
     return state.directory() / "schedulers"
 
 
-def found(asked: str | Path | None = None, *, job: str = "") -> Path:
-    """Return the directory of the scheduler to ask.
+def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
+    """Return the directory of the scheduler to ask, or its URL.
 
     It is the one named, that of the environment, the one whose name a job's id begins with, or the only one.
 
@@ -38,6 +45,8 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path:
     """
     named = asked or os.environ.get(VARIABLE)
     if named:
+        if URL.match(str(named)):
+            return str(named)
         place = Path(named)
         if not place.is_dir():
             raise UsageError(f"{place}: there is no scheduler's directory")
@@ -80,10 +89,22 @@ def recorded_job(directory: Path, number: int) -> LiveJob:
 
 
 class SchedulerClient:
-    """Asks the scheduler that works in a directory."""
+    """Asks the scheduler that works in a directory, or answers at a URL.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    Parameters
+    ----------
+    place
+        The directory, or ``https://HOST:PORT``.
+    token_file, certificate
+        For a URL: files of the token, and of the authority that vouches for who answers. None: those that the
+        environment names, and the system's authorities.
+    """
+
+    def __init__(
+        self, place: Path | str, token_file: Path | None = None, certificate: Path | None = None
+    ) -> None:
+        self.place = place
+        self._token_file, self._certificate = token_file, certificate
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the answer to a request.
@@ -98,11 +119,13 @@ class SchedulerClient:
         from http.client import HTTPException  # noqa: PLC0415 - it loads ssl, for who asks only
 
         try:
-            status, data = self._exchanged(method, path, body)
-            answer = json.loads(data)
+            status, text = self._exchanged(method, path, body)
+            answer = json.loads(text)
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise LaunchError(f"{self.directory}: no scheduler answers ({reason})") from None
+            if untrusted := getattr(error, "verify_message", ""):
+                reason = f"{untrusted}; --certificate names its authority"
+            raise LaunchError(f"{self.place}: no scheduler answers ({reason})") from None
         if status != 200:
             raise error_of(str(answer.get("reason")), int(answer.get("exit_code") or 4))
         return dict(answer)
@@ -110,18 +133,62 @@ class SchedulerClient:
     def _exchanged(
         self, method: str, path: str, body: Mapping[str, Any] | None
     ) -> tuple[int, bytes]:
-        from http.client import HTTPConnection  # noqa: PLC0415 - as above
+        from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - as above
 
-        place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        connection = HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
+        headers = {}
+        if isinstance(self.place, Path):
+            connection = HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
+            connection.sock = _over_unix(self.place)
+        else:
+            from apples.wire.tls import client_context  # noqa: PLC0415 - as above
+
+            host, port = _address(self.place)
+            headers = self._authorization()
+            context = client_context(self._certificate or _named_file(CERTIFICATE_VARIABLE))
+            connection = HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
+        with closing(connection):
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, path, data, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def _authorization(self) -> dict[str, str]:
+        file = self._token_file or _named_file(TOKEN_FILE_VARIABLE)
+        if file is None:
+            raise UsageError(f"{self.place}: a token is wanted (--token-file)")
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
-                there.settimeout(ANSWER_SECONDS)
-                there.connect(f"/proc/self/fd/{place}/{SOCKET}")
-                connection.sock = there
-                data = None if body is None else json.dumps(body).encode()
-                connection.request(method, path, data)
-                answer = connection.getresponse()
-                return answer.status, answer.read()
-        finally:
-            os.close(place)
+            token = file.read_bytes()[:LONGEST_TOKEN].decode("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "that is no token"
+            raise UsageError(f"{file}: {reason} (--token-file)") from None
+        if not TOKEN.fullmatch(token):
+            raise UsageError(f"{file}: that is no token, which is one word")
+        return {"Authorization": f"Bearer {token}"}
+
+
+def _address(url: str) -> tuple[str, int]:
+    """Return host and port of a scheduler's URL."""
+    where = URL.fullmatch(url)
+    if where is None or where[1] != "https":
+        raise UsageError(f"--scheduler {url[:80]}: must be https://HOST:PORT")
+    return where[2].strip("[]"), int(where[3] or 443)
+
+
+def _named_file(variable: str) -> Path | None:
+    named = os.environ.get(variable)
+    return Path(named) if named else None
+
+
+def _over_unix(directory: Path) -> socket.socket:
+    """Return a connection to the socket in a directory, whose path may be longer than a socket's may be."""
+    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    there = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        there.settimeout(ANSWER_SECONDS)
+        there.connect(f"/proc/self/fd/{place}/{SOCKET}")
+    except OSError:
+        there.close()
+        raise
+    finally:
+        os.close(place)
+    return there

@@ -1,29 +1,43 @@
-"""A live scheduler's HTTP on a UNIX socket for this user's commands and pages: answers, events, figures.
+"""A live scheduler's HTTP, on a UNIX socket and where asked for over TLS: answers, events, figures.
 
-The kernel says who is at the other end: this user, or root. Requests are bounded in size, time and number; one too
-many is told so (429) and may come again.
+On the socket the kernel says who is at the other end, over TLS a token; `access` has who may ask for what. Every
+request is bounded in size, time and number; one too many is told so (429) and may come again.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import socket
 import socketserver
-import struct
 import threading
+import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import ApplesError, UsageError
+import nws
+from apples.errors import ApplesError, LaunchError, UsageError
+from apples.scheduling.server.access import (
+    ForbiddenError,
+    Principal,
+    Scope,
+    UnknownCallerError,
+    bearer,
+    local_principal,
+    route_of,
+)
 from apples.scheduling.server.events import Event
 from apples.scheduling.server.orders import JobExecutor
 from apples.scheduling.server.scheduler import CrowdedError
 from apples.scheduling.server.service import TEXT, Call, SchedulerService
+from apples.wire.tls import Tls, server_context
 
 SOCKET: Final = "socket"
 MOST_BODY: Final = 1 << 20
@@ -36,27 +50,12 @@ BEAT_SECONDS: Final = 10.0
 """Between two signs of life on a stream on which nothing happens."""
 AGAIN_SECONDS: Final = 1
 """After which one who was refused for their number may come again."""
-CROWDED: Final = 429
+UNKNOWN, CROWDED = 401, 429
 STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
 """HTTP status by exit code."""
 
-ROUTES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
-    (method, re.compile(path), name)
-    for method, path, name in (
-        ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/resize", "resize"),
-        ("POST", r"/v1/whatif", "what_if"),
-        ("GET", r"/v1/queue", "queue"),
-        ("GET", r"/metrics", "metrics"),
-        ("GET", r"/v1/history", "history"),
-        ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})", "job"),
-        ("GET", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/why", "why"),
-        ("POST", r"/v1/jobs/([A-Za-z0-9._-]{1,80})/cancel", "cancel"),
-        ("POST", r"/v1/hosts/([A-Za-z0-9._-]{1,80})/drain", "drain"),
-        ("POST", r"/v1/hosts/([A-Za-z0-9._-]{1,80})/resume", "resume"),
-    )
-)
-SUBMIT = ("POST", "/v1/jobs")
-EVENTS = ("GET", "/v1/events")
+HANDSHAKE_SECONDS: Final = 10.0
+LINGER_SECONDS: Final = 2.0
 WITH_BODY = frozenset({"resize", "what_if"})
 
 
@@ -66,12 +65,44 @@ def refusal(status: int, reason: str, code: int) -> Mapping[str, Any]:
     return {"reason": reason, "exit_code": code, "transient": transient}
 
 
+class _TimedReader(io.RawIOBase):
+    """Reads a connection until a moment: who sends byte by byte gets no more time than who sends nothing."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.until = 0.0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Return how many bytes were read; TimeoutError when it is too late."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request did not come in time")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection: requests one after the other, each bounded in size and time."""
 
     protocol_version = "HTTP/1.1"
     timeout = REQUEST_SECONDS  # type: ignore[mutable-override]
-    server: _Server  # type: ignore[mutable-override]
+    server: _Listener  # type: ignore[mutable-override]
+
+    def setup(self) -> None:
+        """Have a request be read within `timeout`, however it comes."""
+        super().setup()
+        self._reader = _TimedReader(self.connection)
+        self.rfile.close()
+        self.rfile = io.BufferedReader(self._reader)
+
+    def handle_one_request(self) -> None:
+        """Serve the next request."""
+        self._reader.until = time.monotonic() + self.timeout
+        super().handle_one_request()
 
     def address_string(self) -> str:
         return "socket"
@@ -86,15 +117,24 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("POST")
 
     def _serve(self, method: str) -> None:
+        self._unread = self.headers.get("Content-Length", "0") != "0"
         try:
-            user = self._user()
+            principal = self.server.principal(self.connection, self.headers)
+            route, names = route_of(method, self.path)
+            principal.check(route.scope)
             body = self._body()
-            if (method, self.path) == EVENTS:
+            self._unread = False
+            if route.call == "events":
                 self._stream()
                 return
-            self._answer(200, self.server.service.ask(self._call(method, body, user)))
-        except PermissionError as error:
-            self._refuse(403, str(error), 2)
+            call = self._call(route.call, names, body, principal)
+            if route.scope is Scope.OWN:
+                call = self.server.service.owned(names[0], principal, call)
+            self._answer(200, self.server.service.ask(call))
+        except UnknownCallerError as error:
+            self._refuse(401, str(error), error.exit_code)
+        except ForbiddenError as error:
+            self._refuse(403, str(error), error.exit_code)
         except LookupError:
             self._refuse(404, f"{method} {self.path[:80]}: there is no such thing", 2)
         except CrowdedError as error:
@@ -102,29 +142,19 @@ class _Handler(BaseHTTPRequestHandler):
         except ApplesError as error:
             self._refuse(STATUS.get(error.exit_code, 500), str(error), error.exit_code)
 
-    def _call(self, method: str, body: Mapping[str, Any], user: str) -> Call:
+    def _call(
+        self, name: str, names: tuple[str, ...], body: Mapping[str, Any], principal: Principal
+    ) -> Call:
         service = self.server.service
-        if (method, self.path) == SUBMIT:
-            return service.submit(body, user)
-        for verb, path, name in ROUTES:
-            found = path.fullmatch(self.path)
-            if found and verb == method:
-                more = (body,) if name in WITH_BODY else ()
-                call: Call = getattr(service, name)(*found.groups(), *more)
-                return call
-        raise LookupError
-
-    def _user(self) -> str:
-        """Return who is at the other end, by the kernel's word."""
-        found = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        uid = struct.unpack("3i", found)[1]
-        if uid not in {0, os.geteuid()}:
-            raise PermissionError(f"this scheduler is of uid {os.geteuid()}, not of {uid}")
-        return f"uid:{uid}"
+        if name == "submit":
+            return service.submit(body, principal.name)
+        call: Call = getattr(service, name)(*names, *((body,) if name in WITH_BODY else ()))
+        return call
 
     def _body(self) -> Mapping[str, Any]:
         length = self.headers.get("Content-Length", "0")
-        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MOST_BODY:
+        unmeasured = "Transfer-Encoding" in self.headers
+        if unmeasured or not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MOST_BODY:
             self.close_connection = True
             raise UsageError(f"a request has at most {MOST_BODY} bytes, and says how many")
         if not int(length):
@@ -138,6 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def _refuse(self, status: int, reason: str, code: int) -> None:
+        if self._unread:
+            self.close_connection = True
         self._answer(status, refusal(status, reason, code))
 
     def _answer(self, status: int, document: Mapping[str, Any]) -> None:
@@ -145,11 +177,16 @@ class _Handler(BaseHTTPRequestHandler):
         data = (json.dumps(document) if text is None else str(text)).encode()
         kind = "application/json" if text is None else "text/plain; version=0.0.4"
         with suppress(OSError):
+            self.connection.settimeout(self.timeout)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
             if status == CROWDED:
                 self.send_header("Retry-After", str(AGAIN_SECONDS))
+            if status == UNKNOWN:
+                self.send_header("WWW-Authenticate", "Bearer")
+            if self.close_connection:
+                self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(data)
 
@@ -168,6 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _say_events(self, identifier: str) -> None:
         log = self.server.service.events
         last = log.number_of(identifier)
+        self.connection.settimeout(self.timeout)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-store")
@@ -200,23 +238,41 @@ def _too_many() -> bytes:
 TOO_MANY: Final = _too_many()
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Listens in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
+class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """What the sockets have in common: a thread a connection, and so many of them.
+
+    Parameters
+    ----------
+    streams
+        Of events, on all sockets together.
+    """
 
     daemon_threads = True
     request_queue_size = 128
+    allow_reuse_address = True
 
-    def __init__(self, directory: Path, service: SchedulerService) -> None:
-        self.service = service
+    def __init__(
+        self, address: Any, service: SchedulerService, streams: threading.BoundedSemaphore
+    ) -> None:
+        self.service, self.streams = service, streams
         self._open = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        self.streams = threading.BoundedSemaphore(MOST_STREAMS)
-        (directory / SOCKET).unlink(missing_ok=True)
-        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        before = os.umask(0o177)
-        try:
-            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", _Handler)
-        finally:
-            os.umask(before)
+        super().__init__(address, _Handler)
+
+    @abstractmethod
+    def principal(self, connection: socket.socket, headers: Message) -> Principal:
+        """Return who asks.
+
+        Raises
+        ------
+        UnknownCallerError, ForbiddenError
+            Nobody who may ask for anything.
+        """
+
+    def listen(self) -> None:
+        """Accept connections in a thread of its own, until `shutdown`."""
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.2}, name="listen", daemon=True
+        ).start()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, if there are not too many."""
@@ -238,14 +294,82 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that is gone."""
 
+
+class _LocalListener(_Listener):
+    """Listens in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
+
+    address_family = socket.AF_UNIX  # type: ignore[mutable-override]
+
+    def __init__(
+        self, directory: Path, service: SchedulerService, streams: threading.BoundedSemaphore
+    ) -> None:
+        (directory / SOCKET).unlink(missing_ok=True)
+        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        before = os.umask(0o177)
+        try:
+            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", service, streams)
+        finally:
+            os.umask(before)
+
+    def principal(self, connection: socket.socket, headers: Message) -> Principal:  # noqa: ARG002 - the kernel's word alone
+        """Return who asks, by the kernel's word."""
+        return local_principal(connection)
+
     def server_close(self) -> None:
         """Stop listening."""
         super().server_close()
         os.close(self._directory)
 
 
+class _NetworkListener(_Listener):
+    """Listens for who shows a token, over TLS."""
+
+    def __init__(
+        self, tls: Tls, service: SchedulerService, streams: threading.BoundedSemaphore
+    ) -> None:
+        self._context = server_context(tls.certificate, tls.key)
+        self._tokens = nws.TokenFile(tls.tokens)
+        self._host = tls.host
+        self.address_family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
+        try:
+            super().__init__((tls.host, tls.port), service, streams)
+        except OSError as error:
+            raise LaunchError(f"{tls.host}:{tls.port}: {error.strerror or error}") from None
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"https://{host}:{self.server_address[1]}"
+
+    def principal(self, connection: socket.socket, headers: Message) -> Principal:  # noqa: ARG002 - the token's word alone
+        """Return who asks, by its token."""
+        return bearer(headers.get("Authorization", ""), self._tokens)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection when both ends have agreed on a key."""
+        request.settimeout(HANDSHAKE_SECONDS)
+        with self._context.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+            with suppress(OSError):
+                _linger(secured)
+
+
+def _linger(connection: socket.socket) -> None:
+    """Say that nothing more comes, and take what is still sent: closed at once, the last answer might be lost."""
+    connection.shutdown(socket.SHUT_WR)
+    reader = _TimedReader(connection)
+    reader.until, left = time.monotonic() + LINGER_SECONDS, MOST_BODY
+    while left > 0 and (count := len(reader.read(1 << 16) or b"")):
+        left -= count
+
+
 def serve(
-    service: SchedulerService, executor: JobExecutor, directory: Path, ready: Callable[[], None]
+    service: SchedulerService,
+    executor: JobExecutor,
+    directory: Path,
+    ready: Callable[[str], None],
+    tls: Tls | None = None,
 ) -> None:
     """Serve until `SchedulerService.stop`; jobs go on when this returns.
 
@@ -254,19 +378,27 @@ def serve(
     directory
         Where the socket is made.
     ready
-        Called when it listens.
+        Called when it listens, with the URL for others; empty without `tls`.
+    tls
+        Where else to listen.
+
+    Raises
+    ------
+    LaunchError
+        It cannot listen there.
     """
-    server = _Server(directory, service)
-    listening = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="listen", daemon=True
-    )
-    listening.start()
+    streams = threading.BoundedSemaphore(MOST_STREAMS)
+    network = None if tls is None else _NetworkListener(tls, service, streams)
+    listeners = [_LocalListener(directory, service, streams), *filter(None, [network])]
+    for one in listeners:
+        one.listen()
     try:
-        ready()
+        ready(network.url if network else "")
         service.run(executor)
     finally:
-        server.shutdown()
-        server.server_close()
+        for one in listeners:
+            one.shutdown()
+            one.server_close()
         with suppress(FileNotFoundError):
             (directory / SOCKET).unlink()
         executor.close()

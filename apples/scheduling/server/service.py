@@ -20,6 +20,7 @@ from typing import Any, Final
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.refusals import error_of, refusal_of
 from apples.scheduling.jobs import JobKind
+from apples.scheduling.server.access import Principal
 from apples.scheduling.server.answers import (
     Document,
     history_document,
@@ -240,6 +241,16 @@ class SchedulerService:
             }
 
         return call
+
+    def owned(self, job: str, principal: Principal, call: Call) -> Call:
+        """Return a call that is refused unless the job is of whom asks, or that is the operator."""
+
+        def checked(clock: float) -> Document:
+            owner = self.scheduler.job(self.number(job)).submission.user
+            principal.check_owner(job, owner)
+            return call(clock)
+
+        return checked
 
     def job(self, job: str) -> Call:
         """Return the call that looks at a job, one of the history too."""

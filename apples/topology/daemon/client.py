@@ -165,8 +165,9 @@ def _over_tls(
 ) -> socket.socket:
     import ssl  # noqa: PLC0415 - slow to load, and a job's own side never needs it
 
-    context = ssl.create_default_context(cafile=str(authority) if authority else None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    from apples.wire.tls import client_context  # noqa: PLC0415 - as above
+
+    context = client_context(authority)
     plain = socket.create_connection(place, timeout=seconds)
     try:
         remote = context.wrap_socket(plain, server_hostname=place[0])

@@ -12,10 +12,6 @@ import os
 import select
 import signal
 import socket
-import ssl
-import struct
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import nws
@@ -30,7 +26,9 @@ from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import ResizeFollower
 from apples.topology.daemon.protocol import Caller
 from apples.topology.isolation.affinity import started
+from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LONGEST_LINE, encode
+from apples.wire.tls import Tls, server_context
 
 FIRST_SECONDS: Final = 10.0
 """Until the first line is there."""
@@ -158,9 +156,7 @@ def peer(connection: socket.socket, operators: frozenset[int]) -> Caller:
     OSError
         The kernel does not say.
     """
-    size = struct.calcsize("3i")
-    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    process, user, _ = struct.unpack("3i", packed)
+    process, user = peer_credentials(connection)
     start = started(process) if process > 0 else ""
     if not _is_still(connection):
         process, start = 0, ""
@@ -184,27 +180,6 @@ def _is_still(connection: socket.socket) -> bool:
 BACKLOG: Final = 256
 ACCEPTED: Final = 4
 """Connections that one pass of the event loop accepts; the others wait in the kernel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Where to listen for other hosts, and what to show them.
-
-    Attributes
-    ----------
-    host, port
-        The address; port 0 lets the system choose.
-    certificate, key
-        Files of the certificate and its key.
-    tokens
-        The file of tokens, as `nws serve` has them: ``write`` may change its own jobs.
-    """
-
-    host: str
-    port: int
-    certificate: Path
-    key: Path
-    tokens: Path
 
 
 class Server:
@@ -237,7 +212,7 @@ class Server:
         self.port = 0
         self._run = run
         self._tls = tls
-        self._context = _context(tls) if tls is not None else None
+        self._context = server_context(tls.certificate, tls.key) if tls is not None else None
         self._tokens = nws.TokenFile(tls.tokens) if tls is not None else None
         self._operators = frozenset({0, os.geteuid()})
         self._connections = ConnectionTable()
@@ -394,13 +369,3 @@ def _answers(place: str) -> bool:
         except OSError:
             return False
         return True
-
-
-def _context(tls: Tls) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"{tls.certificate}, {tls.key}: {error.strerror or error}") from None
-    return context

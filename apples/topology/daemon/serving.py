@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import nws
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError
 from apples.storage import state
 from apples.storage.folder import Folder, check_private
 from apples.storage.identity import identity_of
 from apples.topology.daemon.client import SOCKET, SYSTEM_SOCKET
 from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.server import Server, Tls
+from apples.topology.daemon.server import Server
 from apples.topology.isolation.detection import find_backend
 from apples.topology.machine import Topology
+from apples.wire.tls import Tls
 
 
 def serve(
@@ -73,28 +73,6 @@ def serve(
             await serving
 
         asyncio.run(main())
-
-
-def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path) -> Tls | None:
-    """Return where the daemon listens for TLS; None where nothing is asked for.
-
-    Raises
-    ------
-    UsageError
-        No HOST:PORT, no certificate, or no token that anybody could present.
-    """
-    if not listen:
-        return None
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen {listen}: HOST:PORT is wanted")
-    if certificate is None or key is None:
-        raise UsageError(
-            "--listen needs --certificate and --key: tokens never cross in clear text"
-        )
-    if not nws.TokenFile(tokens).tokens():
-        raise UsageError(f"--listen: {tokens} has no token; make one with --new-token NAME")
-    return Tls(host.strip("[]"), int(port), certificate, key, tokens)
 
 
 def home_directory() -> Path:

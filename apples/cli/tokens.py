@@ -1,0 +1,45 @@
+"""The tokens of a service: made and made worthless by its command, kept as hashes in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import nws
+from apples.cli.program import say, show
+from apples.errors import UsageError
+
+
+def issue(
+    known: nws.TokenFile, name: str, scopes: Sequence[str], seconds: float | None = None
+) -> int:
+    """Make a token and print it.
+
+    Raises
+    ------
+    UsageError
+        A scope that the service does not know, or too many tokens.
+    """
+    try:
+        show(known.issue(name, scopes, seconds))
+    except (ValueError, nws.TokenFileError) as error:
+        raise UsageError(str(error)) from None
+    say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
+    return 0
+
+
+def revoke(known: nws.TokenFile, name: str) -> int:
+    """Make all tokens of a name worthless.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    try:
+        count = known.revoke(name)
+    except nws.TokenFileError as error:
+        raise UsageError(str(error)) from None
+    if not count:
+        raise UsageError(f"there is no token of {name}")
+    say(f"{count} tokens of {name} are worthless now")
+    return 0

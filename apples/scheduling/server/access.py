@@ -1,0 +1,170 @@
+"""Who may ask a live scheduler for what: `ROUTES`, the one table of routes and scopes, and who asks.
+
+A route that is not in the table does not exist. On the UNIX socket the kernel says who asks, over TLS a token.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import nws
+from apples.errors import UsageError
+from apples.wire.credentials import peer_credentials
+
+
+class Scope(StrEnum):
+    """What a request needs, and a token is good for."""
+
+    READ = "read"
+    """Look at hosts, jobs and the history: of everybody."""
+    SUBMIT = "submit"
+    """Submit jobs, which run with the rights of the scheduler's user."""
+    OWN = "own"
+    """Cancel and resize those that were submitted under the same name."""
+    OPERATOR = "operator"
+    """Drain and resume hosts, and do with all jobs what their owners may do."""
+
+
+EVERYTHING: Final = frozenset(Scope)
+
+
+class ForbiddenError(UsageError):
+    """Who asks is known, and may not. Permanent."""
+
+
+class UnknownCallerError(UsageError):
+    """It is not known who asks: no token, or one that is worth nothing. Permanent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks.
+
+    Attributes
+    ----------
+    name
+        ``uid:1000`` or ``token:ada``: whose the jobs are that it submits.
+    """
+
+    name: str
+    scopes: frozenset[Scope]
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may do with all jobs what their owners may do."""
+        return Scope.OPERATOR in self.scopes
+
+    def check(self, scope: Scope) -> None:
+        """Raise `ForbiddenError` unless it may ask for what needs this scope; `OWN`: of some job."""
+        if scope not in self.scopes and not (scope is Scope.OWN and self.is_operator):
+            raise ForbiddenError(f"{self.name} may not: that needs the scope {scope}")
+
+    def check_owner(self, job: str, owner: str) -> None:
+        """Raise `ForbiddenError` unless it may change a job of this owner."""
+        if owner != self.name and not self.is_operator:
+            raise ForbiddenError(f"{job} is not {self.name}'s but {owner}'s")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Something that can be asked for.
+
+    Attributes
+    ----------
+    path
+        With ``{job}`` or ``{host}`` for a name.
+    call
+        Who answers: a method of `SchedulerService`, but for ``events``, which is no call.
+    """
+
+    method: str
+    path: str
+    scope: Scope
+    call: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What its path is like."""
+        return re.compile(re.sub(r"\{\w+\}", "([A-Za-z0-9._-]{1,80})", self.path))
+
+
+ROUTES: Final = (
+    Route("GET", "/v1/queue", Scope.READ, "queue"),
+    Route("GET", "/v1/jobs/{job}", Scope.READ, "job"),
+    Route("GET", "/v1/jobs/{job}/why", Scope.READ, "why"),
+    Route("GET", "/v1/history", Scope.READ, "history"),
+    Route("GET", "/v1/events", Scope.READ, "events"),
+    Route("GET", "/metrics", Scope.READ, "metrics"),
+    Route("POST", "/v1/whatif", Scope.READ, "what_if"),
+    Route("POST", "/v1/jobs", Scope.SUBMIT, "submit"),
+    Route("POST", "/v1/jobs/{job}/cancel", Scope.OWN, "cancel"),
+    Route("POST", "/v1/jobs/{job}/resize", Scope.OWN, "resize"),
+    Route("POST", "/v1/hosts/{host}/drain", Scope.OPERATOR, "drain"),
+    Route("POST", "/v1/hosts/{host}/resume", Scope.OPERATOR, "resume"),
+)
+PATTERNS: Final = tuple((route, route.pattern) for route in ROUTES)
+
+
+def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
+    """Return the route that is asked for, and the names in its path.
+
+    Raises
+    ------
+    LookupError
+        There is none.
+
+    Examples
+    --------
+    >>> route, names = route_of("POST", "/v1/jobs/lab.1/cancel")
+    >>> str(route.scope), names
+    ('own', ('lab.1',))
+    """
+    for route, pattern in PATTERNS:
+        if route.method == method and (found := pattern.fullmatch(path)):
+            return route, found.groups()
+    raise LookupError(path)
+
+
+def local_principal(connection: socket.socket) -> Principal:
+    """Return who is at the other end of a UNIX socket: the scheduler's own user and root are its operators.
+
+    Raises
+    ------
+    ForbiddenError
+        Somebody else.
+    """
+    _, uid = peer_credentials(connection)
+    if uid not in {0, os.geteuid()}:
+        raise ForbiddenError(f"this scheduler is of uid {os.geteuid()}, not of {uid}")
+    return Principal(f"uid:{uid}", EVERYTHING)
+
+
+LONGEST_TOKEN: Final = 200
+
+
+def bearer(authorization: str, tokens: nws.TokenFile) -> Principal:
+    """Return who asks, by the header of a request.
+
+    Raises
+    ------
+    UnknownCallerError
+        It has no token that is good now.
+    """
+    kind, _, secret = authorization.partition(" ")
+    token = None
+    if kind.lower() == "bearer" and len(secret) < LONGEST_TOKEN:
+        try:
+            token = tokens.find(secret.strip())
+        except nws.TokenFileError as error:
+            raise UnknownCallerError(f"no token can be looked up: {error}") from None
+    if token is None:
+        raise UnknownCallerError("a bearer token is wanted, one that is good now")
+    known = {str(scope) for scope in Scope}
+    return Principal(
+        f"token:{token.name}", frozenset(map(Scope, known.intersection(token.scopes)))
+    )
