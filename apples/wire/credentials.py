@@ -18,7 +18,8 @@ def peer_credentials(connection: socket.socket) -> tuple[int, int]:
     --------
     >>> import os, socket
     >>> ours, theirs = socket.socketpair()
-    >>> peer_credentials(ours) == (os.getpid(), os.geteuid())
+    >>> with ours, theirs:
+    ...     peer_credentials(ours) == (os.getpid(), os.geteuid())
     True
     """
     size = struct.calcsize("3i")
