@@ -86,7 +86,7 @@ class LiveSite:
         self.jobs.wake = self.service.wake
         listens = threading.Event()
         self.thread = threading.Thread(
-            target=serve, args=(self.service, self.jobs, self.folder, listens.set)
+            target=serve, args=(self.service, self.jobs, self.folder, lambda _: listens.set())
         )
         self.thread.start()
         assert listens.wait(30)
