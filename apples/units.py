@@ -40,6 +40,17 @@ def duration(seconds: float) -> str:
     return f"{digits(seconds / 1e-9)} ns" if seconds else "0 s"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return how many there are of what a noun names.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(0, "row"), counted(200, "row")
+    ('1 row', '0 rows', '200 rows')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def amount(size: float) -> str:
     """Return bytes in the unit that suits them (powers of ten).
 

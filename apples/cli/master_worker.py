@@ -22,7 +22,8 @@ def master_worker(
     ] = "static",
     master: Annotated[str, typer.Option("--master", help="The master; default: the best.")] = "",
     workers: Annotated[
-        str, typer.Option("--workers", help="The workers, which stay; default: the best.")
+        str,
+        typer.Option("--workers", help="The workers, as ada,bob; they stay. Default: the best."),
     ] = "",
     verify: Annotated[
         str, typer.Option("--verify", help="sample, full or none: what is done again here.")

@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -358,9 +359,11 @@ class UnitWorker:
             result = self._program.work(unit)
             text = json.dumps(result, allow_nan=False)
             result = _bounded(json.loads(text), len(text))
-        except Exception as error:  # noqa: BLE001 - the user's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's
             self._flush()
-            self._link.send_bytes(_packed({"failed": [number, _line(error)]}))
+            self._link.send_bytes(
+                _packed({"failed": [number, _line(error, self._told["program"])]})
+            )
         else:
             self._done.append((number, result))
         self._seconds += time.perf_counter() - begun
@@ -373,20 +376,29 @@ class UnitWorker:
 
 
 def main(told: Mapping[str, Any]) -> int:
-    """Be what is told: the master, a worker, or who does a sample of the units, or all, once more."""
+    """Be what is told: the master, a worker, or who does a sample of the units, or all, once more.
+
+    What the program prints goes to standard error: standard output is the answer's alone.
+    """
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     try:
         program = _program(Path(told["program"]))
         if told["role"] == "worker":
-            UnitWorker(told, program).run()
+            worker = UnitWorker(told, program)
+            try:
+                worker.run()
+            except OSError:  # what it says reaches nobody any more
+                os._exit(MASTERLESS)
         elif told["role"] == "master":
-            sys.stdout.write(json.dumps(UnitMaster(told, program).run(), allow_nan=False))
+            answer.write(json.dumps(UnitMaster(told, program).run(), allow_nan=False))
         else:
-            sys.stdout.write(json.dumps(done_again(told, program), allow_nan=False))
-    except Exception as error:  # noqa: BLE001 - the user's, or what is wrong with a connection
-        sys.stderr.write(f"{_line(error)}\n")
+            answer.write(json.dumps(done_again(told, program), allow_nan=False))
+        answer.flush()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, or a connection's
+        sys.stderr.write(f"{_line(error, told['program'])}\n")
         sys.stderr.flush()
         os._exit(1)  # threads of connections do not keep it
-    sys.stdout.flush()
     time.sleep(0.0 if told["role"] != "master" else FLUSH_SECONDS)  # what was said last leaves
     os._exit(0)
 
@@ -470,8 +482,11 @@ def _put(name: str, document: Message) -> None:
     partial.replace(name)
 
 
-def _line(error: BaseException) -> str:
+def _line(error: BaseException, program: str) -> str:
+    """Return an error on a line, with the line of the user's program that it came from."""
     if isinstance(error, ProgramFailedError):
         return str(error)
     words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words}"[:500]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == program]
+    place = f" ({Path(program).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {words}"[:500] + place

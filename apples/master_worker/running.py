@@ -37,7 +37,7 @@ from apples.master_worker.node import LEAVE, MASTERLESS, PORT, PROGRESS, host_of
 from apples.master_worker.rates import MasterChoice, WorkerRates, choose
 from apples.resources import Host, HostList, read_host_list
 from apples.sweeps.document import Value
-from apples.sweeps.hosts import HostWorker, HostWorkers, host_workers, result_of
+from apples.sweeps.hosts import HostWorker, HostWorkers, ending, host_workers, last_line, result_of
 from apples.sweeps.running import recorded_weather
 
 SCHEMA = "apples.master-worker/1"
@@ -273,6 +273,7 @@ class _Run:
         self._begin_master()
         list(self._pool.map(self._join, *zip(*self._job.choice.workers.items(), strict=True)))
         looked = time.monotonic()
+        told: set[str] = set()
         while True:
             with suppress(queue.Empty):
                 # Without any worker only the master's own end is waited for: it may be why they ended.
@@ -282,6 +283,10 @@ class _Run:
                     return self._finish(header, said, error)
                 self._lane_ended(name, header, said, error)
                 continue
+            # Whoever ends with the master is not lost, so a loss is told when nothing else has ended.
+            for host in self._outcome.lost.keys() - told:
+                self._talk(f"warning: worker {host} is lost: {self._outcome.lost[host]}")
+            told |= self._outcome.lost.keys()
             if not self._lanes:
                 reason = next(reversed(self._outcome.lost.values()), "none could be started")
                 raise LaunchError(f"no worker is left: {reason}")
@@ -322,7 +327,7 @@ class _Run:
         self._workers.start([host.name])
         worker = self._workers.by_name[host.name]
         if host.name not in self._folders:
-            header, _ = worker.ask("list", path=f"{self._root}/{host.name}")
+            header, _ = worker.ask("list", path=f"{self._root}/{host.name}", temporary=True)
             folder = str(header["folder"])
             for name, path in self._job.program.items():
                 worker.ask(
@@ -368,7 +373,7 @@ class _Run:
                                   "address": self._address})  # fmt: skip
                 self._lanes[lane] = self._start(lane, name, f"{lane}.py")
         except LaunchError as error:
-            self._lose(name, str(error))
+            self._outcome.lost[name] = str(error)
 
     # ------------------------------------------------------------------------ while it runs
     def _lane_ended(self, lane: str, header: Mapping[str, Any], said: bytes, error: str) -> None:
@@ -376,15 +381,10 @@ class _Run:
         code = header.get("code")
         if lane in self._leaving or code == 0:
             return
-        words = error or f"exit code {code}: {_last_line(said)}"
+        words = error or ending(header, said)
         if code == MASTERLESS:
             words = "its connection to the master ended"
-        self._lose(host_of(lane), words)
-
-    def _lose(self, host: str, words: str) -> None:
-        if host not in self._outcome.lost:
-            self._talk(f"warning: worker {host} is lost: {words}")
-        self._outcome.lost[host] = words
+        self._outcome.lost[host_of(lane)] = words
 
     def _adapt(self) -> None:
         """Have workers join or leave by what those that work were seen to do."""
@@ -449,12 +449,10 @@ class _Run:
             raise LaunchError(f"master {name} is lost, and with it all results: {error}")
         code = header.get("code")
         if code != 0:
-            words = _last_line(said)
             if isinstance(code, int) and code < 0:
-                raise LaunchError(
-                    f"master {name} is lost, and with it all results: signal {-code}"
-                )
-            raise ApplicationError(f"master {name}: {words}")
+                words = ending(header, said)
+                raise LaunchError(f"master {name} is lost, and with it all results: {words}")
+            raise ApplicationError(f"master {name}: {last_line(said)}")
         found, wrong = result_of(said)
         if wrong:
             raise ApplicationError(f"master {name}: {wrong}")
@@ -495,7 +493,9 @@ class _Run:
             )  # fmt: skip
         again, wrong = result_of(done.stdout)
         if done.returncode or wrong:
-            raise ApplicationError(f"verifying here: {_last_line(done.stderr) or wrong}")
+            raise ApplicationError(
+                f"verifying here: {last_line(done.stderr) if done.returncode else wrong}"
+            )
         for unit, digest in again["samples"].items():
             if digests.get(unit) != digest:
                 raise VerificationError(
@@ -506,13 +506,10 @@ class _Run:
         outcome.verified = job.count if whole else len(self._samples)
 
     def _close(self) -> None:
-        """Take the folders away; connections end what runs."""
+        """End the connections, and with them what runs and the folders."""
         for task, host in self._started.items():
             with suppress(LaunchError):
                 self._workers.by_name[host].ask("stop", path=task, within=END_SECONDS)
-        for name, folder in self._folders.items():
-            with suppress(LaunchError):
-                self._workers.by_name[name].ask("remove", path=folder, within=5.0)
         for worker in self._workers.by_name.values():
             worker.close()
 
@@ -556,8 +553,3 @@ def _read(worker: HostWorker, path: str) -> dict[str, Any]:
     if wrong:
         raise LaunchError(f"{worker.name}: {wrong}")
     return found
-
-
-def _last_line(said: bytes) -> str:
-    lines = said.decode(errors="replace").strip().splitlines() or ["said nothing"]
-    return hat.printable(lines[-1])[:300]

@@ -23,6 +23,7 @@ from typing import Any
 
 import hat
 from apples.errors import LaunchError
+from apples.launch.bind import signal_name
 from apples.launch.events import Talk
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import remote_hosts
@@ -445,9 +446,7 @@ class HostsExecutor(SweepExecutor):
                 task, lane, seconds, {}, f"took more than {self._command.timeout:g} s"
             )
         if header["code"] != 0:
-            lines = said.decode(errors="replace").strip().splitlines() or ["said nothing"]
-            words = f"exit code {header['code']}: {hat.printable(lines[-1])[:200]}"
-            return TaskEnded(task, lane, seconds, {}, words)
+            return TaskEnded(task, lane, seconds, {}, ending(header, said))
         result, wrong = result_of(said)
         if wrong:
             return TaskEnded(task, lane, seconds, {}, wrong)
@@ -504,6 +503,26 @@ class HostsExecutor(SweepExecutor):
         ]
 
 
+def ending(header: Mapping[str, Any], said: bytes) -> str:
+    """Return how a process ended that did not end well, and the last line that it said.
+
+    Examples
+    --------
+    >>> ending({"code": -9}, b""), ending({"code": 3}, b"no licence")
+    ('killed by SIGKILL: said nothing', 'exit code 3: no licence')
+    """
+    code = header["code"]
+    killed = isinstance(code, int) and code < 0
+    how = f"killed by {signal_name(-code)}" if killed else f"exit code {code}"
+    return f"{how}: {last_line(said)}"
+
+
+def last_line(said: bytes) -> str:
+    """Return the last line of what a process said, made printable."""
+    lines = said.decode(errors="replace").strip().splitlines() or ["said nothing"]
+    return hat.printable(lines[-1])[:300]
+
+
 def result_of(said: bytes) -> tuple[dict[str, Any], str]:
     """Return the result that a task printed, and what is wrong with it.
 
@@ -514,6 +533,8 @@ def result_of(said: bytes) -> tuple[dict[str, Any], str]:
     """
     if len(said) > LONGEST_OUTPUT:
         return {}, f"its output has more than {LONGEST_OUTPUT} bytes"
+    if not said.strip():
+        return {}, "it printed nothing: a JSON object is its result"
     try:
         return decode(said, LONGEST_OUTPUT), ""
     except LineError as error:

@@ -43,6 +43,7 @@ from apples.sweeps.heuristics import HEURISTICS, Heuristic
 from apples.sweeps.hosts import HostsExecutor, HostWorkers, SweepCommand, host_workers
 from apples.sweeps.planning import SweepDecision, plan_sweep
 from apples.sweeps.tasks import InputFile, ParameterSweep, SiteCache, SweepTask, one_cache_a_site
+from apples.units import counted
 from nws import Weather
 
 SCHEMA = "apples.parameter-sweep/1"
@@ -139,7 +140,7 @@ class SweepResult:
         if failed:
             task, why = next(iter(failed.items()))
             at = settings_text(self.settings[task].parameters)
-            more = f" ({len(failed) - 1} more tasks failed)" if len(failed) > 1 else ""
+            more = f" ({counted(len(failed) - 1, 'more task')} failed)" if len(failed) > 1 else ""
             raise ApplicationError(f"task {task} ({at}) has failed on {why}{more}")
 
 

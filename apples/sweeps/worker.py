@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 HELLO = b"apples.sweep-worker/1\n"
+END_SECONDS = 2.0
+"""For a task that was killed to be gone."""
 LONGEST_OUTPUT = 1 << 16
 """Bytes of a task's standard output, its result, and of the end of its standard error, that are told."""
 MOST_BYTES = 1 << 20
@@ -37,6 +39,7 @@ class Worker:
         self._output = output
         self._lock = threading.Lock()
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
+        self._temporary: list[Path] = []
         self._cpus = told.get("cpus") or []
         self._verbs: dict[str, Callable[[Header, bytes], tuple[Header, bytes]]] = {
             "stat": self._stat,
@@ -59,9 +62,13 @@ class Worker:
         self._say(header["id"], reply, data)
 
     def end(self) -> None:
-        """Kill every task."""
+        """Kill every task; remove the folders that were asked for as temporary."""
         for process in list(self._runs.values()):
             _kill(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+        for folder in self._temporary:
+            _remove(folder)
 
     def _say(self, number: int, reply: Header, data: bytes = b"") -> None:
         line = json.dumps({**reply, "id": number, "size": len(data)}).encode()
@@ -78,8 +85,13 @@ class Worker:
         return {"bytes": found.st_size, "written": found.st_mtime_ns}, os.fsencode(path)
 
     def _list(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Say which whole files a cache has; make it where it is not there, and clear it of what tasks left."""
+        """Say which whole files a folder has; make it where it is not there, and clear it of what tasks left.
+
+        One that is `temporary` goes with the connection, whatever ends that.
+        """
         folder = _path(header)
+        if header.get("temporary"):
+            self._temporary.append(folder)
         folder.mkdir(0o700, parents=True, exist_ok=True)
         files = {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
         for left in folder.glob(f"{TASKS}*"):
@@ -115,9 +127,7 @@ class Worker:
 
     def _remove(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
         """Remove a folder, of a task or a cache, and the one above where nothing is left in it."""
-        shutil.rmtree(_path(header), ignore_errors=True)
-        with contextlib.suppress(OSError):
-            _path(header).parent.rmdir()
+        _remove(_path(header))
         return {}, b""
 
     def _run(self, header: Header) -> None:
@@ -173,6 +183,12 @@ def serve(told: Mapping[str, Any]) -> int:
 
 def _path(header: Header) -> Path:
     return Path(header["path"]).expanduser().absolute()
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.units import digits, duration
+from apples.units import counted, digits, duration
 
 WHY = {
     "workers": "more workers would do more",
@@ -22,7 +22,7 @@ def master_worker_text(document: dict[str, Any]) -> str:
 def _planned(document: dict[str, Any]) -> list[str]:
     rate, seconds = document["predicted_rate"], duration(document["predicted_seconds"])
     lines = [
-        f"{document['name']}: {document['units']} units in {seconds}, {digits(rate)} a second"
+        f"{document['name']}: {counted(document['units'], 'unit')} in {seconds}, {digits(rate)} a second"
     ]
     lines.append(f"master {document['master']}: {WHY[document['bound']]}")
     for host, share in document["workers"].items():
@@ -39,18 +39,26 @@ def _done(document: dict[str, Any]) -> list[str]:
         duration(document["predicted_seconds"]),
     )
     lines = [
-        f"{document['name']}: {document['units']} units in {seconds}, {predicted} predicted",
+        f"{document['name']}: {counted(document['units'], 'unit')} in {seconds}, {predicted} predicted",
         (
             f"master {document['master']}: {digits(done['measured_rate'])} units a second, "
             f"{digits(document['predicted_rate'])} predicted"
         ),
     ]
-    lines += [f"  worker {host}: {count} units" for host, count in sorted(done["hosts"].items())]
+    lines += [
+        f"  worker {host}: {counted(count, 'unit')}"
+        for host, count in sorted(done["hosts"].items())
+    ]
     for word in ("joined", "left"):
         lines += [f"{word} meanwhile: {', '.join(done[word])}"] if done[word] else []
     lines += [f"lost: {host}: {why}" for host, why in done["lost"].items()]
     if done["verified"] == document["units"]:
-        lines.append("verified: all units come to the same one after the other")
+        lines.append(
+            "verified: all units done once more, one after the other, with the same result"
+        )
     elif done["verified"]:
-        lines.append(f"verified: {done['verified']} units done once more come to the same")
+        again = counted(done["verified"], "unit")
+        lines.append(f"verified: {again} done once more, with the same result")
+    else:
+        lines.append("not verified")
     return lines

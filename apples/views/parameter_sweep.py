@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from apples.units import duration
+from apples.units import counted, duration
 
 
 def sweep_text(document: dict[str, Any]) -> str:
@@ -22,15 +22,15 @@ def _planned(document: dict[str, Any]) -> list[str]:
     )
     seconds = duration(document["predicted_seconds"])
     lines = [
-        f"{document['name']}: {document['tasks']} tasks in {seconds} by {document['heuristic']}"
+        f"{document['name']}: {counted(document['tasks'], 'task')} in {seconds} by {document['heuristic']}"
     ]
     lines += [f"other plans: {others}"] if others else []
     for host, count in Counter(each["host"] for each in document["planned"]).items():
         end = max(each["end"] for each in document["planned"] if each["host"] == host)
-        lines.append(f"  {host}: {count} tasks, done at {duration(end)}")
+        lines.append(f"  {host}: {counted(count, 'task')}, done at {duration(end)}")
     for cache, count in Counter(each["cache"] for each in document["moves"]).items():
         end = max(each["end"] for each in document["moves"] if each["cache"] == cache)
-        lines.append(f"  to {cache}: {count} files, there at {duration(end)}")
+        lines.append(f"  to {cache}: {counted(count, 'file')}, there at {duration(end)}")
     return lines
 
 
@@ -47,10 +47,10 @@ def _done(document: dict[str, Any]) -> list[str]:
             else ""
         )
         lines.append(
-            f"{duration(done['measured_seconds'])}{predicted}; {done['plans']} plans, "
-            f"{done['moved_files']} files moved, {done['replicas']} replicas"
+            f"{duration(done['measured_seconds'])}{predicted}; {counted(done['plans'], 'plan')}, "
+            f"{counted(done['moved_files'], 'file')} moved, {counted(done['replicas'], 'replica')}"
         )
-    lines += [f"  {host}: {count} tasks" for host, count in done["hosts"].items()]
+    lines += [f"  {host}: {counted(count, 'task')}" for host, count in done["hosts"].items()]
     for each in done["failed"]:
         lines.append(f"  task {each['task']} has failed on {each['reason']}")
     return [*lines, f"results: {document['results']}"]

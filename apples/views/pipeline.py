@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.units import duration
+from apples.units import counted, duration
 
 
 def pipeline_text(document: dict[str, Any]) -> str:
     """Return ``apples.pipeline/1`` as lines."""
     seconds = duration(document["predicted_seconds"])
     how = f"{document['mode']}, {document['unit']} at a time"
-    lines = [f"{document['name']}: {document['items']} items in {seconds}, {how}"]
+    lines = [f"{document['name']}: {counted(document['items'], 'item')} in {seconds}, {how}"]
     slowest = document["bottleneck"]
     for stage in document["stages"]:
         told = f"  {stage['stage']}: {duration(stage['seconds'])} a unit"
@@ -37,4 +37,4 @@ def pipeline_text(document: dict[str, Any]) -> str:
 
 def _host(each: dict[str, Any]) -> str:
     how = f" by {each['implementation']}" if each["implementation"] else ""
-    return f"{each['host']}: {each['rows']} rows{how}"
+    return f"{each['host']}: {counted(each['rows'], 'row')}{how}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
-from apples.units import amount, digits, duration
+from apples.units import amount, counted, digits, duration
 from apples.views.columns import in_columns, share_of_grid
 from apples.views.formats import coverage_words
 
@@ -218,7 +218,9 @@ def _rests_on(document: Document) -> Iterator[str]:
         a, b = link["between"]
         message = "assumed" if link["assumed"] else link["method"]
         if runs := link["measured_runs"]:
-            message += f"; {duration(link['seconds'])} a border, measured by {runs} run{'s' if runs > 1 else ''}"
+            message += (
+                f"; {duration(link['seconds'])} a border, measured by {counted(runs, 'run')}"
+            )
         speed = f"{amount(link['bandwidth'])}/s"
         yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"

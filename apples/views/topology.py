@@ -14,7 +14,7 @@ from apples.topology.isolation.detection import IsolationLevel
 from apples.topology.machine import Topology
 from apples.topology.parts import Device, MemoryNode, Part
 from apples.topology.requirement import Fit
-from apples.units import amount
+from apples.units import amount, counted
 
 Document = dict[str, Any]
 
@@ -70,9 +70,7 @@ def summary(topology: Topology) -> str:
         (amounts["nnics"], "NIC"),
     )
     text = ", ".join(
-        f"{count} {name}{'' if count == 1 else 's'}"
-        for count, name in counts
-        if count or name not in ("GPU", "NIC")
+        counted(count or 0, name) for count, name in counts if count or name not in ("GPU", "NIC")
     )
     sizes = (("memory", amounts["maxmem"]), ("of it HBM", amounts["hbm"]))
     text += "".join(f", {amount(size)} {name}" for name, size in sizes if size)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from threading import Thread
 
@@ -165,7 +167,9 @@ def test_a_master_that_is_lost_is_said_and_nothing_is_left(folder):
         until(lambda: processes(folder, b"ada#"), 30)
         os.kill(processes(folder, b"master")[0], signal.SIGKILL)
 
-    with pytest.raises(LaunchError, match="master ada is lost, and with it all results: signal 9"):
+    with pytest.raises(
+        LaunchError, match="master ada is lost, and with it all results: killed by SIGKILL"
+    ):
         run_meanwhile(MasterWorkerSpec(master="ada"), kill)
     until(lambda: not processes(folder, b""), 30)
 
@@ -177,7 +181,7 @@ def test_without_any_worker_the_run_ends(folder):
         until(lambda: processes(folder, b"ada#"), 30)
         os.kill(processes(folder, b"ada#")[0], signal.SIGKILL)
 
-    with pytest.raises(LaunchError, match="no worker is left: exit code -9"):
+    with pytest.raises(LaunchError, match="no worker is left: killed by SIGKILL"):
         run_meanwhile(MasterWorkerSpec(workers=("ada",)), kill)
 
 
@@ -186,7 +190,8 @@ def test_without_any_worker_the_run_ends(folder):
     [
         ("float('nan')", "Out of range float values"),
         ("-1", r"check\(\) refuses its result"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("1 / 0", r"ZeroDivisionError: division by zero \(program.py, line 9\)"),
+        ("exit('no licence')", r"SystemExit: no licence \(program.py, line 9\)"),
         ("{1, 2}", "not JSON serializable"),
         ("'x' * 2_000_000", "its result has 2000014 bytes"),
     ],
@@ -198,6 +203,35 @@ def test_a_result_that_is_nonsense_is_tried_elsewhere_and_then_ends_the_run(wron
         ApplicationError, match=f"unit 7 has failed on (ada|bob), (ada|bob): .*{words}"
     ):
         run_master_worker(MasterWorkerSpec())
+
+
+@pytest.mark.usefixtures("folder")
+def test_who_ends_because_the_program_failed_is_not_called_lost():
+    program("unit * unit", "1 / 0")
+    talk = []
+    with pytest.raises(ApplicationError, match="has failed on"):
+        run_master_worker(MasterWorkerSpec(), talk.append)
+    assert [line for line in talk if "lost" in line] == []
+
+
+@pytest.mark.parametrize("how", ["print('rubbish')", "import os; os.write(1, b'rubbish' * 20000)"])
+@pytest.mark.usefixtures("folder")
+def test_what_the_program_prints_is_no_part_of_what_it_comes_to(how):
+    text = PROGRAM.replace("):\n", f"):\n    {how}\n")
+    Path("program.py").write_text(text.replace("time.sleep(0.005)", ""))
+    for verify in ("sample", "full"):
+        outcome = run_master_worker(MasterWorkerSpec(verify=verify)).outcome
+        assert (outcome.total, bool(outcome.verified)) == (squares(200), True)
+
+
+def test_an_agent_that_is_killed_leaves_neither_process_nor_file(folder):
+    program("0.005", "0.5")
+    agent = subprocess.Popen([sys.executable, "-m", "apples", "master-worker"])
+    until(lambda: processes(folder, b"ada#"), 60)
+    agent.kill()
+    agent.wait()
+    until(lambda: not processes(folder, b""), 30)
+    until(lambda: not any(path.is_file() for path in (folder / "home").rglob("*")), 30)
 
 
 @pytest.mark.usefixtures("folder")
@@ -222,7 +256,7 @@ def test_a_result_that_is_wrong_and_looks_right_is_found_out():
         ('range(parameters["count"])', "range(300)", "makes more than the 200 that are said"),
         ("def combine", "def merge", "program.py has no function combine"),
         ("import time", "import tyme", "ModuleNotFoundError: No module named 'tyme'"),
-        ("total or 0", "total.sum", "AttributeError"),
+        ("total or 0", "total.sum", r"AttributeError: .* \(program.py, line 15\)"),
     ],
 )
 @pytest.mark.usefixtures("folder")
