@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.units import duration
 from apples.views.formats import moment, share
 from apples.views.queue import OVER, interval_text
 from apples.views.queue_chart import counts_of, host_map, queue_chart, strip_bar
@@ -111,12 +112,12 @@ def pace_text(job: Document, promised: float | None, now: float) -> str:
     Examples
     --------
     >>> pace_text({"iteration": 30, "iterations": 90, "started": 100.0}, 60.0, 125.0)
-    '1.25 of the promised 60 s'
+    '1.25 of the promised 60.0 s'
     """
     if not (job["iteration"] and job["iterations"] and promised and job["started"]):
         return ""
     ratio = (now - job["started"]) / (promised * job["iteration"] / job["iterations"])
-    return f"{share(ratio).text} of the promised {promised:.3g} s"  # type: ignore[union-attr]
+    return f"{share(ratio).text} of the promised {duration(promised)}"  # type: ignore[union-attr]
 
 
 def said(document: Document) -> list[tuple[float, str]]:

@@ -143,7 +143,7 @@ def test_a_running_job_shows_strips_pace_and_its_last_resize():
     document = queue(1, running=1)
     document["jobs"][0] |= {"iteration": 30, "iterations": 90, "started": 975.0}
     text = page_of(document, records={"lab.1": record})
-    assert "1.25 of the promised 60 s" in text
+    assert "1.25 of the promised 60.0 s" in text
     assert 'aria-label="ada 300 rows, bob 100 rows"' in text
     assert 'width="75.00%"' in text
     assert '<data value="0.5">500 ms</data>' in text
