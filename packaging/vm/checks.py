@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bad_jobs import BAD_JOBS
 
@@ -48,8 +49,10 @@ from nws.sensors.run_queue import RunQueueReader
 HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"
 SPIN = "while True: pass"
-UNITS = {"apples-topologyd": 1.6, "apples-nws": 1.5}
+UNITS = {"apples-topologyd": 1.6, "apples-nws": 1.5, "apples-scheduler@": 2.0}
 """Unit -> how exposed it may be, of 10."""
+USER = "ada"
+"""Whose scheduler is started."""
 PATIENCE = 180.0
 """Seconds until something must have happened, on emulated processors."""
 STATE = Path("/state")
@@ -138,11 +141,33 @@ def usage(group: Path) -> float:
     return int((group / "cpu.stat").read_text().split()[1]) / 1e6
 
 
+def _accounted(group: Path) -> tuple[int, int, int]:
+    """Return microseconds used, periods of the quota, and those in which it was used up."""
+    found = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+    return int(found["usage_usec"]), int(found["nr_periods"]), int(found["nr_throttled"])
+
+
+def started(name: str) -> None:
+    """Start a unit; where it does not, what it said is the reason."""
+    try:
+        done("systemctl", "start", name)
+    except RuntimeError:
+        said = done("journalctl", "--no-pager", "-o", "cat", "-n", "12", "-u", name, check=False)
+        raise RuntimeError(f"{name} does not start: {said[-900:]}") from None
+
+
 def own_group() -> Path:
     """Return the control group that this process is in."""
     return Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().split(":")[2].strip(
         "/\n"
     )
+
+
+def enter_leaf() -> None:
+    """Leave this unit's group for one below it, as `DelegateSubgroup` of systemd 254 would have it."""
+    leaf = own_group() / LEAF
+    leaf.mkdir()
+    (leaf / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def masks(process: int) -> str:
@@ -160,7 +185,8 @@ def machine() -> str:
     require(counts == {"packages": 2, "numa_nodes": 2, "pus": 4}, f"{counts}")
     require(len(read.nodes) == 2, f"{len(read.nodes)} memory nodes")
     require(read.latencies.values == ((10, 21), (21, 10)), f"latencies {read.latencies.values}")
-    return f"{counts}, latencies {read.latencies.values}"
+    kernel, systemd = os.uname().release, done("systemctl", "--version").split()[1]
+    return f"Linux {kernel}, systemd {systemd}: {counts}, latencies {read.latencies.values}"
 
 
 def levels() -> str:
@@ -179,9 +205,7 @@ def levels() -> str:
 def isolation(level: str) -> int:
     """Run the contract of one isolation backend in this unit; of cpusets as `DelegateSubgroup` would start it."""
     if level == "cpuset-v2":
-        leaf = own_group() / LEAF
-        leaf.mkdir()
-        (leaf / "cgroup.procs").write_text(str(os.getpid()))
+        enter_leaf()
     backend, tried = find_backend(level)
     broken = []
     for check in ISOLATION_CHECKS:
@@ -206,7 +230,8 @@ def isolation(level: str) -> int:
 def exposures() -> str:
     """Have systemd judge the units."""
     said = []
-    for name, most in UNITS.items():
+    for unit_name, most in UNITS.items():
+        name = f"{unit_name}{USER}" if unit_name.endswith("@") else unit_name
         text = done("systemd-analyze", "security", "--no-pager", f"{name}.service", check=False)
         found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", text)
         require(found and float(found[1]) <= most, f"{name}: {found and found[1]}, at most {most}")
@@ -216,7 +241,7 @@ def exposures() -> str:
 
 def daemon() -> str:
     """Start the topology daemon by its unit, a job under it, and kill and restart the daemon."""
-    done("systemctl", "start", "apples-topologyd")
+    started("apples-topologyd")
     socket = Path("/run/apples/topologyd.sock")
     until(socket.exists, "the socket")
     with TopologyClient(socket, seconds=PATIENCE) as client:
@@ -306,6 +331,7 @@ def migration() -> str:
 
 def migrate() -> int:
     """Move a process with 64 MB from memory node 0 to node 1."""
+    enter_leaf()
     backend, _ = find_backend("cpuset-v2")
     name = "topologyd-00000000-moves-1"
     one, other = (
@@ -380,9 +406,7 @@ def quotas() -> str:
 def quota() -> int:
     """Let a process spin in a group with a quota."""
     own = own_group()
-    leaf = own / "leaf"
-    leaf.mkdir()
-    (leaf / "cgroup.procs").write_text(str(os.getpid()))
+    enter_leaf()
     (own / "cgroup.subtree_control").write_text("+cpu")
     found = quotas_of.find()
     require(isinstance(found, Controller) and found.version == 2, f"{found}")
@@ -391,19 +415,27 @@ def quota() -> int:
     group = found.create("apples-check", 0.25)
     with subprocess.Popen([PYTHON, "-I", "-S", "-c", SPIN]) as process:
         (group / "cgroup.procs").write_text(str(process.pid))
-        begin, before = time.monotonic(), usage(group)
+        begin, before = time.monotonic(), _accounted(group)
         time.sleep(8)
-        got = (usage(group) - before) / (time.monotonic() - begin)
+        seconds = time.monotonic() - begin
+        used, periods, stopped = (b - a for a, b in zip(before, _accounted(group), strict=True))
+        period = int((group / "cpu.max").read_text().split()[1])
         (group / "cgroup.kill").write_text("1")
     quotas_of.remove(group)
-    require(abs(got - 0.25) < 0.02, f"got {got:.3f} of a CPU")
-    print(f"got {got:.3f} of a CPU in {found.root.name}/apples-check")
+    # By its own periods: emulated processors stand still while this machine has others to run.
+    got = used / max(1, periods * period)
+    clock = used / 1e6 / seconds
+    said = (
+        f"{got:.3f} of a CPU in {periods} periods, stopped in {stopped}; {clock:.3f} by the clock"
+    )
+    require(abs(got - 0.25) < 0.02 and stopped > 0.8 * periods, said)
+    print(said)
     return 0
 
 
 def weather() -> str:
     """Start the weather service by its unit, store, and kill it."""
-    done("systemctl", "start", "apples-nws")
+    started("apples-nws")
     require(done("systemctl", "is-active", "apples-nws").strip() == "active", "it is not active")
     before = done("systemctl", "show", "apples-nws", "--value", "-p", "MainPID").strip()
     url, token = "http://127.0.0.1:8123", Path("/var/lib/private/apples-nws/token").read_text()
@@ -417,6 +449,38 @@ def weather() -> str:
     require(acknowledged == kept == 100, f"{acknowledged} acknowledged, {kept} kept")
     watchdog = done("systemctl", "show", "apples-nws", "--value", "-p", "WatchdogUSec").strip()
     return f"{acknowledged} acknowledged, {kept} after kill -9; watchdog {watchdog}"
+
+
+def scheduler() -> str:
+    """Start the scheduler of a user by its unit, and kill it: it is asked as that user."""
+    name, home = f"apples-scheduler@{USER}", Path("/home") / USER
+    done("useradd", "--create-home", "--shell", "/bin/sh", USER)
+    (home / ".config/apples").mkdir(parents=True)
+    # Nobody lets it in there: what is tried is the service, and that it can write what it has to.
+    hosts = '[[host]]\nname = "bob"\naddress = "127.0.0.1"\npython = "/usr/bin/python3"\n'
+    (home / ".config/apples/hosts.toml").write_text(hosts)
+    done("chown", "-R", f"{USER}:", str(home))
+    started(name)
+    found = []
+    for _ in range(2):
+        until(_queue, "the scheduler answers")
+        found.append(_queue())
+        before = done("systemctl", "show", name, "--value", "-p", "MainPID").strip()
+        done("systemctl", "kill", "--signal=SIGKILL", "--kill-who=main", name)
+        until(lambda before=before: _ready(name, before), "the scheduler again")
+    done("systemctl", "stop", name)
+    require(not _queue(), "it answers when it was stopped")
+    require([one["hosts"][0]["host"] for one in found] == ["bob", "bob"], f"{found}")
+    return f"as {USER}; host bob is {found[1]['hosts'][0]['state']} before and after kill -9"
+
+
+def _queue() -> dict[str, Any]:
+    """Return what the scheduler says of its queue; nothing where it does not answer."""
+    words = ["runuser", "-u", USER, "--", "env", f"HOME=/home/{USER}", "/usr/bin/apples"]
+    words += ["queue", "--json"]
+    ended = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False)
+    found: dict[str, Any] = json.loads(ended.stdout) if ended.returncode == 0 else {}
+    return found
 
 
 def _ready(name: str, before: str) -> bool:
@@ -440,6 +504,7 @@ CLAIMS = {
     "What two slices of weights 100 and 300 get of a CPU is what the weather service's model says": shares,
     "A host that is described as a quarter of a CPU gets a quarter of one": quotas,
     "The weather service runs as its unit says and keeps what it acknowledged over kill -9": weather,
+    "The scheduler of a user runs as its unit says, and answers again after kill -9": scheduler,
 }
 
 

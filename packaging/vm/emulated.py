@@ -10,12 +10,13 @@ begins from the image as it was built.
     python packaging/vm/emulated.py run FOLDER COMMAND [ARGUMENT ..]
 
 `check` tries in it what `checks.py` claims, then cuts its power N times at random moments of writing, and looks
-each time whether all that was acknowledged is on the disk that was kept; the results are in build/vm/results.json.
+each time whether all that was acknowledged is on the disk that was kept; the record of it is build/vm/check.json.
 `run` boots the machine with a copy of FOLDER as its /job, runs the command there as root and passes its
 output and exit status on; what it leaves in /job/out comes back to FOLDER/out. Needs the Debian packages
 qemu-system-x86, mmdebstrap, arch-test and e2fsprogs, and root for `build` (files of other owners). A boot
 takes half a minute on idle CPUs. Exit status 4: the machine could not be built or did not answer in time; 77:
-skipped, with the reason. An image that is there is kept: remove build/vm for a new one.
+skipped, with the reason. An image that is there is kept while it is
+made of what this file says.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,7 @@ TOOLS = {
 }
 PACKAGES = (
     "systemd systemd-sysv dbus linux-image-cloud-amd64 python3 python3-numpy procps util-linux"
+    " iproute2 openssh-server"
 )
 """Of the image; what a job needs beside them it brings in its folder."""
 SKIPPED = 77
@@ -82,7 +86,7 @@ def main() -> int:
         print(f"emulated machine: skipped: {reason}", file=sys.stderr)
         return SKIPPED
     if given.verb == "build":
-        return 0 if (IMAGE / "root.img").exists() else build()
+        return 0 if _is_current() else build()
     if given.verb == "check":
         return check(given.cuts)
     if not given.folder.is_dir() or not given.command:
@@ -95,11 +99,17 @@ def lacking(building: bool) -> str:
     missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
     if missing:
         return f"not installed: {' '.join(missing)}"
-    if (IMAGE / "root.img").exists():
+    if _is_current():
         return ""
     if not building:
-        return "there is no image; first: make vm"
+        return "there is no image of these packages; first: make vm"
     return "" if os.geteuid() == 0 else "the image is made by root"
+
+
+def _is_current() -> bool:
+    """Whether there is an image, made of what this file says."""
+    made = IMAGE / "made"
+    return (IMAGE / "root.img").exists() and made.exists() and made.read_text() == PACKAGES + JOB
 
 
 def build() -> int:
@@ -119,14 +129,16 @@ def build() -> int:
         wanted = units / "multi-user.target.wants"
         wanted.mkdir(exist_ok=True)
         (wanted / "job.service").symlink_to("../job.service")
-        for line in ("ttyS1", "ttyS2"):  # no log-in where the job writes
-            (units / f"serial-getty@{line}.service").symlink_to("/dev/null")
+        # No log-in where the job writes, and none over a network but what the lab starts.
+        for masked in ("serial-getty@ttyS1", "serial-getty@ttyS2", "ssh"):
+            (units / f"{masked}.service").symlink_to("/dev/null")
         (root / "etc/hostname").write_text("emulated\n")
         (root / "etc/fstab").write_text("")
         for name, kept in (("vmlinuz-*", "kernel"), ("initrd.img-*", "initrd")):
             shutil.copy(next((root / "boot").glob(name)), IMAGE / kept)
-        _disk(IMAGE / "root.part", root, 2048)
+        disk(IMAGE / "root.part", root, 2048)
         (IMAGE / "root.part").replace(IMAGE / "root.img")
+        (IMAGE / "made").write_text(PACKAGES + JOB)
     return 0
 
 
@@ -154,34 +166,43 @@ def prepared(
     folder: Path, command: list[str], scratch: Path, kept: Path | None = None
 ) -> list[str]:
     """Return the command line of a machine with a copy of `folder`, and with a disk that is `kept`."""
-    copy, results, ended = (scratch / name for name in ("job", "results", "ended"))
+    copy, results = scratch / "job", scratch / "results"
     shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns("out"))
     (copy / ".command").write_text(shlex.join(command) + "\n")
     size = sum(each.lstat().st_size for each in copy.rglob("*")) >> 20
-    _disk(scratch / "job.img", copy, size + size // 4 + RESULTS_MIB)
+    disk(scratch / "job.img", copy, size + size // 4 + RESULTS_MIB)
     results.write_bytes(b"")
     os.truncate(results, RESULTS_MIB << 20)
-    drives = [(IMAGE / "root.img", ",snapshot=on"), (scratch / "job.img", ""), (results, "")]
-    if kept is not None:
-        drives.append((kept, ""))
-    machine = [
-        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2048"),
-        *("-smp", "4,sockets=2,cores=2", "-no-reboot", "-net", "none", "-display", "none"),
-        *("-object", "memory-backend-ram,id=m0,size=1024M"),
-        *("-object", "memory-backend-ram,id=m1,size=1024M"),
-        *("-numa", "node,nodeid=0,memdev=m0,cpus=0-1"),
-        *("-numa", "node,nodeid=1,memdev=m1,cpus=2-3", "-numa", "dist,src=0,dst=1,val=21"),
+    drives = [(scratch / "job.img", ""), (results, ""), *([] if kept is None else [(kept, "")])]
+    return emulator("emulated", [*TWO_NODES, "-net", "none"], drives, scratch)
+
+
+TWO_NODES = [
+    *("-m", "2048", "-smp", "4,sockets=2,cores=2"),
+    *("-object", "memory-backend-ram,id=m0,size=1024M"),
+    *("-object", "memory-backend-ram,id=m1,size=1024M"),
+    *("-numa", "node,nodeid=0,memdev=m0,cpus=0-1"),
+    *("-numa", "node,nodeid=1,memdev=m1,cpus=2-3", "-numa", "dist,src=0,dst=1,val=21"),
+]
+"""Memory and CPUs of a machine with two packages, each with its memory."""
+
+
+def emulator(
+    name: str, shape: list[str], drives: list[tuple[Path, str]], scratch: Path
+) -> list[str]:
+    """Return the command line of a machine of the image, with its drives in order behind the image's."""
+    options = f"root=/dev/vda rw quiet console=ttyS0 no_timer_check systemd.hostname={name}"
+    words = [
+        *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", *shape),
+        *("-no-reboot", "-display", "none", "-monitor", "none"),
         *("-kernel", str(IMAGE / "kernel"), "-initrd", str(IMAGE / "initrd")),
-        *(
-            "-append",
-            "root=/dev/vda rw quiet console=ttyS0 no_timer_check systemd.unified_cgroup_hierarchy=1",
-        ),
-        *("-monitor", "none", "-serial", f"file:{scratch}/console"),
-        *("-serial", "stdio", "-serial", f"file:{ended}"),
+        *("-append", f"{options} systemd.unified_cgroup_hierarchy=1"),
+        *("-serial", f"file:{scratch}/console"),
+        *("-serial", "stdio", "-serial", f"file:{scratch}/ended"),
     ]
-    for path, more in drives:
-        machine += ["-drive", f"file={path},format=raw,if=virtio{more}"]
-    return machine
+    for path, more in [(IMAGE / "root.img", ",snapshot=on"), *drives]:
+        words += ["-drive", f"file={path},format=raw,if=virtio{more}"]
+    return words
 
 
 # ------------------------------------------------------------------ checks
@@ -193,27 +214,54 @@ CHECK_SECONDS = 1800.0
 
 def check(cuts: int) -> int:
     """Try what is claimed, cut the power, and write down what came of it."""
+    begun = time.time()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "job"
-        _site(folder / "site")
+        site(folder / "site", folder / "site", ["apples", "fastapi", "uvicorn"])
         for file in (CHECKS, ROOT / "tests/bad_jobs.py", *(ROOT / "packaging").glob("*.service")):
             shutil.copy(file, folder)
         status = run(folder, ["sh", "-c", f"mkdir out; {INSIDE} | tee out/results"], CHECK_SECONDS)
         lines = (folder / "out/results").read_text().splitlines() if status != 4 else []
         results = [json.loads(line) for line in lines]
         if cuts:
-            results.append(power_cuts(folder, cuts))
+            results.append(tried(SURVIVES, lambda: power_cuts(folder, cuts)))
             print(json.dumps(results[-1]), flush=True)
-    text = json.dumps(results, indent=1)
-    (IMAGE / "results.json").write_text(text + "\n")
-    return 0 if results and all(one["kept"] for one in results) else 1
+    return record("check", begun, results)
+
+
+SURVIVES = "What the topology daemon and the weather service acknowledged survives power cuts"
+
+
+def tried(name: str, claim: Callable[[], str]) -> dict[str, Any]:
+    """Try a claim, and return the line that says what came of it."""
+    begin = time.monotonic()
+    try:
+        said, kept = claim(), True
+    except Exception as error:  # noqa: BLE001 - a claim that is not kept is a line, and the next is tried
+        said, kept = f"{type(error).__name__}: {error}", False
+    return {"claim": name, "kept": kept, "said": said, "seconds": time.monotonic() - begin}
+
+
+def record(part: str, begun: float, results: list[dict[str, Any]]) -> int:
+    """Write down what came of a part, and print it as the guarantees show it; return the exit status."""
+    kept = bool(results) and all(one["kept"] for one in results)
+    seconds = time.time() - begun
+    found = {"begun": time.strftime("%FT%TZ", time.gmtime(begun)), "seconds": round(seconds)}
+    found |= {"load": os.getloadavg(), "kept": kept, "claims": results}
+    (IMAGE / f"{part}.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(f"\n{part}: {seconds / 60:.0f} minutes, load {' '.join(map(str, os.getloadavg()))}")
+    print("| claim | kept | found | seconds |\n|---|---|---|---|")
+    for one in results:
+        cells = one["claim"], "yes" if one["kept"] else "no", one["said"], f"{one['seconds']:.0f}"
+        print(f"| {' | '.join(cells)} |")
+    return 0 if kept else 1
 
 
 INSIDE = "env PYTHONPATH=/job/site:/job /usr/bin/python3 checks.py"
 """How the checks are started in the machine."""
 
 
-def power_cuts(folder: Path, count: int) -> dict[str, Any]:
+def power_cuts(folder: Path, count: int) -> str:
     """Kill the machine `count` times while it writes, start it again on the same disk, and compare."""
     chance = random.Random(count)  # noqa: S311 - moments, no secrets
     acknowledged, told = {"ledger": 0, "weather": 0}, []
@@ -235,9 +283,10 @@ def power_cuts(folder: Path, count: int) -> dict[str, Any]:
                 wrong.append(f"boot {cut}: acknowledged {after}, found {found}")
             told.append((after["ledger"], ledger, after["weather"], weather, problems))
             shutil.rmtree(here)
-    claim = "What the topology daemon and the weather service acknowledged survives power cuts"
-    said = f"{count} cuts; acknowledged and found, ledger and weather, problems: {told} {wrong}"
-    return {"claim": claim, "kept": not wrong, "said": said}
+    said = f"{count} cuts; acknowledged and found, ledger and weather, problems: {told}"
+    if wrong:
+        raise AssertionError(f"{wrong}; {said}")
+    return said
 
 
 def _until_cut(
@@ -266,11 +315,14 @@ def _until_cut(
     return found, before
 
 
-def _site(target: Path) -> None:
-    """Copy our packages and what they need, less what is heavy, out of this environment."""
+def site(target: Path, within: Path, names: Iterable[str]) -> None:
+    """Copy our packages, and those named with what they need, less what is heavy, out of this environment.
+
+    Files that lie beside `target` here (commands, libraries) go beside it there, as far as that is `within`.
+    """
     for package in ("apples", "nws", "hat", "blueprints"):
         shutil.copytree(ROOT / package, target / package)
-    waiting, seen = ["apples", "fastapi", "uvicorn"], set()
+    waiting, seen = list(names), set()
     while waiting:
         name = waiting.pop()
         if name in seen:
@@ -283,13 +335,13 @@ def _site(target: Path) -> None:
                 with contextlib.suppress(metadata.PackageNotFoundError):  # of another Python
                     waiting.append(metadata.distribution(word[0]).metadata["Name"])
         for file in found.files or ():
-            if ".." not in file.parts and (name != "apples" or ".dist-info" in str(file)):
-                place = target / file
+            place = Path(os.path.normpath(target / file))
+            if place.is_relative_to(within) and (name != "apples" or ".dist-info" in str(file)):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(file.locate(), place)
 
 
-def _disk(image: Path, content: Path, mib: int) -> None:
+def disk(image: Path, content: Path, mib: int) -> None:
     """Write an ext4 image that holds a folder."""
     image.unlink(missing_ok=True)
     make = ["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(content), str(image), f"{mib}M"]
