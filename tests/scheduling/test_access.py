@@ -14,7 +14,7 @@ from certificates import certified
 from waiting import until
 
 import nws
-from apples.errors import LaunchError, UsageError
+from apples.errors import ApplesError, LaunchError, UsageError
 from apples.scheduling.policies import FirstFit
 from apples.scheduling.server import listener
 from apples.scheduling.server.access import ROUTES, Scope
@@ -152,6 +152,15 @@ def test_who_submitted_a_job_may_change_it_and_no_other_but_the_operator(site):
         site.client("ada").ask("POST", f"/v1/jobs/{others}/cancel")
     assert site.client("ada").ask("POST", f"/v1/jobs/{own}/cancel")["state"] == "cancelled"
     assert site.client("operator").ask("POST", f"/v1/jobs/{others}/cancel")["state"] == "cancelled"
+
+
+def test_a_policy_that_is_code_is_tried_for_the_operator_only(site):
+    for policy in ("own.py:Policy", "subprocess:Popen"):
+        with pytest.raises(UsageError, match="needs the scope operator"):
+            site.client("read").ask("POST", "/v1/whatif", {"policy": policy})
+        with pytest.raises(ApplesError) as caught:
+            site.client("all").ask("POST", "/v1/whatif", {"policy": policy})
+        assert "scope" not in str(caught.value)
 
 
 def test_a_body_that_claims_another_user_is_refused_or_ignored(site):

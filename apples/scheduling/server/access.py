@@ -64,6 +64,13 @@ class Principal:
         if scope not in self.scopes and not (scope is Scope.OWN and self.is_operator):
             raise ForbiddenError(f"{self.name} may not: that needs the scope {scope}")
 
+    def check_policy(self, policy: str) -> None:
+        """Raise `ForbiddenError` unless it may have this policy tried: one that is no name of ours is code."""
+        if ":" in policy and not self.is_operator:
+            raise ForbiddenError(
+                f"{self.name} may not: a policy of your own needs the scope {Scope.OPERATOR}"
+            )
+
     def check_owner(self, job: str, owner: str) -> None:
         """Raise `ForbiddenError` unless it may change a job of this owner."""
         if owner != self.name and not self.is_operator:

@@ -148,6 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
         service = self.server.service
         if name == "submit":
             return service.submit(body, principal.name)
+        if name == "what_if":
+            principal.check_policy(str(body.get("policy", "")))
         call: Call = getattr(service, name)(*names, *((body,) if name in WITH_BODY else ()))
         return call
 
