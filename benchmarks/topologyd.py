@@ -92,7 +92,7 @@ def connect(place):
     held = deque(maxlen=250)
     while True:
         one = socket.socket(socket.AF_UNIX)
-        one.connect(place)
+        one.connect(str(place))
         held.append(one)
 
 
@@ -130,7 +130,7 @@ def hostile(daemon, numbers):
             act = (connect, flood, share)[number % 3]
             while True:
                 with contextlib.suppress(Exception):  # whatever the daemon does with it: go on
-                    act(str(daemon.socket))
+                    act(daemon.socket)
         children.append(child)
     return children
 

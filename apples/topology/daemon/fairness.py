@@ -52,10 +52,7 @@ class ConnectionTable:
             oldest = next(iter(most))
             del most[oldest]
             self._ending.add(oldest)
-            for (
-                one
-            ) in self._ending:  # again: `asyncio.wait_for` of Python 3.11 may drop a cancellation
-                one.cancel()
+            oldest.cancel()
         self._open.setdefault(caller.principal, {})[task] = None
         return ""
 

@@ -113,7 +113,10 @@ class TopologyRequestHandler:
         running, task = self._running[key]
         if running != digest:
             raise UsageError(f"request {identity}: this id is in use for another request")
-        return self._current(await asyncio.shield(task))
+        try:
+            return self._current(await asyncio.shield(task))
+        finally:
+            del task  # the traceback of its refusal holds this frame: a cycle, with the whole connection in it
 
     async def _act(self, caller: Caller, request: Any, seal: Seal) -> Answer:
         act = self._acts.get(request.verb)

@@ -145,7 +145,8 @@ class NodeManager:
                 job,
                 {"event": "resize", "serial": serial, "cpus": str(cpus), "seconds": seconds},
             )
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await event.wait()
         except TimeoutError:
             return ResizeReply.TIMEOUT
         finally:
