@@ -496,3 +496,15 @@ def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector(dae
             asking.close()
     finally:
         gc.enable()
+
+
+def test_a_daemon_that_stops_closes_what_it_accepted_just_before():
+    """A socket that nobody closes is told of when its object is collected; pytest makes that an error."""
+    for number in range(1, 21):
+        with Daemon() as daemon:
+            asking = [socket.socket(socket.AF_UNIX) for _ in range(number)]
+            for one in asking:
+                one.connect(str(daemon.socket))
+        gc.collect()
+        for one in asking:
+            one.close()

@@ -35,6 +35,8 @@ FIRST_SECONDS: Final = 10.0
 NEXT_SECONDS: Final = 300.0
 """Between two requests of one connection."""
 SEND_SECONDS: Final = 10.0
+ACCEPTING: Final = 4
+"""Passes of the event loop after which a connection that was accepted is in the table."""
 SO_PEERPIDFD: Final = 77
 
 
@@ -260,6 +262,12 @@ class Server:
         try:
             await self._watching()
         finally:
+            for each in (each for server in listening for each in server.sockets):
+                loop.remove_reader(each.fileno())
+            for _ in range(
+                ACCEPTING
+            ):  # asyncio forgets what was accepted when a server is closed before that
+                await asyncio.sleep(0)
             for server in listening:
                 server.close()
             await self._end_connections()
@@ -273,7 +281,7 @@ class Server:
         self._stopping.set()
 
     async def _end_connections(self) -> None:
-        """Cancel what serves connections until all of it has ended, what was accepted meanwhile included."""
+        """Cancel what serves connections until all of it has ended."""
         while tasks := self._connections.tasks():
             for task in tasks:
                 task.cancel()
