@@ -6,6 +6,7 @@ A fault is a list of (class or module, name, what takes its place).
 # ruff: noqa: ARG001 - they are called in the place of others
 from dataclasses import replace
 
+from apples.scheduling.jobs import JobKind
 from apples.scheduling.server import scheduler
 from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.log import SchedulerLog
@@ -142,6 +143,14 @@ def lost_hosts_are_not_asked_for(self, hosts):
     return all(self.state.is_free(host) for host in hosts)
 
 
+def evolving_is_malleable(self):
+    job = AS_JOB(self)
+    return replace(job, kind=JobKind.MALLEABLE) if job.kind is JobKind.EVOLVING else job
+
+
+AS_JOB = LiveJob.as_job
+
+
 FAULTS = {
     "a host is free when its job was told to end": [(LiveJob, "end", free_when_told_to_end)],
     "a host is free when a resize is done": [(LiveJob, "settle", free_when_a_resize_is_done)],
@@ -162,6 +171,7 @@ FAULTS = {
     "orders are given once": [(LiveScheduler, "_send", nothing_is_given_again)],
     "a start is overtaken by a resize": [(LiveScheduler, "resize_job", a_start_is_overtaken)],
     "a damaged log is appended to": [(SchedulerLog, "commit", no_rewrite_after_an_error)],
+    "an evolving job is taken for a malleable one": [(LiveJob, "as_job", evolving_is_malleable)],
     "a host that does not answer gets a job": [
         (LiveScheduler, "_hear_answer", a_lost_host_is_only_noted),
         (LiveScheduler, "_all_free", lost_hosts_are_not_asked_for),

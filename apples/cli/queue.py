@@ -30,7 +30,7 @@ from apples.views.queue import (
     why_text,
 )
 
-KINDS = ("rigid", "moldable", "malleable")
+KINDS = ("rigid", "moldable", "malleable", "evolving")
 MOST_TEMPLATE = 1 << 20
 WATCH_SECONDS = 2.0
 SCHEDULED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.[0-9]{1,12}")
@@ -151,8 +151,8 @@ def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str
         return "rigid" if minimum == maximum else "malleable" if malleable else "moldable"
     if asked not in KINDS:
         raise UsageError(f"--kind {asked}: known are {', '.join(KINDS)}")
-    if asked == "malleable" and not malleable:
-        raise UsageError("--kind malleable: the template does not say 'malleable = true'")
+    if asked in {"malleable", "evolving"} and not malleable:
+        raise UsageError(f"--kind {asked}: the template does not say 'malleable = true'")
     if asked == "rigid" and minimum != maximum:
         raise UsageError(f"--kind rigid: --min {minimum} and --max {maximum} differ")
     return asked

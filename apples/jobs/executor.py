@@ -78,6 +78,14 @@ class _Attempt:
         return self.number, self.attempt
 
 
+def _asked(record: store.Record) -> tuple[int, int] | None:
+    """Return fewest and most hosts that a job has asked for, as its record says; None: it has not, or none."""
+    match record.get("asks"):
+        case [int(least), int(most)] if 0 < least <= most:
+            return least, most
+    return None
+
+
 class JobServiceExecutor(JobExecutor):
     """Runs jobs by the job service.
 
@@ -326,6 +334,7 @@ class JobServiceExecutor(JobExecutor):
                 tuple(record.get("hosts", ())) if current else (),
                 record.get("iteration"),
                 record.get("iterations"),
+                asks=_asked(record),
             )
         if report != one.said:
             one.said = report

@@ -66,6 +66,7 @@ class Supervisor:
         self._epoch = self.record["epoch"]
         self._coordinator: Coordinator | None = None
         self._granted: Any = None
+        self._scheduled = "scheduled" in job.order()
         self._tried = -GRANT_SECONDS
 
     def run(self) -> int:
@@ -158,7 +159,11 @@ class Supervisor:
             return
         with suppress(ApplesError):
             position = execution.position(ANSWER_SECONDS)
-            self._grant(execution, position)
+            if self._scheduled:
+                limits = [position["minimum"], position["maximum"]]
+                self.record["asks"] = limits if position.get("requested") else None
+            else:
+                self._grant(execution, position)
             news = position_record(position)
             self.record.update(news)
         if isinstance(execution, AdaptiveExecution):
@@ -174,7 +179,10 @@ class Supervisor:
             }
 
     def _grant(self, execution: Execution, position: Mapping[str, Any]) -> None:
-        """Give a job the number of hosts that it asked for (``job.request``), from its own list."""
+        """Give a job the number of hosts that it asked for (``job.request``), from its own list.
+
+        Where a scheduler has started it, that decides: others may have the hosts of its list.
+        """
         asked, now = position.get("requested"), time.monotonic()
         if (
             self._coordinator is None

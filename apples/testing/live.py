@@ -10,6 +10,7 @@ clock steps. `SimulatedCluster.run` checks after every event what must hold what
 - no job is started on a host that does not answer;
 - no attempt begins twice;
 - no job runs before those have finished that it comes after;
+- an evolving job is told to have no number of hosts that it has not asked for;
 - a submission that was acknowledged is known, and the same request has the same answer;
 - time does not go back, and what the log has makes the state.
 
@@ -23,6 +24,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from apples.errors import LaunchError, UsageError
 from apples.scheduling.jobs import JobKind
@@ -54,6 +56,9 @@ from apples.testing.protocol.simulation import BrokenPromiseError
 LIVE_POLICIES = tuple(name for name in POLICIES if name not in {"sd", "slurm"})
 FOLLOWING = 0.15
 """Part of the jobs that come after another."""
+EVOLVING, ASKING = 0.25, 0.15
+"""Part of the malleable jobs that ask for hosts themselves, and of the others that do so though they are not."""
+ASKING_SECONDS = 20.0
 SETTLING_SECONDS = 6000.0
 """After the last fault, for every job to end and every host to be free."""
 
@@ -85,6 +90,10 @@ class SimulatedAttempt:
         Hosts on which something of it is.
     pending
         The order to resize that is being carried out, 0: none.
+    asked
+        How many hosts its program has asked for, the last last.
+    evolves
+        Whether it is to have no others.
     """
 
     job: int
@@ -97,6 +106,8 @@ class SimulatedAttempt:
     refused: bool = False
     state: str = ""
     exit_code: int | None = None
+    asked: list[int] = field(default_factory=list)
+    evolves: bool = False
 
 
 class SimulatedJobs:
@@ -109,9 +120,13 @@ class SimulatedJobs:
     """
 
     def __init__(
-        self, clock: Clockwork, chance: random.Random, tell: Callable[[Report], None]
+        self,
+        clock: Clockwork,
+        chance: random.Random,
+        tell: Callable[[Report], None],
+        moods: random.Random,
     ) -> None:
-        self.clock, self.chance, self.tell = clock, chance, tell
+        self.clock, self.chance, self.tell, self.moods = clock, chance, tell, moods
         self.attempts: dict[tuple[int, int], SimulatedAttempt] = {}
         self.begun: dict[tuple[int, int], int] = {}
         self._incarnation = 0
@@ -152,7 +167,22 @@ class SimulatedJobs:
         chance = self.chance
         self.clock.after(chance.uniform(0.0, 5.0), lambda: self._run(one))
         self.clock.after(chance.expovariate(1 / 80.0), lambda: self._finish(one))
+        if "asks" in order.work:
+            self._ask_later(one, tuple(order.work["asks"]), bool(order.work["evolves"]))
         return one
+
+    def _ask_later(self, one: SimulatedAttempt, limits: tuple[int, ...], evolves: bool) -> None:
+        """Have a program ask for other hosts, again and again."""
+
+        def ask() -> None:
+            if one.phase is AttemptPhase.RUNNING:
+                one.asked.append(self.moods.randint(*limits))
+                self._say(one.job, one.attempt, one)
+            if one.phase is not AttemptPhase.ENDED:
+                self._ask_later(one, limits, evolves)
+
+        one.evolves = evolves
+        self.clock.after(self.moods.expovariate(1 / ASKING_SECONDS), ask)
 
     def _run(self, one: SimulatedAttempt) -> None:
         if one.phase is not AttemptPhase.STARTING:
@@ -174,6 +204,9 @@ class SimulatedJobs:
     def _resize(self, one: SimulatedAttempt, order: ResizeOrder) -> None:
         if order.epoch <= one.epoch:
             return
+        if one.evolves and len(order.hosts) not in one.asked:
+            asked = f"has asked for {one.asked}"
+            raise BrokenPromiseError(f"job {one.job} {asked}: it is to have {len(order.hosts)}")
         one.pending = order.epoch
         one.on |= set(order.hosts)
         seconds = self.chance.choice((0.1, 1.0, 1.0, 5.0, 60.0))
@@ -226,6 +259,7 @@ class SimulatedJobs:
             JobReport(
                 job, attempt, one.phase, one.epoch, one.refused, one.hosts,
                 state=one.state, exit_code=one.exit_code,
+                asks=(one.asked[-1], one.asked[-1]) if one.asked else None,
             )
         )  # fmt: skip
 
@@ -251,11 +285,12 @@ class SimulatedCluster:
     ) -> None:
         self.chance = chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
         self._order = random.Random(seed + 1)  # noqa: S311 - which job comes after which
+        self._moods = random.Random(seed + 2)  # noqa: S311 - which job asks for what
         self._after: dict[str, tuple[int, ...]] = {}
         self.faults = faults or NetworkFaults(stop=300.0, partitions=6)
         self.clock = Clockwork()
         self.network = SimulatedNetwork(self.clock, chance, self.faults)
-        self.executor = SimulatedJobs(self.clock, chance, self._say)
+        self.executor = SimulatedJobs(self.clock, chance, self._say, self._moods)
         self.hosts = tuple(f"h{k}" for k in range(chance.randint(3, 8)))
         self.directory = directory
         self.disk = CrashingDisk()
@@ -324,7 +359,12 @@ class SimulatedCluster:
         kind = chance.choice((JobKind.RIGID, JobKind.MALLEABLE, JobKind.MALLEABLE))
         most = chance.randint(1, len(self.hosts))
         least = most if kind is JobKind.RIGID else chance.randint(1, most)
-        return JobSubmission(least, most, kind, chance.uniform(1.0, 200.0))
+        work: dict[str, Any] = {}
+        if kind is JobKind.MALLEABLE and self._moods.random() < EVOLVING:
+            kind, work = JobKind.EVOLVING, {"asks": [least, most], "evolves": True}
+        elif self._moods.random() < ASKING:
+            work = {"asks": [1, len(self.hosts)], "evolves": False}
+        return JobSubmission(least, most, kind, chance.uniform(1.0, 200.0), work=work)
 
     # -------------------------------------------------------------------------- the scheduler
     def _start(self) -> None:

@@ -75,6 +75,24 @@ def test_a_malleable_job_is_shrunk_for_another_and_grows_when_that_is_over(site)
 
 
 @pytest.mark.mpi
+def test_an_evolving_job_gets_the_hosts_that_it_asks_for_when_they_are_free(site):
+    one = site("easy")
+    wide = one.submit("--min", "3", *LONG)
+    one.until(wide, "running")
+    job = one.submit("--min", "1", "--max", "3", "--kind", "evolving", *LONG, "--set", "ask=5 3")
+    one.until(job, "running")
+    until(lambda: one.job(job)["asks"] == [3, 3], 60)
+    shown = one.job(job)
+    assert (len(shown["hosts"]), shown["reason"]) == (1, "asks for 3 hosts: 0 are free")
+    assert "asks for 3 hosts: 0 are free" in one.run("queue").stdout
+    one.ask("cancel", wide)
+    until(lambda: len(one.job(job)["hosts"]) == 3, 90)
+    until(lambda: one.job(job)["state"] == "running", 60)
+    assert (one.job(job)["resizes"], one.job(job)["reason"]) == (1, "")
+    assert one.ask("cancel", job)["state"] == "cancelled"
+
+
+@pytest.mark.mpi
 def test_a_scheduler_that_is_killed_harms_no_job_and_another_takes_it_up(site):
     one = site()
     running, waiting = one.submit("--min", "3", *LONG), one.submit("--min", "2", *SHORT)
@@ -198,7 +216,7 @@ def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
     cases = {
         ("submit", "--min", "5"): (2, "wants up to 5 hosts: there are 4"),
         ("submit", "--min", "3", "--max", "2"): (2, "--max 2: is less than --min 3"),
-        ("submit", "--kind", "odd"): (2, "known are rigid, moldable, malleable"),
+        ("submit", "--kind", "odd"): (2, "known are rigid, moldable, malleable, evolving"),
         ("submit", "--template", "nowhere.toml"): (2, "nowhere.toml: there is no such file"),
         ("why", "local.7"): (2, "job 7: there is none of this number"),
         ("why", "lab.7"): (2, "jobs of this scheduler are local.1, .."),

@@ -318,6 +318,110 @@ def test_a_job_that_refuses_whatever_it_is_told_is_asked_ever_more_seldom(stage)
     assert gaps == sorted(gaps)
 
 
+def asked(s, start, hosts, **more):
+    """Have the program of a running job ask for so many hosts; return the orders that follow."""
+    return s.say(start, asks=(hosts, hosts), **more)
+
+
+@pytest.mark.parametrize("policy", [FirstComeFirstServed(), FirstFit(), ShortestJobFirst(), Easy(), Conservative(),
+                                    Equipartition()], ids=lambda one: type(one).__name__)  # fmt: skip
+def test_an_evolving_job_grows_when_hosts_are_free_and_is_given_no_fewer_than_it_asks_for(
+    stage, policy
+):
+    s = stage(policy)
+    number, (start,) = s.submit(1, 4, JobKind.EVOLVING)
+    if isinstance(policy, Equipartition):  # which chooses the size
+        s.say(start)
+        (shrink,) = asked(s, start, 1)
+        s.say(start, epoch=1, hosts=shrink.hosts)
+        s.left(start, *HOSTS[1:], epoch=1)
+    assert len(s.one.job(number).hosts) == 1
+    other, (second,) = s.submit(2, 2)
+    s.say(second)
+    epoch = s.one.job(number).epoch
+    assert [
+        order for order in asked(s, start, 3, epoch=epoch) if not isinstance(order, AskOrder)
+    ] == []
+    shown = job_document(s.one, "lab", s.one.job(number))
+    assert (shown["asks"], shown["reason"]) == ([3, 3], "asks for 3 hosts: 1 is free")
+    s.say(second, AttemptPhase.ENDED, state="finished", exit_code=0)
+    (grow,) = s.left(second, *second.hosts)
+    assert isinstance(grow, ResizeOrder)
+    assert len(grow.hosts) == 3
+    assert s.say(grow, epoch=grow.epoch, hosts=grow.hosts, asks=(3, 3)) == []
+    assert s.state(number) is LiveJobState.RUNNING
+    assert job_document(s.one, "lab", s.one.job(number))["reason"] == ""
+    assert s.state(other) is LiveJobState.FINISHED
+
+
+def test_hosts_that_an_evolving_job_gives_back_start_the_next_job(stage):
+    s = stage(Easy())
+    number, (start,) = s.submit(4, 4, JobKind.EVOLVING)
+    s.one.cancel(s.now, number)
+    s.turn()
+    s.say(start, AttemptPhase.ENDED, state="cancelled")
+    s.left(start, *HOSTS)
+    number, (start,) = s.submit(1, 4, JobKind.EVOLVING)
+    (grow,) = asked(s, start, 4)
+    s.say(start, epoch=1, hosts=grow.hosts)
+    waiting, orders = s.submit(2, 2)
+    assert orders == []
+    (shrink,) = asked(s, start, 2, epoch=1)
+    assert len(shrink.hosts) == 2
+    s.say(start, epoch=2, hosts=shrink.hosts)
+    gone = [host for host in HOSTS if host not in shrink.hosts]
+    (begun,) = s.left(start, *gone, epoch=2)
+    assert (begun.job, sorted(begun.hosts)) == (waiting, gone)
+
+
+def test_what_a_job_asks_for_is_known_after_a_restart_and_forgotten_with_the_attempt(stage):
+    s = stage()
+    number, (start,) = s.submit(1, 4, JobKind.EVOLVING)
+    _, (other,) = s.submit(3, 3)
+    s.say(other)
+    asked(s, start, 2)
+    s.again()
+    assert s.one.job(number).asks == (2, 2)
+    s.say(start)
+    s.say(other, AttemptPhase.ENDED, state="failed", exit_code=5)
+    (grow,) = s.left(other, *other.hosts)
+    assert (grow.job, len(grow.hosts)) == (number, 2)
+    s.say(start, AttemptPhase.ENDED, state="failed", exit_code=4)
+    (again,) = s.left(start, *grow.hosts)
+    assert (again.job, again.attempt, len(again.hosts)) == (number, 2, 1)
+    assert s.one.job(number).asks is None
+
+
+def test_what_a_malleable_job_asks_for_bounds_what_the_policy_gives_it(stage):
+    s = stage(Equipartition())
+    number, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    (shrink,) = s.say(start, asks=(1, 2))
+    assert len(shrink.hosts) == 2
+    s.say(start, epoch=1, hosts=shrink.hosts)
+    assert s.left(start, *(host for host in HOSTS if host not in shrink.hosts), epoch=1) == []
+    (grow,) = s.say(start, asks=(3, 3), epoch=1)
+    assert len(grow.hosts) == 3
+    assert s.one.job(number).holds == set(grow.hosts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "asks", "reason"),
+    [
+        (JobKind.RIGID, 2, (3, 3), "asks for 3 hosts, and is rigid"),
+        (JobKind.EVOLVING, 2, (5, 9), "asks for 5 to 9 hosts, and was submitted for 2 to 2"),
+        (JobKind.EVOLVING, 2, (1, 1), "asks for 1 host, and was submitted for 2 to 2"),
+        (JobKind.EVOLVING, 2, (1, 3), ""),
+    ],
+)
+def test_a_job_that_asks_for_what_it_cannot_have_goes_on_and_the_queue_says_why(
+    stage, kind, least, asks, reason
+):
+    s = stage()
+    number, (start,) = s.submit(least, 2, kind)
+    assert s.say(start, asks=asks) == []
+    assert job_document(s.one, "lab", s.one.job(number))["reason"] == reason
+
+
 TWO_SITES = HostPreference({
     "ada": ("here", 1.0), "bob": ("here", 2.0), "cleo": ("there", 3.0), "dan": ("there", 4.0),
 })  # fmt: skip
@@ -524,7 +628,6 @@ SUBMITTED = {"minimum": 1, "maximum": 1, "kind": "rigid", "name": "jacobi2d", "w
         ({"priority": nan}, "numbers below 1e9"),
         ({"priority": True}, "numbers below 1e9"),
         ({"requested": inf}, "numbers below 1e9"),
-        ({"kind": "evolving", "maximum": 2}, "evolving jobs are not scheduled here"),
     ],
 )
 def test_a_submission_that_log_or_policy_could_not_take_is_refused_in_a_line(values, reason):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
 from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import instant
-from apples.scheduling.jobs import Decision, Reserve, Start
-from apples.scheduling.policy import ClusterState, Events, OrderedPolicy, in_order
+from apples.scheduling.jobs import Decision, Reserve, Resize, Start
+from apples.scheduling.policy import (
+    ClusterState,
+    Events,
+    OrderedPolicy,
+    RunningJob,
+    in_order,
+    requests,
+)
 from apples.scheduling.profile import Profile, releases
 
 
@@ -23,7 +30,8 @@ class Conservative(OrderedPolicy):
     its estimate) or a job without one stands ahead of one that has one (its run was lost, or it is so
     wide that it had to wait for a repair), all are made anew in the order of the queue. A job of more
     nodes than are in service has no promise. In the order of priorities a job with a larger one that comes takes
-    precedence over the promises there are: all are made anew.
+    precedence over the promises there are: all are made anew. An evolving job gets the nodes that it asks
+    for where that delays no promise.
 
     Attributes
     ----------
@@ -49,7 +57,7 @@ class Conservative(OrderedPolicy):
         """Yield the starts of this pass, and the promises that are new."""
         events = cluster.events
         due = None
-        if events.ended and events == Events(ended=events.ended):
+        if events.ended and events == Events(ended=events.ended) and not requests(cluster):
             due = _due(cluster)
         yield from _plan(cluster, self.order) if due is None else due
 
@@ -82,6 +90,12 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
     kept = [(job, nodes) for job, nodes in queue if job.id in promised]
     promises = {job.id: max(promised[job.id], now) for job, _ in kept}
     ends, reserved = releases(cluster), blocks(cluster)
+    asking = requests(cluster)
+    for running, more in asking:
+        if more < 0:
+            free -= more
+            ends.append((running.limit, more))
+            yield Resize(running.job.id, running.nodes + more)
     profile = Profile(
         now,
         free,
@@ -95,7 +109,7 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
     if kept != queue[: len(kept)] or profile.least < 0:
         promises = {}
         profile = Profile(now, free, ends, blocked=reserved)
-    elif cluster.early_release or cluster.events.repaired:
+    elif cluster.early_release or cluster.events.repaired or any(more < 0 for _, more in asking):
         moved = profile.compress([(promises[job.id], job.requested, nodes) for job, nodes in kept])
         promises = {job.id: begin for (job, _), begin in zip(kept, moved, strict=True)}
     # From here on no step rises: a job goes behind those of its shape.
@@ -112,3 +126,15 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
             yield Start(job.id, nodes)
         elif promises[job.id] not in (inf, promised.get(job.id)):
             yield Reserve(job.id, promises[job.id])
+    yield from _grown(asking, profile, free)
+
+
+def _grown(
+    asking: Iterable[tuple[RunningJob, int]], profile: Profile, free: int
+) -> Iterator[Decision]:
+    """Yield the growths of evolving jobs for which the promises leave room until their estimated ends."""
+    for running, more in asking:
+        if 0 < more <= min(free, profile.least_between(profile.now, running.limit)):
+            free -= more
+            profile.reserve(profile.now, running.limit, more)
+            yield Resize(running.job.id, running.nodes + more)

@@ -16,6 +16,9 @@ from apples.topology.distribute import distribute
 class Equipartition(SchedulingPolicy):
     """Let in every job whose minimum fits; divide the machine among those let in.
 
+    An evolving job gets all that it asks for, before others are let in, if that fits beside what all must have, or
+    nothing; it may not be able to run on anything between.
+
     Of the machine, advance reservations leave what they leave to the job that is estimated to end last.
 
     Examples
@@ -46,6 +49,10 @@ class Equipartition(SchedulingPolicy):
         promised = sum(least for least, _ in bounds)
         until = max((one.limit for _, one in running), default=cluster.time)
         size = nodes_left(cluster, until)
+        for k, (_, one) in enumerate(running):
+            if 0 < one.more_wanted <= size - promised:
+                promised += one.more_wanted
+                bounds[k] = one.nodes + one.more_wanted, one.nodes + one.more_wanted
         admitted = []
         for job in cluster.queue:
             least, most = _bounds(cluster, job)
@@ -80,5 +87,5 @@ def _bounds_of_running(cluster: ClusterState, running: RunningJob) -> tuple[int,
     job = running.job
     if job.malleable:
         return _bounds(cluster, job)
-    wanted = running.nodes + running.more_wanted
-    return min(running.nodes, wanted), wanted
+    least = running.nodes + min(0, running.more_wanted)
+    return least, least

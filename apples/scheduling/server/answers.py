@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from apples.scheduling.driver import name_of
+from apples.scheduling.jobs import JobKind
 from apples.scheduling.server.live_job import LiveJob, LiveJobState
-from apples.scheduling.server.scheduler import LiveScheduler
+from apples.scheduling.server.scheduler import MOST_REFUSALS, LiveScheduler
 
 Document = dict[str, Any]
 
@@ -42,6 +43,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "mean_hosts": mean_hosts(job),
         "iteration": None if said is None else said.iteration,
         "iterations": None if said is None else said.iterations,
+        "asks": None if job.asks is None else list(job.asks),
         "resizes": job.resizes,
         "attempt": job.attempt,
         "record": job.folder,
@@ -59,9 +61,9 @@ def mean_hosts(job: LiveJob) -> float | None:
 
 
 def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return why a job waits, or why it ended as it did."""
+    """Return why a job waits, for hosts to start on or for those it asks for, or why it ended as it did."""
     if not job.waits:
-        return job.reason
+        return job.reason or _request_reason(scheduler, job)
     if scheduler.trouble:
         return "nothing can be recorded, and so nothing is started"
     if before := scheduler.comes_after(job):
@@ -86,6 +88,28 @@ def _derived_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
 def needs_of(job: LiveJob) -> int:
     """Return the fewest hosts that a policy may start a job on."""
     return job.submission.minimum if job.submission.kind != "rigid" else job.submission.maximum
+
+
+def _request_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
+    """Return what becomes of the hosts that a running job asks for; empty: it has them, or has not asked."""
+    one, has = job.submission, len(job.hosts)
+    if job.asks is None or not has or job.asks[0] <= has <= job.asks[1]:
+        return ""
+    least, most = job.asks
+    wide = f"{least}" if least == most else f"{least} to {most}"
+    asks = f"asks for {wide} host{'s' * (wide != '1')}"
+    free = scheduler.ledger.free
+    if one.kind not in {JobKind.EVOLVING, JobKind.MALLEABLE}:
+        asks += f", and is {one.kind.value}"
+    elif most < one.minimum or least > one.maximum:
+        asks += f", and was submitted for {one.minimum} to {one.maximum}"
+    elif scheduler.rests(job.number):
+        asks += f", and has refused {MOST_REFUSALS} changes: it is looked at again later"
+    elif (job.wants or has) - has > free:
+        asks += f": {free} {'is' if free == 1 else 'are'} free"
+    elif job.settled and not scheduler.pass_is_due:
+        asks += f"; {name_of(scheduler.policy)} leaves it {has}"
+    return asks
 
 
 def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:

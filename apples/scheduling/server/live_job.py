@@ -104,6 +104,8 @@ class LiveJob:
         Orders to resize that were carried out, in all.
     host_seconds
         What this attempt has used until `placed`, when it came to the hosts where it is.
+    asks
+        Fewest and most hosts that its program has asked for while it runs (``job.request``); None: it has not.
     """
 
     number: int
@@ -126,6 +128,7 @@ class LiveJob:
     resizes: int = 0
     host_seconds: float = 0.0
     placed: float | None = None
+    asks: tuple[int, int] | None = None
 
     # ----------------------------------------------------------------------------- looking
     @property
@@ -148,23 +151,44 @@ class LiveJob:
         """Whether it runs where it is to run, and nothing of it is anywhere else."""
         return self.state in {LiveJobState.STARTING, LiveJobState.RUNNING} and not self.leaving
 
+    @property
+    def wants(self) -> int | None:
+        """How many hosts an evolving job wants: of those that it asks for the nearest to what it has.
+
+        Never fewer or more than it was submitted for. None: it is content.
+        """
+        if self.asks is None or self.submission.kind is not JobKind.EVOLVING or not self.hosts:
+            return None
+        least, most = map(self._within, self.asks)
+        wanted = min(max(len(self.hosts), least), most)
+        return None if wanted == len(self.hosts) else wanted
+
     def as_job(self) -> Job:
         """Return the job as a policy sees it.
 
-        It shares its hosts with no other (`exclusive`): that needs a part of a host, which nobody here gives.
+        It shares its hosts with no other (`exclusive`): that needs a part of a host, which nobody here gives. An
+        evolving job asks for its fewest hosts at first. What a malleable one has asked for bounds what it is
+        given; nothing takes a host from it that it has for that.
         """
         one = self.submission
+        least, most = one.minimum, one.maximum
+        if self.asks is not None and self.hosts and one.kind is JobKind.MALLEABLE:
+            least, most = map(self._within, self.asks)
+            least = min(least, len(self.hosts))
         return Job(
-            self.number, self.submitted, one.maximum, one.requested, one.minimum, one.maximum, one.kind,
-            user=one.user, priority=one.priority, exclusive=True,
+            self.number, self.submitted, least if one.kind is JobKind.EVOLVING else most, one.requested,
+            least, most, one.kind, user=one.user, priority=one.priority, exclusive=True,
         )  # fmt: skip
+
+    def _within(self, hosts: int) -> int:
+        return min(max(hosts, self.submission.minimum), self.submission.maximum)
 
     # ------------------------------------------------------------------------------- steps
     def start(self, hosts: tuple[str, ...], folder: str, now: float) -> LiveJob:
         """Return it with its next attempt ordered."""
         return replace(
             self, state=LiveJobState.STARTING, attempt=self.attempt + 1, folder=folder, epoch=0, hosts=hosts,
-            started=now, ended=None, reason="", exit_code=None, outcome=None, over=False,
+            started=now, ended=None, reason="", exit_code=None, outcome=None, over=False, asks=None,
         )  # fmt: skip
 
     def run(self) -> LiveJob:
@@ -248,6 +272,9 @@ class LiveJob:
         values["leaving"] = {str(host): int(epoch) for host, epoch in values["leaving"].items()}
         if values["outcome"] is not None:
             values["outcome"] = LiveJobState(values["outcome"])
+        if values["asks"] is not None:
+            least, most = map(int, values["asks"])
+            values["asks"] = least, most
         return cls(number, submission, submitted, **values)
 
 

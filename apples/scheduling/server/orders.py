@@ -107,6 +107,8 @@ class JobReport:
         How far it is, and of how many; None: not known.
     state, exit_code
         Of an ended one: ``finished``, ``failed`` or ``cancelled``, and the exit code of its run.
+    asks
+        Fewest and most hosts that its program has asked for (`LiveJob.asks`); None: nothing is known of it.
     """
 
     job: int
@@ -120,6 +122,7 @@ class JobReport:
     state: str = ""
     reason: str = ""
     exit_code: int | None = None
+    asks: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,16 +136,31 @@ def snapshot_of(scheduler: LiveScheduler) -> QueueSnapshot:
 def _queued(job: LiveJob, now: float, nodes: int) -> QueuedJob:
     one = job.submission
     flexible = one.kind is JobKind.MALLEABLE and job.state is not LiveJobState.ENDING
+    most = (nodes or one.minimum) if one.kind is JobKind.EVOLVING else one.maximum
     return QueuedJob(
-        job.number, one.minimum, one.maximum, one.requested, flexible, one.priority, nodes,
+        job.number, min(one.minimum, most), most, one.requested, flexible, one.priority, nodes,
         work_of(job, now) if nodes else 0.0, one.user, f"{one.user} {one.name}",
     )  # fmt: skip
 
 
 def work_of(job: LiveJob, now: float) -> float:
-    """Return the seconds of its run time on its most hosts that an attempt has had; half the hosts count half."""
+    """Return the seconds of its run time on its most hosts that an attempt has had; half the hosts count half.
+
+    Of an evolving job each second counts: it has the hosts that it has work for.
+    """
+    if job.submission.kind is JobKind.EVOLVING:
+        return _seconds_of(job, now)
+    return _host_seconds_of(job, now) / job.submission.maximum
+
+
+def _host_seconds_of(job: LiveJob, now: float) -> float:
     since = 0.0 if job.placed is None else len(job.hosts) * (now - job.placed)
-    return (job.host_seconds + since) / job.submission.maximum
+    return job.host_seconds + since
+
+
+def _seconds_of(job: LiveJob, now: float) -> float:
+    end = now if job.ended is None else job.ended
+    return end - (now if job.started is None else job.started)
 
 
 def _past(scheduler: LiveScheduler) -> tuple[PastJob, ...]:
@@ -156,11 +171,8 @@ def _past(scheduler: LiveScheduler) -> tuple[PastJob, ...]:
         over = job.state is LiveJobState.FINISHED or (
             job.state is LiveJobState.FAILED and job.exit_code not in {None, HOST_FAILED}
         )
-        work = work_of(job, now)
-        seconds = (now if job.ended is None else job.ended) - (
-            now if job.started is None else job.started
-        )
-        nodes = max(1, round(work * job.submission.maximum / seconds)) if seconds > 0 else 1
+        work, seconds = work_of(job, now), _seconds_of(job, now)
+        nodes = max(1, round(_host_seconds_of(job, now) / seconds)) if seconds > 0 else 1
         ratio = work / job.submission.requested if over and work > 0 else None
         found.append(
             PastJob(_queued(job, now, 0), job.submitted, job.started, job.ended, ratio, nodes)

@@ -366,9 +366,9 @@ class LiveScheduler(SchedulerBackend):
         one = job.submission
         for host in hosts:
             self._check_host(host)
-        if one.kind is not JobKind.MALLEABLE:
+        if one.kind not in {JobKind.MALLEABLE, JobKind.EVOLVING}:
             raise UsageError(
-                f"job {job.number} is {one.kind.value}: only a malleable one is resized"
+                f"job {job.number} is {one.kind.value}: only a malleable or evolving one is resized"
             )
         if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
             raise UsageError(
@@ -460,6 +460,8 @@ class LiveScheduler(SchedulerBackend):
     def _hear_running(self, job: LiveJob, report: JobReport) -> None:
         self.progress[job.number] = report
         self.moved.add(job.number)
+        if report.asks is not None and report.asks != job.asks:
+            job = self._hear_request(job, report.asks)
         if job.state is LiveJobState.STARTING:
             job = self._change(job.run(), "running")
             if job.number in self._held_back:
@@ -484,6 +486,18 @@ class LiveScheduler(SchedulerBackend):
             self._send(self._change(job.lose(report.hosts), "lose"))
             self._rebuild = True
 
+    def _hear_request(self, job: LiveJob, asks: tuple[int, int]) -> LiveJob:
+        """Note that a job asks for other hosts; the next pass of the policy looks at it."""
+        since = self._since[job.number]
+        job = self._change(replace(job, asks=asks), "request")
+        self._since[job.number] = since  # whatever else it is to answer
+        running = self.ledger.running.get(job.number)
+        if running is not None and running.job.kind is JobKind.EVOLVING:
+            self.ledger.request(job.number, job.wants or running.nodes)
+        else:
+            self._rebuild = True
+        return job
+
     def _note_verdict(self, number: int, done: bool) -> None:
         """Leave a job alone for a time that refuses whatever it is told, such as to go where it cannot."""
         refused = 0 if done else self._refused.pop(number, (0, 0.0))[0] + 1
@@ -496,7 +510,8 @@ class LiveScheduler(SchedulerBackend):
         else:
             self._refused.pop(number, None)
 
-    def _rests(self, number: int) -> bool:
+    def rests(self, number: int) -> bool:
+        """Whether a job is left alone for a time, since it has refused whatever it was told."""
         return self._refused.get(number, (0, 0.0))[1] > 0
 
     def _hear_ended(self, job: LiveJob, report: JobReport) -> None:
@@ -889,6 +904,9 @@ class LiveScheduler(SchedulerBackend):
             if holds:
                 runs.append((self._shown(job, len(holds)), job.started or 0.0, holds))
         ledger.adopt(runs)
+        for shown, _, holds in runs:
+            if shown.kind is JobKind.EVOLVING:
+                ledger.request(shown.id, state.jobs[shown.id].wants or len(holds))
         ledger.time = self.now
         for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
             if job.waits and not self.comes_after(job):
@@ -904,7 +922,7 @@ class LiveScheduler(SchedulerBackend):
         as_it_is = job.as_job()
         rigid = job.submission.kind is JobKind.RIGID
         fits = job.submission.minimum <= nodes <= job.submission.maximum
-        fits = fits and not self._rests(job.number)
+        fits = fits and not self.rests(job.number)
         if job.settled and fits and not (rigid and nodes != job.submission.maximum):
             return as_it_is
         return replace(

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.refusals import error_of, refusal_of
-from apples.scheduling.jobs import JobKind
 from apples.scheduling.server.access import Principal
 from apples.scheduling.server.answers import (
     Document,
@@ -380,6 +379,4 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
             "submission: hosts are whole numbers, seconds and priority numbers below 1e9, a name has at most "
             "80 printable characters, work is an object"
         )
-    if one.kind is JobKind.EVOLVING:
-        raise UsageError("submission: evolving jobs are not scheduled here")
     return one
