@@ -6,6 +6,8 @@ failed (also: busy), 5 application failed, 6 verification failed, 7 time-out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -19,6 +21,23 @@ class UsageError(ApplesError):
     """Bad input: an option, a file, a name. Permanent until the input changes."""
 
     exit_code = 2
+
+
+@contextmanager
+def told_of(place: object) -> Iterator[None]:
+    """Have the usage errors of a block name what they are about, such as a file.
+
+    Examples
+    --------
+    >>> with told_of("sweep.toml"):
+    ...     raise UsageError("work: must be positive")
+    Traceback (most recent call last):
+    apples.errors.UsageError: sweep.toml: work: must be positive
+    """
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from None
 
 
 class ModelError(ApplesError):

@@ -94,11 +94,9 @@ class WorkerRates:
         unknown = [h.name for h in self.conditions.hosts if h.seconds_per_point is None]
         every = len(unknown) == len(self.conditions.hosts.hosts)
         why = "1 second" if every else "like the median of the others"
-        return (
-            (f"seconds_per_point of {listed(unknown)}: not given, taken as {why}",)
-            if unknown
-            else ()
-        )
+        speeds = f"seconds_per_point of {listed(unknown)}: not given, taken as {why}"
+        links = self.conditions.unknown_links(tuple(self.conditions.hosts))
+        return (*([speeds] if unknown else ()), *links)
 
     def unit_seconds(self, host: Host) -> float:
         """Return what each slot of a worker takes for a unit."""

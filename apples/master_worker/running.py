@@ -26,7 +26,7 @@ from typing import Any
 
 import hat
 from apples.agent.weather.conditions import Conditions
-from apples.errors import ApplicationError, LaunchError, UsageError, VerificationError
+from apples.errors import ApplicationError, LaunchError, UsageError, VerificationError, told_of
 from apples.launch.events import Talk, unheard
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import numbers, remote_hosts
@@ -215,12 +215,13 @@ def _prepare(spec: MasterWorkerSpec) -> _Job:
         raise UsageError(f"--verify '{spec.verify}': known are sample, full, none")
     document = hat.read(spec.file, MasterWorkerFile)
     hosts = read_host_list(spec.hosts)
-    program = program_paths(document, spec.file.absolute().parent)
     parameters = document.settings(spec.settings)
-    usable = _named(hosts, document.hosts, "hosts") or tuple(hosts)
-    masters = _named(hosts, document.masters, "masters") or usable
-    conditions = Conditions(hosts, recorded_weather(spec.weather))
-    rates = WorkerRates(document.costs(parameters), conditions)
+    with told_of(spec.file):
+        program = program_paths(document, spec.file.absolute().parent)
+        usable = _named(hosts, document.hosts, "hosts") or tuple(hosts)
+        masters = _named(hosts, document.masters, "masters") or usable
+        costs, count = document.costs(parameters), document.count(parameters)
+    rates = WorkerRates(costs, Conditions(hosts, recorded_weather(spec.weather)))
     choices = choose(rates, usable, masters)
     if spec.master:
         (only,) = _named(hosts, [spec.master], "--master")
@@ -229,7 +230,6 @@ def _prepare(spec: MasterWorkerSpec) -> _Job:
         some = _named(hosts, spec.workers, "--workers")
         asked = [rates.together(hosts[each.master], some) for each in choices]
         choices = tuple(sorted(asked, key=lambda each: -each.rate))
-    count = document.count(parameters)
     return _Job(spec, document, parameters, count, rates, usable, choices[0], choices, program)
 
 

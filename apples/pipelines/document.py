@@ -22,6 +22,7 @@ Number = (
 )
 Word = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
 MOST_ITEMS = 10_000_000
+MOST_ROWS = 1_000_000_000
 
 
 class PipelineTask(hat.StrictTable):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from apples.agent.weather.conditions import Conditions
 from apples.apportion import apportion
 from apples.errors import UsageError
-from apples.pipelines.document import MOST_ITEMS, PipelineFile, evaluated
+from apples.pipelines.document import MOST_ITEMS, MOST_ROWS, PipelineFile, evaluated
 from apples.resources import Host
 
 Numbers = npt.NDArray[Any]
@@ -101,7 +101,7 @@ class PipelineCosts:
     def __init__(
         self, document: PipelineFile, values: Mapping[str, float], conditions: Conditions, hosts: Sequence[Host]
     ) -> None:  # fmt: skip
-        self.hosts, self.document = tuple(hosts), document
+        self.hosts, self.document, self.conditions = tuple(hosts), document, conditions
         self.unit = document.unit
         items = evaluated("items", document.items, values)
         if items != int(items) or not 1 <= items <= MOST_ITEMS:
@@ -109,6 +109,8 @@ class PipelineCosts:
                 f"items: must be a whole number from 1 to {MOST_ITEMS} (is {items:g})"
             )
         self.items = int(items)
+        if self.unit is not None and self.unit > self.items:
+            raise UsageError(f"unit: must be at most the {self.items} items (is {self.unit})")
         before: dict[str, list[str]] = {task.name: [] for task in document.task}
         for each in document.interface:
             before[each.receiver].append(each.sender)
@@ -130,7 +132,12 @@ class PipelineCosts:
                 why = f"no implementation is for any host's platform ({platforms})"
                 raise UsageError(f"task {task.name}: {why}")
         rows = [evaluated(f"rows of task {t.name}", t.rows, values) for t in tasks]
-        self.rows = [max(1, int(each)) for each in rows]
+        for task, many in zip(tasks, rows, strict=True):
+            if many != int(many) or not 1 <= many <= MOST_ROWS:
+                raise UsageError(
+                    f"rows of task {task.name}: must be a whole number from 1 to {MOST_ROWS} (is {many:g})"
+                )
+        self.rows = [int(each) for each in rows]
         self.exchange = [
             evaluated(f"exchange of task {t.name}", t.exchange, values) for t in tasks
         ]

@@ -10,7 +10,8 @@ from typing import Any
 import hat
 from apples.agent.weather.conditions import Conditions, listed
 from apples.agent.weather.source import read_weather
-from apples.errors import UsageError
+from apples.errors import UsageError, told_of
+from apples.launch.actuators import actuator_class
 from apples.pipelines.document import PipelineFile
 from apples.pipelines.estimate import PipelineCosts, PipelinePlan
 from apples.pipelines.mapping import PipelineDecision, plan_pipeline
@@ -86,7 +87,7 @@ class PipelineResult:
                 for other in self.decision.plans[1:]
             ],
             "unused": [host.name for host in self.costs.hosts if host.name not in used],
-            "assumed": list(_assumed(self.costs.hosts)),
+            "assumed": [*_assumed(self.costs.hosts), *self.costs.conditions.unknown_links(self.costs.hosts)],
             "execution": done and {
                 "mode": done.plan.mode,
                 "predicted_seconds": done.plan.seconds,
@@ -115,7 +116,9 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
         if name not in known:
             near = hat.nearest(name, known)
             hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(f"hosts: '{name}' is no host of {hosts.source}{hint}")
+            raise UsageError(f"{spec.file}: hosts: '{name}' is no host of {hosts.source}{hint}")
+    if spec.actuator:
+        actuator_class(spec.actuator)
     usable = tuple(h for h in hosts if not document.hosts or h.name in document.hosts)
     weather = Weather()
     if spec.weather != "static":
@@ -124,7 +127,8 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
         weather = read_weather(spec.weather)
     conditions = Conditions(replace(hosts, hosts=usable), weather)
     parameters = document.settings(spec.settings)
-    costs = PipelineCosts(document, parameters, conditions, usable)
+    with told_of(spec.file):
+        costs = PipelineCosts(document, parameters, conditions, usable)
     return PipelineResult(document.name, costs, plan_pipeline(costs), parameters)
 
 

@@ -414,9 +414,11 @@ def smallest_changes(
     Returns
     -------
     Of ``hosts`` (fewer: its most, or its fewest where the policy sizes it), ``seconds`` (a shorter estimate) and
-    ``priority`` those that would.
+    ``priority`` those that would; nothing where it starts as it is, at the next pass.
     """
     job = next(one for one in snapshot.jobs if one.number == number)
+    if starts_now(snapshot, policy, job):
+        return {}
     found: dict[str, float] = {}
     sized = job.malleable and policy.uses_malleable
 

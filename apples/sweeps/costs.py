@@ -120,7 +120,10 @@ def sweep_costs(
         transfer,
         tuple(sites[store.site] for store in stores),
         missing,
-        assumed,
+        (
+            *assumed,
+            *conditions.unknown_links(list({h.name: h for h in [*heads, *stores]}.values())),
+        ),
     )
 
 

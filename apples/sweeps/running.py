@@ -21,7 +21,7 @@ from typing import Any
 
 import hat
 from apples.agent.weather.conditions import Conditions
-from apples.errors import ApplicationError, LaunchError, UsageError
+from apples.errors import ApplicationError, LaunchError, UsageError, told_of
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList, read_host_list
@@ -221,14 +221,16 @@ def _prepare(spec: SweepSpec, workers: HostWorkers) -> _Prepared:
     document = hat.read(spec.sweep, ParameterSweepFile)
     hosts = workers.hosts = read_host_list(spec.hosts)
     folder = spec.sweep.absolute().parent
-    program = program_files(document, folder)
-    settings = task_settings(document)
-    files, places, cached = _files(document, settings, hosts, folder, workers)
+    with told_of(spec.sweep):
+        program = program_files(document, folder)
+        settings = task_settings(document)
+        files, places, cached = _files(document, settings, hosts, folder, workers)
     tasks = tuple(
         SweepTask(t.name, t.work, tuple(dict.fromkeys(t.inputs.values()))) for t in settings
     )
     out = spec.out or folder / f"{document.name}-results"
-    caches, folders = _caches(document, hosts, out)
+    with told_of(spec.sweep):
+        caches, folders = _caches(document, hosts, out)
     weather = recorded_weather(spec.weather)
     costs = sweep_costs(ParameterSweep(tasks, files), caches, Conditions(hosts, weather))
     command = SweepCommand(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apples.units import duration
+from apples.units import counted, duration
 from apples.views.columns import in_columns
 
 Document = Mapping[str, Any]
@@ -37,7 +37,8 @@ def queue_text(document: Document) -> str:
     waiting = [one for one in jobs if one["state"] in {"queued", "held", "placing"}]
     free = sum(one["state"] == "free" for one in document["hosts"])
     first = (
-        f"{document['name']}: {len(document['hosts'])} hosts, {free} free; {len(running)} jobs on hosts, "
+        f"{document['name']}: {counted(len(document['hosts']), 'host')}, {free} free; "
+        f"{counted(len(running), 'job')} on hosts, "
         f"{len(waiting)} waiting; policy {document['policy']}"
     )
     lines = [first, *_troubles(document), ""]

@@ -307,8 +307,9 @@ def test_workers_leave_where_the_master_serves_less_than_was_thought():
 @pytest.mark.usefixtures("folder")
 def test_a_mistake_in_the_file_is_refused_with_the_field(old, new, words):
     Path("master-worker.toml").write_text(FILE.replace(old, new))
-    with pytest.raises((DocumentError, UsageError), match=words):
+    with pytest.raises((DocumentError, UsageError), match=words) as error:
         plan_master_worker(MasterWorkerSpec())
+    assert str(error.value).startswith("master-worker.toml:")
 
 
 @pytest.mark.usefixtures("folder")

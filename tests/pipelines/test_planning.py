@@ -217,6 +217,11 @@ def test_a_mistake_is_refused_with_its_place(old, new, words):
 def test_amounts_that_are_none_are_refused():
     with pytest.raises(UsageError, match="items: must be a whole number"):
         costs(TWO, alike(2), values={"steps": "0"})
+    for rows in ("0", "1.5", "1e10"):
+        with pytest.raises(UsageError, match="rows of task make: must be a whole number from 1"):
+            costs(TWO.replace('"100"', f'"{rows}"'), alike(2))
+    with pytest.raises(UsageError, match=r"unit: must be at most the 60 items \(is 61\)"):
+        costs("unit = 61\n" + TWO, alike(2))
     with pytest.raises(
         hat.DocumentError, match="--set: stps: there is no such parameter: did you mean 'steps'"
     ):

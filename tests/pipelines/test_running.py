@@ -93,6 +93,20 @@ def test_a_host_alone_does_both_tasks_in_turn():
 
 
 @pytest.mark.usefixtures("folder")
+def test_what_a_plan_cannot_use_is_refused_with_the_file_and_what_it_assumes_is_said():
+    for words, said in {
+        ("--unit", "201"): "pipeline.toml: unit: must be at most the 200 items (is 201)",
+        ("--set", "steps=0"): "pipeline.toml: items: must be a whole number from 1",
+        ("--actuator", "shh"): "--actuator 'shh': did you mean 'ssh'?",
+    }.items():
+        refused = command("apples", "pipeline", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    text = Path("hosts.toml").read_text()
+    Path("hosts.toml").write_text(text[: text.index("[default_link]")])
+    assert "link between here and there: not given" in command("apples", "pipeline").out
+
+
+@pytest.mark.usefixtures("folder")
 def test_what_cannot_be_started_is_refused():
     edited("pipeline.toml", 'program = ["{python}", "program.py"]', "")
     with pytest.raises(UsageError, match="program is missing"):

@@ -165,6 +165,10 @@ def test_the_smallest_change_starts_the_job_and_less_of_it_does_not():
     assert not starts_now(snapshot, policy, replace(jobs[1], minimum=4, maximum=4))
     full = replace(snapshot, jobs=(replace(jobs[0], nodes=8), jobs[1]))
     assert smallest_changes(full, policy, 2) == {}
+    empty = replace(snapshot, jobs=jobs[1:2])
+    assert (
+        smallest_changes(empty, policy, 2) == {}
+    )  # nothing need be changed: the next pass starts it
 
 
 def test_more_hosts_and_smaller_jobs_are_put_into_the_queue():

@@ -319,14 +319,15 @@ class Conditions:
 
     def assumptions(self, hosts: Sequence[Host]) -> tuple[str, ...]:
         """Return one line for each assumption about these hosts and their links."""
-        return (*self.notes, *self._unknown_memory(hosts), *self._unknown_links(hosts))
+        return (*self.notes, *self._unknown_memory(hosts), *self.unknown_links(hosts))
 
     def _unknown_memory(self, hosts: Sequence[Host]) -> Iterator[str]:
         unknown = [host.name for host in hosts if self.free_memory(host) is None]
         if unknown:
             yield f"free memory of {listed(unknown)}: not given, taken as unlimited"
 
-    def _unknown_links(self, hosts: Sequence[Host]) -> Iterator[str]:
+    def unknown_links(self, hosts: Sequence[Host]) -> Iterator[str]:
+        """Yield one line for each link between these hosts that nobody wrote about."""
         if len(hosts) <= SHOWN:
             pairs = [(a, b) for i, a in enumerate(hosts) for b in hosts[i + 1 :]]
         else:
