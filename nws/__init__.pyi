@@ -92,6 +92,7 @@ from nws.sensors.prometheus import PrometheusReader as PrometheusReader
 from nws.sensors.prometheus import RecordedHistory as RecordedHistory
 from nws.sensors.prometheus import read_history as read_history
 from nws.sensors.replay import ReplaySensor as ReplaySensor
+from nws.sensors.run_queue import RunQueueReader as RunQueueReader
 from nws.service.authorisation import BodyLimits as BodyLimits
 from nws.service.authorisation import BoundedBody as BoundedBody
 from nws.service.authorisation import RefusedRequestError as RefusedRequestError

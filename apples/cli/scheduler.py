@@ -23,16 +23,21 @@ from apples.errors import UsageError
 from apples.jobs.executor import JobServiceExecutor
 from apples.jobs.host_looks import HostLooks
 from apples.launch.remote.addresses import is_here, remote_hosts
+from apples.launch.remote.load_slaves import load_slaves
 from apples.launch.remote.ssh import reach
+from apples.monitoring.master import LoadMonitor
+from apples.monitoring.node_load import NodeSnapshot
+from apples.monitoring.slave import EVERY_SECONDS
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.policies import POLICIES
-from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.policy import NodeLoad, SchedulingPolicy
 from apples.scheduling.server.access import Scope
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.listener import SOCKET, serve
 from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import HostLoad
 from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
@@ -109,6 +114,7 @@ def scheduler(
         lambda: secrets.token_hex(4),
         lost={host.name: "it has not answered yet" for host in far},
         prefer=HostPreference.of(found),
+        nodes=_nodes(found),
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
@@ -120,9 +126,33 @@ def scheduler(
     executor = JobServiceExecutor(
         name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks
     )
-    serve(service, executor, where, lambda url: _ready(where, url), tls)
+    slaves = load_slaves(found, far, EVERY_SECONDS) if "loads" in decides.looks_at else {}
+    with LoadMonitor(slaves, lambda one: service.hear(_load(one)), problem=_say_unmonitored):
+        serve(service, executor, where, lambda url: _ready(where, url), tls)
     claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
+
+
+def _nodes(hosts: HostList) -> dict[str, NodeLoad]:
+    """Return what a policy is shown of the hosts of a list, their loads left out."""
+    dedicated = [one.seconds_per_point for one in hosts if one.seconds_per_point]
+    slowest = max(dedicated, default=1.0)
+    return {
+        one.name: NodeLoad(
+            one.name, processes=one.slots, speed=slowest / (one.seconds_per_point or slowest),
+            owner_first=one.owner_first, site=one.site,
+        )
+        for one in hosts
+    }  # fmt: skip
+
+
+def _say_unmonitored(machine: str, problem: str) -> None:
+    if problem:
+        say(f"apples scheduler: {machine}: its load is not known: {problem}")
+
+
+def _load(one: NodeSnapshot) -> HostLoad:
+    return HostLoad(one.host, one.cpus, one.wanting, tuple(one.parts.items()))
 
 
 def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host, ...]:

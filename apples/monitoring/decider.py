@@ -20,8 +20,21 @@ from apples.errors import UsageError
 
 THRESHOLD = 0.6
 """T: a node whose load index is above it gives a task away, to one whose capacity is above 1 - T."""
+OWNER_BACK = 0.3
+"""Mean load of others from which on the owner of a node that belongs first to its owner counts as back."""
 PRIORITIES: Mapping[str, float] = {"cpu": 1.0}
 """k_i where nobody says: the capacity of the processors alone."""
+
+
+def available_cpu(wanting: float, cpus: int) -> float:
+    """Return c_ij of the processors of a node where so many processes want one: half with one process each.
+
+    Examples
+    --------
+    >>> available_cpu(0, 2), available_cpu(1, 2), available_cpu(2, 2), available_cpu(9, 2)
+    (1.0, 0.75, 0.5, 0.0)
+    """
+    return 1 - min(1.0, wanting / (2 * cpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,8 @@ class NodeCapacity:
         Numbers of our tasks there, that first which leaves first.
     site
         Its subnet: tasks go to a node of the same one if they can.
+    takes
+        Whether it can be given a task, however much it has left.
 
     Examples
     --------
@@ -49,6 +64,7 @@ class NodeCapacity:
     available: Mapping[str, float]
     tasks: tuple[int, ...] = ()
     site: str = "local"
+    takes: bool = True
 
     def __post_init__(self) -> None:
         for name, part in self.available.items():
@@ -119,7 +135,11 @@ def check_for_migration(
         raise UsageError("priorities: every one must be 0 or more, and one above 0")
     capacity = [node.capacity(priorities) for node in nodes]
     load_room = [(capacity[i] - 1, i) for i, node in enumerate(nodes) if node.tasks]
-    capacity_room = [(-capacity[i], i) for i in range(len(nodes)) if capacity[i] > 1 - threshold]
+    capacity_room = [
+        (-capacity[i], i)
+        for i, node in enumerate(nodes)
+        if node.takes and capacity[i] > 1 - threshold
+    ]
     heapq.heapify(load_room)
     heapq.heapify(capacity_room)
     moves: list[TaskMove] = []

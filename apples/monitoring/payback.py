@@ -16,12 +16,9 @@ from typing import Any
 import numpy as np
 
 from apples.errors import UsageError
-from apples.monitoring.decider import TaskMove
+from apples.monitoring.decider import OWNER_BACK, TaskMove
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-
-OWNER_BACK = 0.3
-"""Mean load of others from which on the owner of a host counts as back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,10 @@ class SharedHost:
         Mean number of processes of others that want one.
     owner_first
         Whether it is to be left when its owner comes back.
+    processes
+        That each of our tasks has there.
+    room
+        How many tasks it can have; None: any number.
 
     Examples
     --------
@@ -52,6 +53,8 @@ class SharedHost:
     cpus: int = 1
     others: float = 0.0
     owner_first: bool = False
+    processes: int = 1
+    room: int | None = None
 
     def __post_init__(self) -> None:
         if not (self.speed > 0 and self.cpus >= 1 and self.others >= 0):
@@ -66,7 +69,8 @@ class SharedHost:
 
     def rate(self, tasks: int) -> float:
         """Return the work a second of each of so many tasks: what wants a processor shares them all alike."""
-        return self.speed * min(1.0, self.cpus / max(1.0, tasks + self.others))
+        wanting = tasks * self.processes + self.others
+        return self.speed * min(1.0, self.cpus / max(1.0, wanting))
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,14 @@ class SharedHosts:
             apart = np.asarray(self.seconds_per_byte, dtype=float)[np.ix_(at, at)]
             seconds = seconds + (self._talk * apart).sum(axis=1)
         return seconds
+
+    def open_places(self, owners: Sequence[int]) -> set[int]:
+        """Return the places of the hosts that can have another task."""
+        return {
+            place
+            for place, host in enumerate(self.hosts)
+            if host.room is None or owners.count(place) < host.room
+        }
 
     def apart(self, owners: Sequence[int]) -> float:
         """Return the bytes of an iteration between different hosts."""
@@ -185,10 +197,11 @@ def migrate(
 
 def _vacate(now: SharedHosts, at: list[int]) -> tuple[list[TaskMove], list[int]]:
     """Return the moves that leave owners their hosts, and where tasks are then."""
-    open_to = [place for place, host in enumerate(now.hosts) if not host.owner_back]
+    quiet = {place for place, host in enumerate(now.hosts) if not host.owner_back}
     moves: list[TaskMove] = []
     for task, source in enumerate(at):
-        if source in open_to or not open_to:
+        open_to = quiet & now.open_places(at)
+        if source in quiet or not open_to:
             continue
         target = min(open_to, key=lambda place: (_moved(now, at, task, place), place))
         at = [*at[:task], target, *at[task + 1 :]]
@@ -250,7 +263,7 @@ def _relieved(now: SharedHosts, at: list[int], quiet: set[int]) -> tuple[int, in
         return None
     found: tuple[float, int, int] | None = None
     for task in [t for t, place in enumerate(at) if place == source]:
-        for target in quiet - {source}:
+        for target in quiet & now.open_places(at) - {source}:
             worst = _moved(now, at, task, target)
             if worst < seconds[slowest] * (1 - 1e-9) and (
                 found is None or (worst, task, target) < found

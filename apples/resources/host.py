@@ -73,6 +73,8 @@ class Host:
         they typically take elsewhere, 0 where nothing is known.
     queue_seconds
         How long a batch queue is expected to hold it back; None: it is time-shared, and can be had now.
+    owner_first
+        Whether a scheduler that migrates jobs is to leave it at once when others want its processors.
     user, python, directory
         How to work there: login, interpreter, working directory; empty: what ssh takes, the path of
         this interpreter, the home directory.
@@ -95,6 +97,7 @@ class Host:
     cost_per_second: AtLeastZero = 0.0
     start_seconds: AtLeastZero | None = None
     queue_seconds: AtLeastZero | None = None
+    owner_first: Annotated[bool, Strict()] = False
     user: User = ""
     python: Program = ""
     directory: Text = ""

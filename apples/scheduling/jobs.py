@@ -102,10 +102,11 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Move a running job to other nodes, as many as it has."""
+    """Move a running job to other nodes, as many as it has, and say why."""
 
     job: int
     nodes: frozenset[int]
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from apples.scheduling.policy import (
     AdvanceReservation,
     ClusterState,
     Events,
+    NodeLoad,
     NodeOccupancy,
     ReadOnly,
     RunningJob,
@@ -44,6 +45,7 @@ from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
 from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
+NEVER: ReadOnly[int, float] = ReadOnly()
 NodeChoice = Callable[[Sequence[int], int, frozenset[int]], frozenset[int]]
 
 OVERDUE_SECONDS = 1e-3
@@ -153,6 +155,8 @@ class ClusterLedger:
         Mates whose guest was taken back since this was last emptied: they have their cores again.
     waits
         Job -> why it waits, as the policy said last.
+    loads
+        What a policy is shown of the nodes; whoever monitors them sets it.
     """
 
     def __init__(
@@ -174,6 +178,7 @@ class ClusterLedger:
         self.time = 0.0
         self.rejected: dict[int, str] = {}
         self.waits: dict[int, Wait] = {}
+        self.loads: Sequence[NodeLoad] = ()
         self._guess = overrun_guess
         self._grace = grace
         self.proposals = Proposals()
@@ -262,6 +267,7 @@ class ClusterLedger:
             usage=NOTHING_USED if self._usage is None else self._usage_now(self._usage),
             advance=self.advance,
             reserved=self.reserved,
+            loads=self.loads,
         )
 
     def keep_reserved(self, time: float) -> None:
@@ -347,15 +353,27 @@ class ClusterLedger:
         self._enter_queue(job)
         self._submitted.append(job.id)
 
-    def adopt(self, runs: Iterable[tuple[Job, float, frozenset[int]]]) -> None:
+    def adopt(
+        self,
+        runs: Iterable[tuple[Job, float, frozenset[int]]],
+        moved: Mapping[int, float] = NEVER,
+    ) -> None:
         """Enter jobs that run already: each with when it was started, and its nodes, which are free.
 
         Needs `track_node_ids`. An estimate that is past is an overrun, found by the next `snapshot`.
+
+        Parameters
+        ----------
+        moved
+            Job -> when it came to these nodes, of those that have changed them.
         """
         taken: set[int] = set()
         for job, start, node_ids in runs:
             limit = instant(start + job.requested)
-            self._set_limit(RunningJob(job, start, len(node_ids), limit, node_ids=node_ids))
+            since = moved.get(job.id, -inf)
+            self._set_limit(
+                RunningJob(job, start, len(node_ids), limit, node_ids=node_ids, moved=since)
+            )
             taken |= node_ids
         self._free_ids = [node for node in self._free_ids if node not in taken]
         self.free = len(self._free_ids)
@@ -776,7 +794,7 @@ class ClusterLedger:
         if len(decision.nodes) != running.nodes or not decision.nodes <= free:
             raise _Refusal(f"needs {running.nodes} nodes that are free")
         new = frozenset(decision.nodes)
-        self._running[decision.job] = running._replace(node_ids=new)
+        self._running[decision.job] = running._replace(node_ids=new, moved=self.time)
         gone, come = running.node_ids - new, new - running.node_ids
         self._free_ids = [node for node in self._free_ids if node not in new]
         self.free -= len(come)
@@ -785,6 +803,7 @@ class ClusterLedger:
             return Accepted((decision.job,))
         proposal = self.proposals.make(decision.job, Change.MIGRATE, self.time, running)
         proposal.left, proposal.taken = Nodes(len(gone), gone), Nodes(len(come), come)
+        proposal.reason = decision.reason
         self._show_proposed(proposal)
         return Accepted((decision.job,), running.nodes, proposal.number)
 

@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from apples.errors import UsageError
+from apples.monitoring.decider import OWNER_BACK
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize
 
 K = TypeVar("K")
@@ -71,6 +73,52 @@ class AdvanceReservation(NamedTuple):
     taken: int = 0
 
 
+class NodeLoad(NamedTuple):
+    """What is known of a node, and what others want of it, as monitored.
+
+    Attributes
+    ----------
+    name
+        In reasons.
+    cpus, processes
+        Processors, and how many processes a job has there.
+    speed
+        Work that a process with a processor of its own does in a second, beside that of other nodes.
+    others
+        Mean number of processes of others that want one of its processors.
+    owner_first
+        Whether it is to be left when its owner comes back.
+    site
+        Its network: what moves stays there if it can.
+    parts
+        What else is free of it, each as a part of the whole: ``memory``, ``swap``, ``disk``, ``network``.
+
+    Examples
+    --------
+    >>> NodeLoad("ada", cpus=2, processes=2, others=2.0).share
+    0.5
+    """
+
+    name: str = ""
+    cpus: int = 1
+    processes: int = 1
+    speed: float = 1.0
+    others: float = 0.0
+    owner_first: bool = False
+    site: str = "local"
+    parts: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The part of a processor that each process of a job gets there."""
+        return min(1.0, self.cpus / (self.processes + self.others))
+
+    @property
+    def owner_back(self) -> bool:
+        """Whether it is to be left now, and gets no job."""
+        return self.owner_first and self.others > OWNER_BACK
+
+
 NONE: ReadOnly[int, Any] = ReadOnly()
 NOTHING_USED: ReadOnly[str, float] = ReadOnly()
 
@@ -102,6 +150,8 @@ class RunningJob(NamedTuple):
     proposal
         Number of what is under way with its nodes and not confirmed, 0: nothing. Until then it is shown
         as a rigid job.
+    moved
+        When it was moved to other nodes last, seconds; -inf: it was not.
     """
 
     job: Job
@@ -117,6 +167,7 @@ class RunningJob(NamedTuple):
     node_ids: frozenset[int] = frozenset()
     overruns: int = 0
     proposal: int = 0
+    moved: float = -inf
 
     @property
     def more_wanted(self) -> int:
@@ -213,6 +264,8 @@ class ClusterState(NamedTuple):
         The advance reservations that are not over, in the order in which they begin.
     reserved
         Nodes that they have now; not free, though nothing runs there.
+    loads
+        By the number of the node; empty where nobody monitors them, or the policy does not look at `loads`.
     """
 
     nodes: int
@@ -235,6 +288,7 @@ class ClusterState(NamedTuple):
     usage: Mapping[str, float] = NOTHING_USED
     advance: Sequence[AdvanceReservation] = ()
     reserved: int = 0
+    loads: Sequence[NodeLoad] = ()
 
     def nodes_for(self, processors: int) -> int:
         """Return the whole nodes that so many processors take."""
@@ -264,7 +318,9 @@ class SchedulingPolicy(ABC):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What it looks at beside nodes and times: `user`, `partition`, `qos`, `priority` of jobs, `reservations`.
+        """What it looks at beside nodes and times.
+
+        Of jobs `user`, `partition`, `qos`, `priority`; `reservations`; `loads` of nodes.
 
         A start that would run into an advance reservation is refused. Where a policy does not look at
         `reservations` that is counted; elsewhere it is an error.

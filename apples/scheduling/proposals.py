@@ -76,6 +76,8 @@ class Proposal:
         Numbers of the proposals that have to be confirmed before it is sent.
     sent, unsettled
         Whether the job was told; whether it did not answer in time.
+    reason
+        Why the policy moves the job.
     """
 
     number: int
@@ -91,6 +93,7 @@ class Proposal:
     waits_for: set[int] = field(default_factory=set)
     sent: bool = False
     unsettled: bool = False
+    reason: str = ""
 
 
 class Proposals:

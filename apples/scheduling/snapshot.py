@@ -19,6 +19,7 @@ from apples.scheduling.policy import (
     AdvanceReservation,
     ClusterState,
     Events,
+    NodeLoad,
     NodeOccupancy,
     ReadOnly,
     RunningJob,
@@ -35,6 +36,7 @@ job_values = operator.attrgetter(*JOB_FIELDS)
 BY_PARTS = frozenset({"queue", "running", "reservations", "held"})
 #: Places in a `RunningJob` without its job.
 MATES, NODE_IDS = RunningJob._fields.index("mates") - 1, RunningJob._fields.index("node_ids") - 1
+PARTS = NodeLoad._fields.index("parts")
 
 
 class StateSender:
@@ -205,6 +207,13 @@ def plain_fields(values: dict[str, Any]) -> dict[str, Any]:
             fields_of[name] = Events(*map(tuple, value))
         elif name == "advance":
             fields_of[name] = tuple(AdvanceReservation(*row) for row in value)
+        elif name == "loads":
+            fields_of[name] = tuple(
+                NodeLoad(*row)._replace(
+                    parts=tuple((str(part), free) for part, free in row[PARTS])
+                )
+                for row in value
+            )
         elif name == "usage":
             fields_of[name] = ReadOnly(value)
         elif name == "node_states":

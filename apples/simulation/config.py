@@ -101,6 +101,15 @@ class NodeFailure:
 
 
 @dataclass(frozen=True)
+class OwnerLoad:
+    """From `time` on so many processes of `others` want a processor of a node, until it is said anew."""
+
+    time: float
+    node: int
+    others: float
+
+
+@dataclass(frozen=True)
 class Checkpointing:
     """How often running jobs save their state, and how long that takes.
 
@@ -206,6 +215,9 @@ class SimulationConfig:
     failures, cancellations, demands
         Events beside the log's: nodes that fail; job -> time of cancellation; evolving job ->
         (part of the work done, processors it then asks for), in order.
+    owners, owner_first
+        What others want of nodes, from when on: a job is as fast as on the node that has least left. Whether
+        nodes belong first to these others, for a policy that looks at `loads`.
     dependencies
         Job -> the job whose end it waits for, and how many seconds after it it comes.
     advance
@@ -237,6 +249,8 @@ class SimulationConfig:
     failures: tuple[NodeFailure, ...] = ()
     cancellations: Mapping[int, float] = field(default_factory=dict)
     demands: Mapping[int, tuple[tuple[float, int], ...]] = field(default_factory=dict)
+    owners: tuple[OwnerLoad, ...] = ()
+    owner_first: bool = False
     dependencies: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     advance: tuple[AdvanceReservation, ...] = ()
     slowdown: PlacementSlowdown | None = None
@@ -315,6 +329,7 @@ class SimulationConfig:
         """Whether anything but submissions and ends happens, or matters."""
         return bool(
             self.failures
+            or self.owners
             or self.cancellations
             or self.demands
             or self.dependencies

@@ -25,14 +25,14 @@ from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.ledger import OVERDUE_SECONDS, ClusterLedger, Refused
-from apples.scheduling.policy import AdvanceReservation, RunningJob, SchedulingPolicy
+from apples.scheduling.policy import AdvanceReservation, NodeLoad, RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
-from apples.simulation.config import NodeFailure, SimulationConfig, SimulationResult
+from apples.simulation.config import NodeFailure, OwnerLoad, SimulationConfig, SimulationResult
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
 #: Kinds of events, in the order in which those of one instant happen; submissions come before all.
-COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE, ADVANCE = range(10)
+COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE, ADVANCE, OWNER = range(11)
 
 
 class DecisionError(UsageError):
@@ -129,13 +129,23 @@ class EventEngine(SchedulerBackend):
         self.ledger = ClusterLedger(
             config.nodes,
             config.cores_per_node,
-            track_node_ids=bool(config.failures) or getattr(policy, "needs_node_ids", False),
+            track_node_ids=bool(config.failures or config.owners)
+            or getattr(policy, "needs_node_ids", False),
             overrun_guess=config.overrun_seconds,
             grace=config.grace if config.kills else None,
             usage_half_life=getattr(policy, "usage_half_life", None),
             advance=config.advance,
             acknowledged=(Change.SHRINK, Change.GROW) if config.acknowledges else (),
+            choose=self._least_loaded if config.owners else None,
         )
+        if config.owners:
+            self.ledger.loads = [
+                NodeLoad(
+                    f"node {node}", config.cores_per_node, config.cores_per_node,
+                    owner_first=config.owner_first,
+                )
+                for node in range(config.nodes)
+            ]  # fmt: skip
         self.now = self.jobs[0].submit
         self.driver = Driver(policy, self.ledger, lambda: self.now, self)
         count = len(self.jobs)
@@ -244,6 +254,8 @@ class EventEngine(SchedulerBackend):
         for k, one in enumerate(self.ledger.advance):
             for time in (one.begin, one.end):
                 heapq.heappush(self.events, (time, ADVANCE, 0, k))
+        for k, owner in enumerate(self.config.owners):
+            heapq.heappush(self.events, (instant(owner.time), OWNER, 0, k))
         for number, time in self.config.cancellations.items():
             if number in self.position:
                 heapq.heappush(self.events, (instant(time), CANCEL, 0, self.position[number]))
@@ -333,8 +345,36 @@ class EventEngine(SchedulerBackend):
             self.driver.confirm(k)
         elif kind == ASK:
             self._demand(k)
-        elif kind == ADVANCE:
+        elif kind in (ADVANCE, OWNER):
+            self._change_nodes(time, kind, k)
+
+    def _change_nodes(self, time: float, kind: int, k: int) -> None:
+        """Let a reservation begin or end, or an owner come or go."""
+        if kind == ADVANCE:
             self._keep_reserved(time)
+        else:
+            self._load(self.config.owners[k])
+
+    def _load(self, owner: OwnerLoad) -> None:
+        """Let others want another number of a node's processors, and the job there go on at its rate then."""
+        ledger = self.ledger
+        loads = list(ledger.loads)
+        loads[owner.node] = loads[owner.node]._replace(others=owner.others)
+        ledger.loads = tuple(loads)
+        for running in ledger.running.values():
+            k = self.position[running.job.id]
+            if owner.node in running.node_ids and self.rate[k] > 0.0:
+                self._set_rate(running, max(0.0, self.since[k] - self.now), resized=False)
+
+    def _least_loaded(
+        self,
+        nodes: Sequence[int],
+        count: int,
+        beside: frozenset[int],  # noqa: ARG002 - all are as near
+    ) -> frozenset[int]:
+        """Return the nodes of which others want least."""
+        loads = self.ledger.loads
+        return frozenset(sorted(nodes, key=lambda node: (-loads[node].share, node))[:count])
 
     def _reach_end(self, time: float, k: int) -> None:
         """End a job that has done its work or is at its limit, unless that end was overtaken."""
@@ -447,8 +487,8 @@ class EventEngine(SchedulerBackend):
             self._set_rate(self.ledger.running[self.jobs[k].id], stall)
 
     def migrate_job(self, running: RunningJob) -> None:
-        """Let a job go on at the rate of its new nodes; a migration costs nothing here."""
-        self._set_rate(running)
+        """Stall a job for what a growth costs that moves no data; it then goes on at the rate of its new nodes."""
+        self._set_rate(running, self.config.cost.expand)
 
     def update_share(self, running: RunningJob) -> None:
         """Let a job go on at the rate of the cores that it has now."""
@@ -506,7 +546,7 @@ class EventEngine(SchedulerBackend):
             raise DecisionError(f"{who}: {refused.decision!r} is no decision: {refused.reason}")
         raise DecisionError(str(refused))
 
-    def _set_rate(self, running: RunningJob, stall: float = 0.0) -> None:
+    def _set_rate(self, running: RunningJob, stall: float = 0.0, *, resized: bool = True) -> None:
         """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
         k = self.position[running.job.id]
         rate = rate_of(running, self.ledger, self.config)
@@ -519,7 +559,7 @@ class EventEngine(SchedulerBackend):
         self.since[k] = instant(self.now + stall)
         self.rate[k] = rate
         self.end[k] = self._end_of_run(k, running)
-        self.resizes[k] += 1
+        self.resizes[k] += resized
         heapq.heappush(self.events, (self.end[k], END, self.order[k], k))
         self._await_demand(k)
 
@@ -635,6 +675,8 @@ def rate_of(running: RunningJob, cluster: ClusterLedger, config: SimulationConfi
     the slowdown of its placement where there is one.
     """
     rate = _rate_of(running, cluster, config) * config.speed
+    if config.owners:
+        rate *= min(cluster.loads[node].share for node in running.node_ids)
     return rate if config.slowdown is None else rate / config.slowdown(running)
 
 

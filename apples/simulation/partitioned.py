@@ -257,6 +257,11 @@ def _config_of(
             for one in config.failures
             if before <= one.node < before + part.nodes
         ),
+        owners=tuple(
+            replace(one, node=one.node - before)
+            for one in config.owners
+            if before <= one.node < before + part.nodes
+        ),
         advance=tuple(one for one in config.advance if _home_of(one, config) is part),
         cancellations=_of_jobs(config.cancellations, mine),
         demands=_of_jobs(config.demands, mine),

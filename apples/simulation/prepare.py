@@ -19,12 +19,14 @@ from apples.errors import UsageError
 from apples.plugins import did_you_mean, resolve, where_in_users_code
 from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
 from apples.scheduling.policies import POLICIES
+from apples.scheduling.policies.migration import LoadMigration
 from apples.scheduling.policies.slurm import factors_of
 from apples.scheduling.policy import AdvanceReservation, SchedulingPolicy
 from apples.simulation.config import (
     COSTS,
     Checkpointing,
     NodeFailure,
+    OwnerLoad,
     Partition,
     ReconfigurationCost,
     SimulationConfig,
@@ -133,6 +135,8 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "idle_watts": "of a node",
     "busy_watts": "of a node",
     "failures": "CSV file: time,node,repaired",
+    "owners": "CSV file: time,node,load: so many processes of others want a node from then on",
+    "owner_first": "on, off: whether nodes belong first to these others",
     "mtbf": "mean seconds between failures of a node (with mttr)",
     "mttr": "mean seconds to repair",
     "cancellations": "CSV file: job,time",
@@ -363,7 +367,24 @@ def config_of(
             idle_watts=options.number("idle_watts", 0),
             busy_watts=options.number("busy_watts", 0),
         )
-    return replace(config, failures=_failures(options, nodes, seed, begin, end))
+    return replace(
+        config, failures=_failures(options, nodes, seed, begin, end),
+        owners=_owners(words, nodes), owner_first=options.switch("owner_first"),
+    )  # fmt: skip
+
+
+def _owners(words: Mapping[str, str], nodes: int) -> tuple[OwnerLoad, ...]:
+    """Return what others want of nodes, of the file that option `owners` names, in the order of times."""
+    found = []
+    for where, (time, node, others), _ in named_rows_of(words, "owners", 3):
+        if not (0 <= node < nodes and node == int(node)):
+            raise UsageError(
+                f"{where}: node {node:g} of a machine of {nodes}: they are 0 to {nodes - 1}"
+            )
+        if others < 0:
+            raise UsageError(f"{where}: a load of {others:g}: it is 0 or more")
+        found.append(OwnerLoad(time, int(node), others))
+    return tuple(sorted(found, key=lambda one: (one.time, one.node)))
 
 
 def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
@@ -582,17 +603,21 @@ MOST_BY_EVENTS = 50_000
 def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     """Return what a policy looks at beside nodes and times, as far as there is such a thing."""
     wanted = tuple(getattr(policy, "looks_at", ()))
-    known = ("reservations", "priority", *NAMED)
+    known = ("reservations", "loads", "priority", *NAMED)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         name = policy.name if isinstance(policy, GuardedPolicy) else repr(policy)
         raise UsageError(f"policy {name}: looks at {unknown[0]!r}: not one of {', '.join(known)}")
-    return tuple(name for name in wanted if name != "reservations")
+    return tuple(name for name in wanted if name not in {"reservations", "loads"})
 
 
 def base_policies() -> tuple[str, ...]:
-    """Return the names of our policies that resize no job: what a site may have run."""
-    return tuple(name for name, policy in POLICIES.items() if not policy.uses_malleable)
+    """Return the names of our policies that resize and move no job: what a site may have run."""
+    return tuple(
+        name
+        for name, policy in POLICIES.items()
+        if not (policy.uses_malleable or issubclass(policy, LoadMigration))
+    )
 
 
 def explain_waits(
@@ -609,8 +634,9 @@ def explain_waits(
     if is_generated(log):
         raise UsageError(f"{log}: a model's jobs waited nowhere: --calibrate needs a log")
     names = [*base_policies(), *([policy] if policy and policy not in POLICIES else [])]
-    if policy in POLICIES and policy not in names:
-        raise UsageError(f"--calibrate: {policy} resizes jobs; a log tells of rigid ones")
+    if policy is not None and policy in POLICIES and policy not in names:
+        does = "resizes" if POLICIES[policy].uses_malleable else "moves"
+        raise UsageError(f"--calibrate: {policy} {does} jobs; a log tells of rigid ones")
     read, waits = waits_of_log(Path(log))
     policies = {
         name: load_policy(name, parse_options(options_of_policy(name, words)).policy)

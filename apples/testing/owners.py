@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from apples.monitoring.decider import NodeCapacity, check_for_migration
+from apples.monitoring.decider import NodeCapacity, available_cpu, check_for_migration
 from apples.monitoring.payback import MigrationRule, SharedHost, SharedHosts, migrate
 
 DECIDERS = ("never", "decider", "migrate", "oracle")
@@ -161,12 +161,12 @@ def _due(world: OwnersWorld, decider: str, second: int) -> bool:
 def _by_the_paper(
     world: OwnersWorld, owners: Sequence[int], others: Sequence[float], threshold: float
 ) -> list[tuple[int, int]]:
-    """Return the moves of Dynamite's rule: a processor that one process wants is half used."""
+    """Return the moves of Dynamite's rule."""
     nodes = []
     for place, host in enumerate(world.hosts):
         tasks = tuple(task for task, owner in enumerate(owners) if owner == place)
-        used = min(1.0, (others[place] + len(tasks)) / (2 * host.cpus))
-        nodes.append(NodeCapacity(host.name, {"cpu": 1 - used}, tasks))
+        free = available_cpu(others[place] + len(tasks), host.cpus)
+        nodes.append(NodeCapacity(host.name, {"cpu": free}, tasks))
     return [(move.task, move.target) for move in check_for_migration(nodes, threshold)]
 
 

@@ -44,8 +44,8 @@ def logins(folder):
 def site(state):
     made = []
 
-    def started(hosts, policy="equipartition"):
-        made.append(Site(state, policy, "--hosts", str(hosts), "--actuator", "ssh"))
+    def started(hosts, policy="equipartition", *options):
+        made.append(Site(state, policy, "--hosts", str(hosts), "--actuator", "ssh", *options))
         made[-1].start()
         return made[-1]
 

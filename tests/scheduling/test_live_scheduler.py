@@ -25,8 +25,10 @@ from apples.scheduling.policies import (
     Equipartition,
     FirstComeFirstServed,
     FirstFit,
+    PaybackMigration,
     ShortestJobFirst,
 )
+from apples.scheduling.policy import NodeLoad
 from apples.scheduling.proposals import Change
 from apples.scheduling.server.answers import (
     history_document,
@@ -46,6 +48,7 @@ from apples.scheduling.server.orders import (
     EndOrder,
     HostAnswer,
     HostLeft,
+    HostLoad,
     JobExecutor,
     JobReport,
     ResizeOrder,
@@ -78,7 +81,9 @@ class Stage:
         patience=AT_ONCE,
         lost=None,
         prefer=None,
+        nodes=None,
     ):
+        self.nodes = nodes or {}
         self.directory, self.hosts, self.patience, self.lost = directory, hosts, patience, lost
         self.prefer = prefer
         self.policy = policy or FirstFit()
@@ -99,6 +104,7 @@ class Stage:
             self.patience,
             self.lost,
             self.prefer,
+            self.nodes,
         )
 
     def token(self):
@@ -145,6 +151,76 @@ def stage(tmp_path):
     yield made
     for one in stages:
         one.one.log.close()
+
+
+OWNED = {host: NodeLoad(host, owner_first=host == "ada") for host in HOSTS}
+
+
+def loaded(stage, order, **others):
+    """Have all hosts measured, processes of others on some; the job of an order is where it is."""
+    for host in HOSTS:
+        wanting = {"": others.get(host, 0.0), order.folder if order else "x": 1.0}
+        if not order:
+            del wanting["x"]
+        stage.one.report(stage.now, HostLoad(host, 1, wanting, (("memory", 0.5),)))
+    return stage.turn()
+
+
+def test_a_job_is_ordered_off_a_host_whose_owner_is_back_and_says_why(stage):
+    s = stage(PaybackMigration(), nodes=OWNED, prefer=HostPreference({}))
+    _, (start,) = s.submit(1, 1, JobKind.MALLEABLE)
+    assert start.hosts == ("ada",)
+    s.say(start, hosts=("ada",))
+    assert loaded(s, start) == []  # our own processes are no owner's
+    (resize,) = loaded(s, start, ada=0.4)
+    assert isinstance(resize, ResizeOrder)
+    assert len(resize.hosts) == 1
+    assert resize.hosts != ("ada",)
+    job = s.one.state.jobs[start.job]
+    assert job.reason == "the owner of ada is back: load 0.40 of others, above 0.3"
+    s.say(start, hosts=resize.hosts, epoch=resize.epoch)
+    s.left(start, "ada", epoch=resize.epoch)
+    assert s.state(start.job) is LiveJobState.RUNNING
+    assert s.one.state.host_state("ada") == "free"
+    _, orders = s.submit(4, 4)
+    assert orders == []  # the owner is there
+    s.again()
+    assert s.one.state.jobs[start.job].reason == job.reason
+
+
+def test_a_job_that_refuses_to_move_says_no_reason_and_one_that_is_over_is_no_owner(stage):
+    s = stage(PaybackMigration(), nodes=OWNED, prefer=HostPreference({}))
+    _, (start,) = s.submit(1, 1, JobKind.MALLEABLE)
+    s.say(start, hosts=("ada",))
+    (resize,) = loaded(s, start, ada=1.0)
+    s.say(start, hosts=("ada",), epoch=resize.epoch, refused=True, reason="no")
+    assert s.one.state.jobs[start.job].reason != "no"
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    s.left(start, "ada")
+    loaded(s, start)
+    assert s.one.loads["ada"].others == 0.0
+
+
+def test_no_load_is_shown_before_all_hosts_that_answer_were_measured_or_to_who_does_not_look(
+    stage,
+):
+    s = stage(PaybackMigration(), nodes=OWNED, lost={"dan": "it is silent"})
+    for host in ("ada", "bob"):
+        s.one.report(s.now, HostLoad(host, 1, {"": 1.0}))
+    assert s.one.ledger.loads == ()
+    s.one.report(s.now, HostLoad("cleo", 1, {"": 1.0}))
+    s.one.report(s.now, HostLoad("zoe", 1, {"": 1.0}))  # nobody's host
+    assert [one.others for one in s.one.ledger.loads] == [1.0, 1.0, 1.0, 0.0]
+    passes = s.one.passes
+    s.turn()
+    s.one.report(s.now, HostLoad("cleo", 1, {"": 1.01}))  # nothing follows from that
+    s.turn()
+    assert s.one.passes == passes + 1
+    s.again()
+    assert s.one.ledger.loads == ()
+    s.one.policy = FirstFit()
+    loaded(s, None, ada=1.0)
+    assert s.one.ledger.loads == ()
 
 
 def kinds(orders):

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from apples.errors import UsageError
 from apples.scheduling.jobs import Hold, Job, JobKind, Requeue, Reserve, Resize, Start, Wait, Wake
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
-from apples.scheduling.policy import ClusterState, Events, NodeOccupancy, ReadOnly, RunningJob
+from apples.scheduling.policy import (
+    ClusterState,
+    Events,
+    NodeLoad,
+    NodeOccupancy,
+    ReadOnly,
+    RunningJob,
+)
 from apples.scheduling.snapshot import StateReceiver, StateSender, from_json, to_json
 
 TIMES = st.floats(allow_nan=False)
@@ -24,7 +31,13 @@ IDS = st.frozensets(st.integers(0, 99), max_size=5)
 TUPLES = st.lists(NUMBERS, max_size=3).map(tuple)
 RUNNING = st.builds(
     RunningJob, JOBS, TIMES, NODES, TIMES, TIMES, st.none() | NUMBERS, TUPLES, NODES,
-    st.floats(0, 1), st.none() | NODES, IDS, st.integers(0, 60), st.integers(0, 9),
+    st.floats(0, 1), st.none() | NODES, IDS, st.integers(0, 60), st.integers(0, 9), TIMES,
+)  # fmt: skip
+
+
+LOADS = st.builds(
+    NodeLoad, st.text(max_size=9), NODES, NODES, TIMES, TIMES, st.booleans(), st.text(max_size=9),
+    st.lists(st.tuples(st.text(max_size=9), st.floats(0, 1)), max_size=3).map(tuple),
 )  # fmt: skip
 
 
@@ -44,6 +57,7 @@ def states(draw):
         held=tuple(jobs[6:]), leaving=draw(NODES), joining=draw(NODES), draining=draw(NODES),
         down=draw(NODES),
         node_states=tuple(draw(st.lists(st.sampled_from(list(NodeOccupancy)), max_size=5))),
+        loads=tuple(draw(st.lists(LOADS, max_size=3))),
     )  # fmt: skip
 
 

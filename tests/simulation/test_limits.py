@@ -20,7 +20,7 @@ from apples.simulation.config import (
     SimulationConfig,
 )
 from apples.simulation.prepare import prepare
-from apples.simulation.run import has_kernel, simulate
+from apples.simulation.run import KERNELS, has_kernel, simulate
 from apples.simulation.swf import Log, write_swf
 from apples.simulation.workload import mark_malleable, rigid
 
@@ -102,7 +102,7 @@ def test_kernels_kill_as_the_event_engine_does(name, random_jobs):
         limit = np.maximum(0.5, drawn.run * rng.uniform(0.1, 1.2, len(drawn)))
         drawn = replace(drawn, requested=np.where(short, limit, drawn.requested))
         config = SimulationConfig(9, limits="kill")
-        assert has_kernel(POLICIES[name](), config, drawn) is (name != "slurm")
+        assert has_kernel(POLICIES[name](), config, drawn) is (POLICIES[name] in KERNELS)
         fast = simulate(drawn, POLICIES[name](), config)
         driven = simulate(drawn, POLICIES[name](), config, engine="events")
         for field in ("start", "end", "completed"):

@@ -1,8 +1,9 @@
 """The scheduling policies, by the names the command line knows them by.
 
 Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven` (SD-Policy),
-`slurm` (main and backfill schedulers under a priority), `topology_aware` (another policy's starts on the CPUs of
-one host). These are the policies as values; each of `POLICIES` but `slurm` also has a compiled kernel in
+`slurm` (main and backfill schedulers under a priority), `migration` (EASY that moves jobs off loaded nodes:
+Dynamite's decider, and payback), `topology_aware` (another policy's starts on the CPUs of one host). These are the
+policies as values; each of `POLICIES` but `slurm`, `decider` and `migrate` also has a compiled kernel in
 `apples.simulation.kernels`.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from apples.scheduling.policies.conservative import Conservative
 from apples.scheduling.policies.easy import Easy
 from apples.scheduling.policies.equipartition import Equipartition
+from apples.scheduling.policies.migration import PaybackMigration, ThresholdMigration
 from apples.scheduling.policies.rigid import FirstComeFirstServed, FirstFit, ShortestJobFirst
 from apples.scheduling.policies.slowdown_driven import SlowdownDriven
 from apples.scheduling.policies.slurm import SlurmBackfill
@@ -25,6 +27,8 @@ POLICIES: Mapping[str, type[SchedulingPolicy]] = {
     "equipartition": Equipartition,
     "sd": SlowdownDriven,
     "slurm": SlurmBackfill,
+    "decider": ThresholdMigration,
+    "migrate": PaybackMigration,
 }
 
 __all__ = [
@@ -34,7 +38,9 @@ __all__ = [
     "Equipartition",
     "FirstComeFirstServed",
     "FirstFit",
+    "PaybackMigration",
     "ShortestJobFirst",
     "SlowdownDriven",
     "SlurmBackfill",
+    "ThresholdMigration",
 ]

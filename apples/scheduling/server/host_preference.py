@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from apples.resources import HostList
@@ -39,6 +39,19 @@ class HostPreference:
         slowest = max((each for each in dedicated.values() if each), default=1.0)
         return cls({
             one.name: (one.site, one.slots * one.cpu / (dedicated[one.name] or slowest)) for one in hosts
+        })  # fmt: skip
+
+    def under(self, shares: Mapping[str, float]) -> HostPreference:
+        """Return the preference while others leave these parts of some hosts' processors.
+
+        Examples
+        --------
+        >>> one = HostPreference({"a": ("x", 1.0), "b": ("x", 1.5)})
+        >>> one.best("ab", 1), one.under({"b": 0.5}).best("ab", 1)
+        (('b',), ('a',))
+        """
+        return HostPreference({
+            host: (site, speed * shares.get(host, 1.0)) for host, (site, speed) in self.places.items()
         })  # fmt: skip
 
     def best(

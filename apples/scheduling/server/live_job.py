@@ -102,6 +102,8 @@ class LiveJob:
         How often it was queued again because its hosts failed it.
     resizes
         Orders to resize that were carried out, in all.
+    reason
+        Why it ended, or of one that runs, why it was moved to where it is.
     host_seconds
         What this attempt has used until `placed`, when it came to the hosts where it is.
     asks
@@ -195,9 +197,11 @@ class LiveJob:
         """Return it as one that runs."""
         return replace(self, state=LiveJobState.RUNNING)
 
-    def resize(self, hosts: tuple[str, ...]) -> LiveJob:
-        """Return it with an order to be on other hosts."""
-        return replace(self, state=LiveJobState.RESIZING, epoch=self.epoch + 1, wanted=hosts)
+    def resize(self, hosts: tuple[str, ...], reason: str = "") -> LiveJob:
+        """Return it with an order to be on other hosts, and why."""
+        return replace(
+            self, state=LiveJobState.RESIZING, epoch=self.epoch + 1, wanted=hosts, reason=reason
+        )
 
     def unsettle(self) -> LiveJob:
         """Return it as one that has not answered an order in time."""
@@ -209,7 +213,7 @@ class LiveJob:
         gone = dict.fromkeys((host for host in goes if host not in stays), self.epoch)
         return replace(
             self, state=LiveJobState.RUNNING, hosts=stays, wanted=(), leaving={**self.leaving, **gone},
-            resizes=self.resizes + done,
+            resizes=self.resizes + done, reason=self.reason if done else "",
         )  # fmt: skip
 
     def lose(self, hosts: tuple[str, ...]) -> LiveJob:

@@ -155,7 +155,27 @@ class HostAnswer:
     reason: str = ""
 
 
-Report = JobReport | HostLeft | HostAnswer
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """What is wanted of a host, and what of it is free, in the mean over a short time.
+
+    Attributes
+    ----------
+    cpus
+        Processors of it.
+    wanting
+        How many processes want one, by the folder of the attempt that they belong to; empty: to nobody's job.
+    parts
+        As in `NodeLoad`.
+    """
+
+    host: str
+    cpus: int
+    wanting: Mapping[str, float]
+    parts: tuple[tuple[str, float], ...] = ()
+
+
+Report = JobReport | HostLeft | HostAnswer | HostLoad
 
 
 class JobExecutor(ABC):

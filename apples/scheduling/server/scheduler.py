@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
@@ -21,7 +22,7 @@ from apples.scheduling.driver import Driver, SchedulerBackend, name_of
 from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.jobs import Job, JobKind
 from apples.scheduling.ledger import ClusterLedger, Refused
-from apples.scheduling.policy import RunningJob, SchedulingPolicy
+from apples.scheduling.policy import NodeLoad, RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
 from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.live_job import (
@@ -41,6 +42,7 @@ from apples.scheduling.server.orders import (
     EndOrder,
     HostAnswer,
     HostLeft,
+    HostLoad,
     JobReport,
     Order,
     Report,
@@ -65,6 +67,8 @@ MOST_ENDED = 1000
 SHOWN_ALARMS = 100
 MOST_REFUSALS, MOST_DOUBLED = 3, 5
 """Changes in a row that a job may refuse until it rests, and how often its rest is doubled."""
+NOTED_LOAD = 0.05
+"""By how much a load has changed that is looked at."""
 HOST_FAILED = LaunchError.exit_code
 """The exit code of a run whose hosts failed it, not its program."""
 
@@ -130,6 +134,8 @@ class LiveScheduler(SchedulerBackend):
         Hosts that get no job until it is said that they answer, and why.
     prefer
         Which hosts a job gets and keeps; None: the first of the list.
+    nodes
+        What a policy is shown of hosts that are monitored, by name: all but their loads.
 
     Attributes
     ----------
@@ -144,6 +150,8 @@ class LiveScheduler(SchedulerBackend):
     lost
         Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
         jobs says it again.
+    loads
+        Host -> what others want of it, as was said last; not recorded either.
     passes
         How often the policy was asked.
     changes
@@ -170,6 +178,7 @@ class LiveScheduler(SchedulerBackend):
         patience: Patience = Patience(),
         lost: Mapping[str, str] | None = None,
         prefer: HostPreference | None = None,
+        nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
     ) -> None:
         self.log = log
         self.policy = policy
@@ -182,6 +191,8 @@ class LiveScheduler(SchedulerBackend):
         self.progress: dict[int, JobReport] = {}
         self.lost = dict(lost or {})
         self.prefer = prefer
+        self._known = nodes
+        self.loads: dict[str, NodeLoad] = {}
         self.passes = self.changes = self.alarmed = 0
         self.touched: set[int] = set()
         self.moved: set[int] = set()
@@ -428,6 +439,8 @@ class LiveScheduler(SchedulerBackend):
             self._hear_left(report)
         elif isinstance(report, HostAnswer):
             self._hear_answer(report)
+        elif isinstance(report, HostLoad):
+            self._hear_load(report)
         else:
             self._hear(report)
         self._settle()
@@ -557,6 +570,31 @@ class LiveScheduler(SchedulerBackend):
                 self.ledger.drain(self._node(host))
             self.lost[host] = reason
         self._mark()
+
+    def _hear_load(self, load: HostLoad) -> None:
+        """Note what others want of a host: what jobs of ours want there is not theirs, also of those just over."""
+        if load.host not in self.state.hosts:
+            return
+        ours = {job.folder for job in self.state.jobs.values() if job.folder}
+        others = sum(wanting for job, wanting in load.wanting.items() if job not in ours)
+        before = self.loads.get(load.host)
+        known = before or self._known.get(load.host, NodeLoad(load.host))
+        now = known._replace(cpus=load.cpus, others=others, parts=load.parts)
+        if before is not None and _alike(before, now):
+            return
+        self.loads[load.host] = now
+        self.ledger.loads = self._node_loads()
+        if self.ledger.loads:
+            self._mark()
+
+    def _node_loads(self) -> tuple[NodeLoad, ...]:
+        """Return what a policy is shown that looks at it: nothing until all hosts that answer were measured."""
+        hosts = self.state.hosts
+        if "loads" not in self.policy.looks_at or any(
+            host not in self.loads and host not in self.lost for host in hosts
+        ):
+            return ()
+        return tuple(self.loads.get(host, NodeLoad(host)) for host in hosts)
 
     def _offer(self, host: str) -> None:
         """Have a host get jobs again, unless something else is against it."""
@@ -828,7 +866,7 @@ class LiveScheduler(SchedulerBackend):
             self._rebuild = True
             return
         self._proposed[number] = running.proposal
-        self._send(self._change(job.resize((*stay, *come)), "resize"))
+        self._send(self._change(job.resize((*stay, *come), proposal.reason), "resize"))
 
     def update_share(self, running: RunningJob) -> None:
         """Do nothing: no job shares its hosts (`LiveJob.as_job`)."""
@@ -865,7 +903,10 @@ class LiveScheduler(SchedulerBackend):
     def _chosen(self, nodes: Sequence[int], count: int, beside: frozenset[int]) -> frozenset[int]:
         """Return which of some nodes a job gets or keeps."""
         assert self.prefer is not None  # noqa: S101 - for the type checker: it is asked only then
-        best = self.prefer.best(self._names(nodes), count, self._names(beside))
+        names, loads = self._names(nodes), self.loads
+        quiet = [host for host in names if host not in loads or not loads[host].owner_back]
+        prefer = self.prefer.under({host: load.share for host, load in loads.items()})
+        best = prefer.best(quiet if len(quiet) >= count else names, count, self._names(beside))
         return frozenset(map(self._node, best))
 
     def _node(self, host: str) -> int:
@@ -903,7 +944,9 @@ class LiveScheduler(SchedulerBackend):
             )
             if holds:
                 runs.append((self._shown(job, len(holds)), job.started or 0.0, holds))
-        ledger.adopt(runs)
+        came = {number: state.jobs[number].placed for number in self._active}
+        ledger.adopt(runs, {number: at for number, at in came.items() if at is not None})
+        ledger.loads = self._node_loads()
         for shown, _, holds in runs:
             if shown.kind is JobKind.EVOLVING:
                 ledger.request(shown.id, state.jobs[shown.id].wants or len(holds))
@@ -942,6 +985,15 @@ def job_of(state: SchedulerState, number: int) -> LiveJob:
     if found is None:
         raise UsageError(f"job {number}: there is none of this number")
     return found
+
+
+def _alike(one: NodeLoad, other: NodeLoad) -> bool:
+    """Return whether two loads of a host are so much alike that nothing follows from the difference."""
+    if [name for name, _ in one.parts] != [name for name, _ in other.parts]:
+        return False
+    parts = zip(one.parts, other.parts, strict=True)
+    apart = [abs(one.others - other.others), *(abs(a[1] - b[1]) for a, b in parts)]
+    return max(apart) < NOTED_LOAD and one.owner_back == other.owner_back
 
 
 OVER_UNKNOWN = LiveJobState.LOST

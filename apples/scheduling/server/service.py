@@ -32,7 +32,7 @@ from apples.scheduling.server.answers import (
 from apples.scheduling.server.events import Announcer, RecentEvents
 from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
-from apples.scheduling.server.orders import JobExecutor
+from apples.scheduling.server.orders import JobExecutor, Report
 from apples.scheduling.server.planner import PlannerClient
 from apples.scheduling.server.scheduler import LiveScheduler, job_of
 
@@ -121,6 +121,15 @@ class SchedulerService:
         self.events.close()
         self._foresight.close()
         self.scheduler.log.close()
+
+    def hear(self, report: Report) -> None:
+        """Have the deciding thread take in what somebody reports who runs no jobs."""
+
+        def call(clock: float) -> Document:
+            self.scheduler.report(clock, report)
+            return {}
+
+        self._calls.put((call, Future()))
 
     def wake(self) -> None:
         """Have the deciding thread look at what is new."""

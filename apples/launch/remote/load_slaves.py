@@ -1,0 +1,36 @@
+"""The slaves of the load monitor: their command lines, for the parts of this machine and for others over ssh."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Mapping
+
+from apples.launch.remote import ssh
+from apples.resources import Host, HostList
+
+MODULE = "apples.monitoring.slave"
+HERE = "this machine"
+
+
+def load_slaves(hosts: HostList, far: Collection[Host], every: float) -> dict[str, list[str]]:
+    """Return the command line of the slave of each machine: one for all hosts that are parts of this one.
+
+    Parameters
+    ----------
+    far
+        Those of the list that are other machines; each needs a Python with apples.
+    every
+        Seconds between two snapshots.
+    """
+    others = {host.name for host in far}
+    here = {host.name: list(host.cpus) for host in hosts if host.name not in others}
+    found = {HERE: [sys.executable, *_words(here, every)]} if here else {}
+    for host in far:
+        told = _words({host.name: []}, every)
+        found[host.name] = ssh.command(ssh.reach(host, hosts), told)
+    return found
+
+
+def _words(hosts: Mapping[str, list[int]], every: float) -> list[str]:
+    return ["-I", "-m", MODULE, json.dumps(hosts), "--every", f"{every:g}"]

@@ -1,0 +1,181 @@
+"""The master of the load monitor: hears the slaves of all hosts, and knows the means of their latest snapshots."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from apples.errors import UsageError
+from apples.monitoring.node_load import MOST_BYTES, NodeSnapshot, read_line
+
+WINDOW: Final = 5
+"""l: snapshots of which a mean is taken."""
+AGAIN_SECONDS: Final = 10.0
+"""Until a slave that has ended is started again."""
+END_SECONDS: Final = 2.0
+
+
+class RecentMean:
+    """The mean of the latest l values of several quantities, by recursion: M_t = M_(t-1) + (x_t - x_(t-l)) / l.
+
+    A quantity that a value does not have counts as 0 there. As long as there are fewer than l it is their mean.
+
+    Parameters
+    ----------
+    window
+        l.
+
+    Examples
+    --------
+    >>> mean = RecentMean(2)
+    >>> mean.add({"a": 1.0}), mean.add({"a": 3.0, "b": 1.0}), mean.add({"b": 1.0})
+    ({'a': 1.0}, {'a': 2.0, 'b': 0.5}, {'a': 1.5, 'b': 1.0})
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._latest: deque[Mapping[str, float]] = deque()
+        self._means: dict[str, float] = {}
+
+    @property
+    def count(self) -> int:
+        """Of how many values it is the mean."""
+        return len(self._latest)
+
+    def add(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Take in the next value; return the means."""
+        full = len(self._latest) == self._window
+        gone = self._latest.popleft() if full else {}
+        self._latest.append(values)
+        size = len(self._latest)
+        there = dict.fromkeys(name for each in self._latest for name in each)
+        means = {}
+        for name in there:
+            before, value = self._means.get(name, 0.0), values.get(name, 0.0)
+            last = gone.get(name, 0.0) if full else before
+            means[name] = max(0.0, before + (value - last) / size)
+        self._means = means
+        return dict(means)
+
+
+class LoadMonitor:
+    """Keeps a slave on each machine, and says what it measures.
+
+    Parameters
+    ----------
+    slaves
+        Machine -> the command line of its slave (`apples.launch.remote.load_slaves`).
+    hear
+        Called from any thread with each new snapshot of a host, its figures the means of the latest.
+    window
+        Of how many snapshots.
+    least
+        A host is not spoken of before it has so many.
+    problem
+        Called from any thread with what is wrong with a machine's slave, when that has changed; empty: nothing.
+    """
+
+    def __init__(
+        self,
+        slaves: Mapping[str, Sequence[str]],
+        hear: Callable[[NodeSnapshot], None],
+        window: int = WINDOW,
+        least: int = WINDOW,
+        problem: Callable[[str, str], None] = lambda machine, text: None,  # noqa: ARG005 - nobody asks
+    ) -> None:
+        self._hear, self._window, self._least, self._tell = hear, window, least, problem
+        self._problems: dict[str, str] = {}
+        self._ending = threading.Event()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._keep, args=(machine, argv), name="load", daemon=True)
+            for machine, argv in slaves.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> LoadMonitor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all slaves."""
+        self._ending.set()
+        with self._lock:
+            running = [*self._running.values()]
+        for process in running:
+            process.terminate()
+        for thread in self._threads:
+            thread.join(END_SECONDS)
+
+    def _problem(self, machine: str, text: str) -> None:
+        if self._problems.get(machine, "") != text:
+            self._problems[machine] = text
+            self._tell(machine, text)
+
+    def _keep(self, machine: str, argv: Sequence[str]) -> None:
+        while not self._ending.is_set():
+            text = self._follow(machine, argv)
+            if not self._ending.is_set():
+                self._problem(machine, text)
+                self._ending.wait(AGAIN_SECONDS)
+
+    def _follow(self, machine: str, argv: Sequence[str]) -> str:
+        """Hear a slave until it ends; return why it did."""
+        means: dict[str, _HostMeans] = {}
+        try:
+            with self._lock:
+                if self._ending.is_set():
+                    return ""
+                process = subprocess.Popen(
+                    argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )  # fmt: skip
+                self._running[machine] = process
+        except OSError as error:
+            return f"{argv[0]}: {error.strerror}"
+        assert process.stdin is not None  # noqa: S101 - for the type checker: both are pipes
+        assert process.stdout is not None  # noqa: S101
+        try:
+            while (line := process.stdout.readline(MOST_BYTES + 1)).endswith(b"\n"):
+                for snapshot in read_line(line):
+                    mean = means.setdefault(snapshot.host, _HostMeans(self._window))
+                    told = mean.add(snapshot)
+                    if mean.count >= self._least:
+                        self._hear(told)
+                self._problem(machine, "")
+        except (UsageError, OSError, ValueError) as error:
+            return str(error)
+        else:
+            return "its slave ended"
+        finally:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    pipe.close()
+            process.wait()
+
+
+class _HostMeans:
+    """The means of a host's snapshots."""
+
+    def __init__(self, window: int) -> None:
+        self._wanting, self._parts = RecentMean(window), RecentMean(window)
+
+    @property
+    def count(self) -> int:
+        return self._wanting.count
+
+    def add(self, one: NodeSnapshot) -> NodeSnapshot:
+        wanting, parts = self._wanting.add(one.wanting), self._parts.add(one.parts)
+        return replace(
+            one, wanting=wanting, parts={name: min(1.0, parts[name]) for name in one.parts}
+        )

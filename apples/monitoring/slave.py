@@ -1,0 +1,45 @@
+"""``python -m apples.monitoring.slave HOSTS``: a slave of the monitor, a snapshot a line until its input ends.
+
+HOSTS is a JSON object: the names of the hosts that this machine is or has, each with its processors (none: all).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import sys
+
+from apples.monitoring.node_load import NodeSampler, line_of
+
+EVERY_SECONDS = 2.0
+GLANCES = 4
+"""At who wants a processor, of which each snapshot has the mean."""
+
+
+def main() -> int:
+    """Take snapshots until whoever asked for them is gone."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("hosts", type=json.loads)
+    parser.add_argument("--every", type=float, default=EVERY_SECONDS)
+    options = parser.parse_args()
+    sampler = NodeSampler(options.hosts)
+    with open(0, "rb", closefd=False) as asked:
+        try:
+            while True:
+                for _ in range(GLANCES):
+                    if select.select([asked], [], [], options.every / GLANCES)[0]:
+                        if not os.read(0, 1 << 12):
+                            return 0
+                    else:
+                        sampler.glance()
+                sys.stdout.write(line_of(sampler.snapshot()))
+                sys.stdout.flush()
+        except (BrokenPipeError, KeyboardInterrupt):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more is flushed
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+"""Policies that move running jobs by what others want of their nodes: Dynamite's decider, and one with payback.
+
+Both start jobs as EASY does, and give a node that belongs first to its owner to nobody while the owner is there.
+What they add is `Migrate`: one node of a job for another that is free, for jobs that can be moved, malleable
+ones. They see loads only where somebody monitors the nodes; without them they are EASY.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from math import inf
+from types import ModuleType
+from typing import NamedTuple
+
+from apples.errors import UsageError
+from apples.monitoring.decider import (
+    THRESHOLD,
+    NodeCapacity,
+    available_cpu,
+    check_for_migration,
+)
+from apples.scheduling.jobs import Decision, Migrate, Wake
+from apples.scheduling.policies.easy import Easy
+from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
+
+
+class NodeExchange(NamedTuple):
+    """One node of a job for another that is free, and why."""
+
+    job: int
+    source: int
+    target: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class LoadMigration(Easy):
+    """Starts jobs as EASY does, and moves running ones away from loaded nodes.
+
+    Attributes
+    ----------
+    hold
+        Seconds for which a job that was started or moved stays, but for an owner.
+    """
+
+    hold: float = 20.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hold >= 0:
+            raise UsageError(f"option hold={self.hold:g}: must be 0 or more")
+
+    @property
+    def needs_node_ids(self) -> bool:
+        """Whether it must know which nodes jobs have: always."""
+        return True
+
+    @property
+    def looks_at(self) -> tuple[str, ...]:
+        """As EASY, and the loads of nodes."""
+        return (*super().looks_at, "loads")
+
+    @abstractmethod
+    def exchanges(
+        self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
+    ) -> list[NodeExchange]:
+        """Return what nodes jobs exchange in this pass.
+
+        Parameters
+        ----------
+        movable
+            Jobs that can be moved, in the order of their starts.
+        free
+            Nodes to which they can: nobody has them, and no owner is back.
+        """
+
+    def decide(self, cluster: ClusterState) -> Iterator[Decision]:
+        """Yield the moves of this pass, then EASY's starts on what nodes are left."""
+        loads = cluster.loads
+        if not loads:
+            yield from super().decide(cluster)
+            return
+        free = [node for node in cluster.free_node_ids if not loads[node].owner_back]
+        movable = [one for one in cluster.running.values() if _can_be_moved(one)]
+        exchanged = self.exchanges(cluster, movable, free) if movable else []
+        for running in movable:
+            mine = [one for one in exchanged if one.job == running.job.id]
+            if mine:
+                nodes = running.node_ids - {one.source for one in mine}
+                reason = "; ".join(dict.fromkeys(one.reason for one in mine))
+                yield Migrate(running.job.id, nodes | {one.target for one in mine}, reason)
+        again = self._again_at(cluster, movable)
+        if again < inf:
+            yield Wake(again)
+        shut = sum(loads[node].owner_back for node in cluster.free_node_ids)
+        left = cluster.nodes - shut
+        yield from super().decide(
+            cluster._replace(
+                nodes=left,
+                free=cluster.free - shut - len(exchanged),
+                free_node_ids=(),
+                queue=[job for job in cluster.queue if cluster.nodes_for(job.processors) <= left],
+            )
+        )
+
+    def _again_at(self, cluster: ClusterState, movable: Sequence[RunningJob]) -> float:
+        """Return when the first job that is held on nodes that others want can be moved; inf: there is none."""
+        ends = [
+            max(one.start, one.moved) + self.hold
+            for one in movable
+            if any(cluster.loads[node].others for node in one.node_ids)
+        ]
+        return min((end for end in ends if end > cluster.time), default=inf)
+
+    def is_held(self, running: RunningJob, now: float) -> bool:
+        """Return whether a job was started or moved a moment ago."""
+        return now < max(running.start, running.moved) + self.hold
+
+
+def _can_be_moved(running: RunningJob) -> bool:
+    shares = running.guest is not None or running.shared
+    return running.job.malleable and not running.proposal and not shares
+
+
+@dataclass(frozen=True)
+class ThresholdMigration(LoadMigration):
+    """Dynamite's decider: while a node is above the threshold and another below, one gives its task to the other.
+
+    What is free of a node is a weighted mean of its parts; processors with one process on each are half used. Only
+    nodes that nobody has can take a task.
+
+    Attributes
+    ----------
+    threshold
+        T: a node whose load index is above it gives its task to one whose capacity is above 1 - T.
+    cpu, memory, swap, disk, network
+        k_i: how much each attribute counts.
+
+    References
+    ----------
+    van Albada et al. 1999, "Dynamite", section "Migration decider".
+
+    Examples
+    --------
+    >>> from apples.scheduling.jobs import Job, JobKind
+    >>> job = Job(1, 0.0, 1, 900.0, 1, 1, JobKind.MALLEABLE)
+    >>> running = {1: RunningJob(job, 0.0, 1, 900.0, node_ids=frozenset({0}))}
+    >>> loads = (NodeLoad("ada", others=1.0), NodeLoad("bob"))
+    >>> now = ClusterState(
+    ...     2, time=60.0, free=1, free_node_ids=(1,), running=running, loads=loads
+    ... )
+    >>> moved, = ThresholdMigration().decide(now)
+    >>> sorted(moved.nodes), moved.reason
+    ([1], 'load 1.00 of ada is above 0.60, capacity 1.00 of bob above 0.40')
+    """
+
+    threshold: float = THRESHOLD
+    cpu: float = 1.0
+    memory: float = 0.0
+    swap: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_for_migration([], self.threshold, self.priorities)  # refuses what is none
+
+    @property
+    def priorities(self) -> Mapping[str, float]:
+        """k_i by attribute."""
+        names = ("cpu", "memory", "swap", "disk", "network")
+        return {name: getattr(self, name) for name in names}
+
+    def exchanges(
+        self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
+    ) -> list[NodeExchange]:
+        """Return what the paper's rule moves in one global step, after what owners want back."""
+        jobs = {
+            node: one
+            for one in movable
+            for node in one.node_ids
+            if cluster.loads[node].owner_back or not self.is_held(one, cluster.time)
+        }
+        numbers = [*jobs, *free]
+        nodes = [
+            _capacity(cluster.loads[node], node if node in jobs else None, self.priorities)
+            for node in numbers
+        ]
+        found = check_for_migration(nodes, self.threshold, self.priorities)
+        return [
+            NodeExchange(jobs[move.task].job.id, move.task, numbers[move.target], move.reason)
+            for move in found
+        ]
+
+
+def _capacity(load: NodeLoad, task: int | None, priorities: Mapping[str, float]) -> NodeCapacity:
+    """Return what a node has left; where its owner is back and a job is, nothing."""
+    wanting = load.others + (0 if task is None else load.processes)
+    available = {**dict(load.parts), "cpu": available_cpu(wanting, load.cpus)}
+    if load.owner_back:
+        available = dict.fromkeys(priorities, 0.0)
+    tasks = () if task is None else (task,)
+    return NodeCapacity(load.name, available, tasks, load.site, takes=task is None)
+
+
+@dataclass(frozen=True)
+class PaybackMigration(LoadMigration):
+    """Moves jobs where that pays before things have changed again, and off nodes whose owner is back at once.
+
+    An iteration of a job takes as long as on its slowest node. Jobs are looked at one after the other, first those
+    that an owner wants gone, then in the order of their starts.
+
+    Attributes
+    ----------
+    shorter
+        Part by which an iteration must get shorter.
+    horizon
+        Seconds for which loads are believed; a job is moved for what is left of its estimated time at most.
+    base_seconds, move_seconds
+        What a move costs the job, and each node of it.
+
+    Examples
+    --------
+    >>> from apples.scheduling.jobs import Job, JobKind
+    >>> job = Job(1, 0.0, 1, 900.0, 1, 1, JobKind.MALLEABLE)
+    >>> running = {1: RunningJob(job, 0.0, 1, 900.0, node_ids=frozenset({0}))}
+    >>> loads = (NodeLoad("ada", others=1.0), NodeLoad("bob"))
+    >>> now = ClusterState(
+    ...     2, time=60.0, free=1, free_node_ids=(1,), running=running, loads=loads
+    ... )
+    >>> moved, = PaybackMigration().decide(now)
+    >>> moved.reason.partition("; ")[2]
+    'an iteration from 2 s to 1 s with 1 move: 3.5 s are paid back in 7 s'
+    """
+
+    shorter: float = 0.05
+    horizon: float = 60.0
+    base_seconds: float = 3.0
+    move_seconds: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("shorter", "horizon", "base_seconds", "move_seconds"):
+            if not 0 <= getattr(self, name) < inf:
+                raise UsageError(f"option {name}={getattr(self, name):g}: must be 0 or more")
+        _payback()
+
+    def exchanges(
+        self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
+    ) -> list[NodeExchange]:
+        """Return what `apples.monitoring.payback` moves of each job."""
+        loads, left, found = cluster.loads, set(free), []
+        wanted_back = {
+            one.job.id: any(loads[node].owner_back for node in one.node_ids) for one in movable
+        }
+        for running in sorted(movable, key=lambda one: not wanted_back[one.job.id]):
+            held = self.is_held(running, cluster.time)
+            if left and (wanted_back[running.job.id] or not held):
+                mine = self._of_job(cluster, running, left, held)
+                found += mine
+                left -= {one.target for one in mine}
+        return found
+
+    def _of_job(
+        self, cluster: ClusterState, running: RunningJob, free: set[int], held: bool
+    ) -> list[NodeExchange]:
+        """Return what one job exchanges for nodes that are free."""
+        loads, own = cluster.loads, sorted(running.node_ids)
+        fastest = sorted(free, key=lambda node: (-loads[node].speed * loads[node].share, node))
+        numbers = [*own, *fastest[: len(own)]]
+        if all(loads[node].others == 0 for node in own):
+            return []
+        payback = _payback()
+        hosts = tuple(
+            payback.SharedHost(
+                one.name, one.speed, one.cpus, one.others, one.owner_first, one.processes, room=1
+            )
+            for one in (loads[node] for node in numbers)
+        )
+        now = payback.SharedHosts(hosts, tuple(loads[node].speed for node in own))
+        seconds = max(0.0, min(self.horizon, running.limit - cluster.time))
+        rule = payback.MigrationRule(
+            self.shorter, seconds, self.base_seconds, self.move_seconds, self.hold
+        )
+        moves = payback.migrate(
+            now, list(range(len(own))), rule, range(len(numbers)) if held else ()
+        )
+        return [
+            NodeExchange(running.job.id, own[move.task], numbers[move.target], move.reason)
+            for move in {move.task: move for move in moves}.values()
+        ]
+
+
+def _payback() -> ModuleType:
+    """Return the rule: it computes with arrays, which a scheduler with another policy need not load."""
+    return import_module("apples.monitoring.payback")
+
+
+__all__: Sequence[str] = ["LoadMigration", "PaybackMigration", "ThresholdMigration"]

@@ -1,0 +1,60 @@
+"""The live scheduler moves jobs by measured load: an owner comes back to a host of a lab."""
+
+import contextlib
+import signal
+import subprocess
+import time
+
+import pytest
+from cli.test_scheduler_ssh import answered, site, state  # noqa: F401 - fixtures
+from sites import LONG
+from waiting import until
+
+from apples.lab.commands import entering, environment
+from apples.launch.remote.load_slaves import MODULE
+from apples.supervision.job_processes import all_processes, read
+
+pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more]
+
+
+@contextlib.contextmanager
+def hog(lab, host):
+    """Have an owner compute on a host."""
+    words = ["/usr/bin/env", "python3", "-c", "while True: pass"]
+    process = subprocess.Popen(entering(lab.machine(host), words), env=environment(lab))
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def slaves():
+    return [pid for pid in all_processes() if MODULE.encode() in read(f"/proc/{pid}/cmdline")]
+
+
+def test_a_job_leaves_the_host_whose_owner_is_back_and_says_why(site, lab):  # noqa: F811
+    text = lab.hosts.read_text().replace('name = "ada"\n', 'name = "ada"\nowner_first = true\n', 1)
+    hosts = lab.hosts.with_name("owners.toml")
+    hosts.write_text(text)
+    # Only owners move jobs: what else wants a host of this machine's labs for a moment is not the test's.
+    one = site(hosts, "migrate", "--option", "shorter=0.9")
+    answered(one, "ada", "bob", "far")
+    words = ("--min", "1", "--max", "1", "--kind", "malleable", *LONG)
+    first = one.submit(*words)
+    assert one.until(first, "running", 180)["hosts"] == ["ada"]
+    until(lambda: one.job(first)["iteration"], 180)
+    with hog(lab, "ada"):
+        began = time.monotonic()
+        until(lambda: one.job(first)["hosts"] == ["bob"], 180)
+        print(f"ordered to leave, and left, after {time.monotonic() - began:.1f} s")
+        until(lambda: one.host("ada")["state"] == "free", 180)
+        assert one.job(first)["reason"].startswith("the owner of ada is back: load ")
+        second, third = one.submit(*words), one.submit(*words)
+        assert one.until(second, "running", 180)["hosts"] == ["far"]
+        assert one.job(third)["state"] == "queued"
+    assert one.until(third, "running", 180)["hosts"] == ["ada"]
+    assert one.job(first)["resizes"] == 1
+    one.stop(signal.SIGKILL)
+    until(lambda: slaves() == [], 60)
+    one.start()

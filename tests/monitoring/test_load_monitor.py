@@ -1,0 +1,201 @@
+"""The load monitor: what a slave sees of a machine, what the master makes of it, and what neither believes."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import until
+
+from apples.errors import UsageError
+from apples.launch.remote.load_slaves import HERE, load_slaves
+from apples.monitoring.master import LoadMonitor, RecentMean
+from apples.monitoring.node_load import (
+    MOST_BYTES,
+    NodeSampler,
+    NodeSnapshot,
+    ProcessCapacity,
+    line_of,
+    read_line,
+)
+from apples.resources import Host, read_host_list
+
+MEMINFO = (
+    "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 250 kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n"
+)
+
+
+class Machine:
+    """A machine's /proc and /sys, as files."""
+
+    def __init__(self, root):
+        self.root = root
+        self.write("proc/meminfo", MEMINFO)
+        self.write("proc/loadavg", "0 0 0 99/99 1")
+        self.write("proc/self/cgroup", "")
+        self.sent(0)
+
+    def write(self, path, text):
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+    def sent(self, count):
+        head = "Inter-| Receive\n face |bytes\n"
+        self.write("proc/net/dev", f"{head}  eth0: {count} 0 0 0 0 0 0 0 7 0 0 0 0 0 0 0\n")
+        self.write("sys/class/net/eth0/speed", "1000\n")
+
+    def process(self, pid, state="R", cpus="0-3", environ="", ticks=(0, 0), pages=0):
+        rest = [
+            state,
+            "1",
+            *"0" * 9,
+            *map(str, ticks),
+            "0",
+            "0",
+            "20",
+            "0",
+            "1",
+            "0",
+            "0",
+            "0",
+            str(pages),
+        ]
+        rest += ["0"] * 20
+        stat = f"{pid} (a ) b) {' '.join(rest)}"
+        for folder in (f"proc/{pid}", f"proc/{pid}/task/{pid}"):
+            self.write(f"{folder}/stat", stat)
+            self.write(f"{folder}/status", f"Cpus_allowed_list:\t{cpus}\n")
+        self.write(f"proc/{pid}/environ", environ)
+        self.write(f"proc/{pid}/cgroup", "")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_processes_count_on_the_processors_that_they_may_have_and_for_their_job(machine):
+    machine.process(10, cpus="0")
+    machine.process(11, cpus="0-3")
+    machine.process(12, state="S", environ="X=1\0APPLES_JOB=0000abcd\0", ticks=(150, 50), pages=3)
+    machine.process(13, cpus="1", environ="APPLES_JOB=0000abcd\0", ticks=(100, 0), pages=1)
+    sampler = NodeSampler({"ada": [0], "bob": [1, 2]}, machine.root, clock=lambda: 5.0)
+    ada, bob = sampler.snapshot()
+    assert (ada.cpus, ada.wanting) == (1, {"": 1.25})
+    assert (bob.cpus, bob.wanting) == (2, {"": 0.5, "0000abcd": 1.0})
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    assert ada.jobs == {"0000abcd": ProcessCapacity(2, 300 / ticks, 4 * page)}
+    assert ada.available["cpu"] == 1 - 1.25 / 2
+    assert ada.parts["memory"] == 0.25
+    assert ada.parts["swap"] == 0.4
+    assert 0 <= ada.parts["disk"] <= 1
+
+
+def test_a_snapshot_has_the_mean_of_the_glances_since_the_last(machine):
+    sampler = NodeSampler({"ada": [0]}, machine.root)
+    machine.process(10, cpus="0")
+    sampler.glance()
+    machine.process(10, cpus="0", state="S")
+    for _ in range(3):
+        sampler.glance()
+    assert sampler.snapshot()[0].wanting == {"": 0.25}
+    assert sampler.snapshot()[0].wanting == {}
+
+
+def test_of_the_network_is_left_what_the_busiest_interface_did_not_carry(machine):
+    times = iter([0.0, 2.0, 4.0])
+    sampler = NodeSampler({"ada": [0]}, machine.root, clock=lambda: next(times))
+    assert "network" not in sampler.snapshot()[0].parts
+    machine.sent(125_000_007)
+    assert sampler.snapshot()[0].parts["network"] == 0.5
+    machine.write("sys/class/net/eth0/speed", "-1\n")
+    assert "network" not in sampler.snapshot()[0].parts
+
+
+VALUES = st.lists(
+    st.dictionaries(st.sampled_from("abc"), st.floats(0, 100), max_size=3), max_size=30
+)
+
+
+@given(VALUES, st.integers(1, 6))
+def test_the_mean_by_recursion_is_the_mean_of_the_latest(values, window):
+    mean = RecentMean(window)
+    for place, value in enumerate(values):
+        found = mean.add(value)
+        latest = values[max(0, place + 1 - window) : place + 1]
+        assert set(found) == {name for one in latest for name in one}
+        for name, number in found.items():
+            right = sum(one.get(name, 0.0) for one in latest) / len(latest)
+            assert number == pytest.approx(right, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[]", b"{}", b'{"schema":"apples.node-load/1"}', b"[" * 5000, b"\xff", b"x" * (MOST_BYTES + 1),
+        *(
+            line_of([NodeSnapshot("ada", 1.0, 2, {"": 1.0}, {"memory": 0.5})]).replace(old, new)
+            for old, new in (
+                ('"cpus":2', '"cpus":0'), ('"cpus":2', '"cpus":true'), ('"":1.0', '"":-1'), ('"":1.0', '"":1e9'),
+                ("0.5", "1.5"), ("0.5", "NaN"), ('"time":1.0', '"time":"1"'), ('"ada"', '"a\\u001b"'),
+                ('"jobs":{}', '"jobs":[]'), ('"jobs":{}', '"jobs":{"a":[1]}'),
+                ('"jobs":{}', '"jobs":{"a":[1,2,-3]}'),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_snapshot_is_refused(line):
+    with pytest.raises(UsageError):
+        read_line(line)
+
+
+def test_a_slave_sees_who_computes_and_ends_with_its_input():
+    with LoadMonitor({}, print) as nobody:
+        assert nobody is not None
+    spinning = subprocess.Popen(
+        [sys.executable, "-c", "while True: pass"], env={**os.environ, "APPLES_JOB": "0000beef"}
+    )
+    heard, problems = [], []
+    hosts = (Host("ada"),)
+    slaves = load_slaves(hosts, (), 0.2)
+    assert list(slaves) == [HERE]
+    try:
+        with LoadMonitor(slaves, heard.append, 3, 3, lambda *said: problems.append(said)):
+            until(lambda: any(one.wanting.get("0000beef") for one in heard), 60)
+            until(lambda: heard[-1].jobs["0000beef"].cpu_seconds > 0.1, 60)
+    finally:
+        spinning.kill()
+        spinning.wait()
+    assert heard[0].host == "ada"
+    assert [text for _, text in problems if text] == []
+    assert not [one for one in threading.enumerate() if one.name == "load"]
+
+
+def test_what_no_slave_would_say_ends_it_with_the_reason():
+    problems = []
+    for program, said in {
+        "print('hello', flush=True); input()": "no snapshot: JSONDecodeError",
+        "pass": "its slave ended",
+    }.items():
+        argv = [sys.executable, "-c", program]
+        with LoadMonitor({"ada": argv}, print, problem=lambda *found: problems.append(found)):
+            until(lambda said=said: ("ada", said) in problems, 60)
+    with LoadMonitor({"ada": ["/nowhere"]}, print, problem=lambda *found: problems.append(found)):
+        until(lambda: ("ada", "/nowhere: No such file or directory") in problems, 60)
+
+
+def test_a_host_that_is_another_machine_has_a_slave_of_its_own_over_ssh(tmp_path):
+    (tmp_path / "hosts.toml").write_text(
+        '[[host]]\nname = "ada"\ncpus = [0]\n[[host]]\nname = "bob"\ncpus = [1]\n'
+        '[[host]]\nname = "far"\naddress = "far.example"\npython = "/opt/p y"\n'
+    )
+    hosts = read_host_list(tmp_path / "hosts.toml")
+    slaves = load_slaves(hosts, [hosts["far"]], 2.0)
+    assert list(slaves) == [HERE, "far"]
+    assert '{"ada": [0], "bob": [1]}' in slaves[HERE]
+    assert slaves["far"][0] == "ssh"
+    assert slaves["far"][-1].startswith("exec '/opt/p y' -I -m apples.monitoring.slave ")
