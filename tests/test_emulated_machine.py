@@ -1,4 +1,4 @@
-"""The emulated machine is no part of the tests: here only that it says what it lacks."""
+"""Emulated machines are no part of the tests: here only that their programs say what they lack."""
 
 import os
 import subprocess
@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "packaging/vm/emulated.py"
+PROGRAMS = Path(__file__).parents[1] / "packaging/vm"
 
 
-@pytest.mark.parametrize("verb", ["build", "check"])
-def test_without_the_emulator_it_is_skipped_with_the_reason(verb, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["emulated.py", "build"], "emulated machine"),
+        (["emulated.py", "check"], "emulated machine"),
+        (["lab.py"], "lab of emulated machines"),
+    ],
+)
+def test_without_the_emulator_it_is_skipped_with_the_reason(words, what, tmp_path):
+    program, *verb = words
     done = subprocess.run(
-        [sys.executable, PROGRAM, verb],
+        [sys.executable, PROGRAMS / program, *verb],
         env={**os.environ, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -21,5 +29,5 @@ def test_without_the_emulator_it_is_skipped_with_the_reason(verb, tmp_path):
     )
     assert done.returncode == 77
     assert done.stderr == (
-        "emulated machine: skipped: not installed: qemu-system-x86 mmdebstrap e2fsprogs\n"
+        f"{what}: skipped: not installed: qemu-system-x86 mmdebstrap e2fsprogs\n"
     )

@@ -76,7 +76,18 @@ def main() -> int:
         try:
             said, good = claim(), True
         except Exception as error:  # noqa: BLE001 - a claim that is not kept is a line, and the next is tried
-            said, good = f"{type(error).__name__}: {error}", False
+            words = [
+                "journalctl",
+                "--no-pager",
+                "-o",
+                "short-monotonic",
+                "-n",
+                "12",
+                "-u",
+                "apples-*",
+            ]
+            journal = done(*words, check=False)[-1500:]
+            said, good = f"{type(error).__name__}: {error}; units: {journal}", False
         line = {"claim": name, "kept": good, "said": said, "seconds": time.monotonic() - begin}
         print(json.dumps(line), flush=True)
         kept &= good
@@ -145,15 +156,6 @@ def _accounted(group: Path) -> tuple[int, int, int]:
     """Return microseconds used, periods of the quota, and those in which it was used up."""
     found = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     return int(found["usage_usec"]), int(found["nr_periods"]), int(found["nr_throttled"])
-
-
-def started(name: str) -> None:
-    """Start a unit; where it does not, what it said is the reason."""
-    try:
-        done("systemctl", "start", name)
-    except RuntimeError:
-        said = done("journalctl", "--no-pager", "-o", "cat", "-n", "12", "-u", name, check=False)
-        raise RuntimeError(f"{name} does not start: {said[-900:]}") from None
 
 
 def own_group() -> Path:
@@ -241,7 +243,7 @@ def exposures() -> str:
 
 def daemon() -> str:
     """Start the topology daemon by its unit, a job under it, and kill and restart the daemon."""
-    started("apples-topologyd")
+    done("systemctl", "start", "apples-topologyd")
     socket = Path("/run/apples/topologyd.sock")
     until(socket.exists, "the socket")
     with TopologyClient(socket, seconds=PATIENCE) as client:
@@ -435,15 +437,15 @@ def quota() -> int:
 
 def weather() -> str:
     """Start the weather service by its unit, store, and kill it."""
-    started("apples-nws")
+    done("systemctl", "start", "apples-nws")
     require(done("systemctl", "is-active", "apples-nws").strip() == "active", "it is not active")
     before = done("systemctl", "show", "apples-nws", "--value", "-p", "MainPID").strip()
     url, token = "http://127.0.0.1:8123", Path("/var/lib/private/apples-nws/token").read_text()
-    with Client(url, token.strip()) as client:
+    with Client(url, token.strip(), deadline=PATIENCE) as client:
         acknowledged = client.store(_samples(range(1, 101)))["stored"]
     done("systemctl", "kill", "--signal=SIGKILL", "apples-nws")
     until(lambda: _ready("apples-nws", before), "the service again")
-    with Client(url, token.strip()) as client:
+    with Client(url, token.strip(), deadline=PATIENCE) as client:
         found = client.series()["series"]
     kept = sum(entry["count"] for entry in found)
     require(acknowledged == kept == 100, f"{acknowledged} acknowledged, {kept} kept")
@@ -460,7 +462,7 @@ def scheduler() -> str:
     hosts = '[[host]]\nname = "bob"\naddress = "127.0.0.1"\npython = "/usr/bin/python3"\n'
     (home / ".config/apples/hosts.toml").write_text(hosts)
     done("chown", "-R", f"{USER}:", str(home))
-    started(name)
+    done("systemctl", "start", name)
     found = []
     for _ in range(2):
         until(_queue, "the scheduler answers")

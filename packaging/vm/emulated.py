@@ -29,6 +29,7 @@ import random
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -82,6 +83,7 @@ def main() -> int:
     run_parser.add_argument("folder", type=Path)
     run_parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was begun is cleared up
     if reason := lacking(given.verb == "build"):
         print(f"emulated machine: skipped: {reason}", file=sys.stderr)
         return SKIPPED
@@ -144,7 +146,7 @@ def build() -> int:
 
 def run(folder: Path, command: list[str], seconds: float) -> int:
     """Boot, run the command in a copy of `folder`, and return its exit status."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=IMAGE) as scratch:
         machine = prepared(folder, command, Path(scratch))
         try:
             subprocess.run(machine, stdin=subprocess.DEVNULL, timeout=seconds, check=True)
@@ -193,6 +195,11 @@ def emulator(
     """Return the command line of a machine of the image, with its drives in order behind the image's."""
     options = f"root=/dev/vda rw quiet console=ttyS0 no_timer_check systemd.hostname={name}"
     words = [
+        *(
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+        ),  # whoever kills this program, its machine ends with it
         *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", *shape),
         *("-no-reboot", "-display", "none", "-monitor", "none"),
         *("-kernel", str(IMAGE / "kernel"), "-initrd", str(IMAGE / "initrd")),
@@ -215,7 +222,7 @@ CHECK_SECONDS = 1800.0
 def check(cuts: int) -> int:
     """Try what is claimed, cut the power, and write down what came of it."""
     begun = time.time()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=IMAGE) as scratch:
         folder = Path(scratch) / "job"
         site(folder / "site", folder / "site", ["apples", "fastapi", "uvicorn"])
         for file in (CHECKS, ROOT / "tests/bad_jobs.py", *(ROOT / "packaging").glob("*.service")):
@@ -266,7 +273,7 @@ def power_cuts(folder: Path, count: int) -> str:
     chance = random.Random(count)  # noqa: S311 - moments, no secrets
     acknowledged, told = {"ledger": 0, "weather": 0}, []
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=IMAGE) as scratch:
         disk = Path(scratch) / "kept.img"
         disk.write_bytes(b"")
         os.truncate(disk, 64 << 20)
@@ -301,17 +308,19 @@ def _until_cut(
         timer.start()
         if process.stdout is None:
             raise RuntimeError("no output")
-        for line in process.stdout:
-            words = line.split(maxsplit=4)
-            if words[:1] == ["found"]:
-                found = int(words[1]), int(words[2]), int(words[3]), words[4].strip()
-            elif found and len(words) == 2 and words[0] in acknowledged and words[1].isdigit():
-                acknowledged[words[0]] = int(words[1])
-                lines -= 1
-            if not lines:
-                break
-        process.kill()
-        timer.cancel()
+        try:
+            for line in process.stdout:
+                words = line.split(maxsplit=4)
+                if words[:1] == ["found"]:
+                    found = int(words[1]), int(words[2]), int(words[3]), words[4].strip()
+                elif found and len(words) == 2 and words[0] in acknowledged and words[1].isdigit():
+                    acknowledged[words[0]] = int(words[1])
+                    lines -= 1
+                if not lines:
+                    break
+        finally:
+            process.kill()
+            timer.cancel()
     return found, before
 
 
