@@ -20,6 +20,7 @@ from apples.sweeps.executor import FileMoved, HostLost, SweepExecutor, TaskEnded
 from apples.sweeps.gantt import SweepProgress
 from apples.sweeps.heuristics import HEURISTICS, Heuristic
 from apples.sweeps.planning import SweepDecision, plan_sweep
+from apples.units import counted
 
 LEARNING = 0.4
 """How much of a host's or link's factor is of the last measurement."""
@@ -202,7 +203,7 @@ class SweepDriver:
         self.outcome.plans += 1
         self._talk(
             f"plan {self.outcome.plans}: {decision.plan.heuristic}, "
-            f"{len(decision.plan.tasks)} tasks to come, done at {decision.plan.makespan:.1f} s"
+            f"{counted(len(decision.plan.tasks), 'task')} to come, done at {decision.plan.makespan:.1f} s"
         )
         self._queues, self._to_move = {}, {}
         for task in decision.plan.tasks:

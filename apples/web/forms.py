@@ -137,6 +137,6 @@ def addable(model: type[Any]) -> list[str]:
     found = []
     for name, entry in whole["properties"].items():
         row = entry.get("items", {}).get("$ref", "").rpartition("/")[2]
-        if "name" in whole["$defs"].get(row, {}).get("required", ()):
+        if "name" in whole.get("$defs", {}).get(row, {}).get("required", ()):
             found.append(name)
     return found

@@ -10,6 +10,7 @@ import pytest
 from commands import EXAMPLE, command
 from web.test_pages import is_tame
 
+import hat
 from apples.jobs import store
 from apples.web.folder import MOST_BYTES
 
@@ -46,6 +47,19 @@ def test_a_file_that_was_only_looked_at_is_saved_as_it_was(site, visitor, hosts)
     answer = send(site, visitor, PAGE, do="save")
     assert answer.status_code == 303
     assert hosts.read_text() == HOSTS
+
+
+@pytest.mark.parametrize("kind", ["strip", "pipeline", "sweep", "master-worker"])
+def test_every_file_of_a_scaffold_has_a_form_and_is_saved_as_it_was(
+    site, visitor, own_state, kind
+):
+    hat.new("made", own_state, kind=kind)
+    files = sorted((own_state / "made").glob("*.toml"))
+    assert len(files) > 1
+    for path in files:
+        text = path.read_text()
+        answer = send(site, visitor, f"/file?name=made/{path.name}", do="save")
+        assert (answer.status_code, path.read_text()) == (303, text), path
 
 
 def test_a_box_is_put_into_the_text_and_saved_with_every_comment(site, visitor, hosts):
