@@ -399,6 +399,11 @@ class ClusterLedger:
         self._running[number] = self._running[number]._replace(wanted=nodes)
         self._happened("requested", number)
 
+    def expect(self, number: int, end: float) -> None:
+        """Note when a running job is now estimated to end."""
+        limit = max(self.time, instant(end))
+        self._set_limit(self._running[number]._replace(limit=limit, overruns=0))
+
     def end(self, number: int) -> tuple[int, ...]:
         """End a running job; return the jobs that have begun and whose speed may have changed.
 

@@ -59,6 +59,8 @@ FOLLOWING = 0.15
 EVOLVING, ASKING = 0.25, 0.15
 """Part of the malleable jobs that ask for hosts themselves, and of the others that do so though they are not."""
 ASKING_SECONDS = 20.0
+ITERATIONS = 1000
+"""Of every job; what it says of its progress is drawn, and goes back as often as on."""
 SETTLING_SECONDS = 6000.0
 """After the last fault, for every job to end and every host to be free."""
 
@@ -260,6 +262,7 @@ class SimulatedJobs:
                 job, attempt, one.phase, one.epoch, one.refused, one.hosts,
                 state=one.state, exit_code=one.exit_code,
                 asks=(one.asked[-1], one.asked[-1]) if one.asked else None,
+                iteration=self.moods.randint(0, ITERATIONS), iterations=ITERATIONS,
             )
         )  # fmt: skip
 

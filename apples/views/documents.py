@@ -575,6 +575,7 @@ class _Scheduled(TypedDict):
     mean_hosts: float | None
     iteration: int | None
     iterations: int | None
+    expected_end: float | None
     asks: list[int] | None
     resizes: int
     attempt: int

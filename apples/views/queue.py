@@ -117,10 +117,15 @@ def _hosts(one: Document) -> str:
 
 
 def _said(one: Document, now: float) -> str:
-    """Return why a job waits, and when it starts."""
-    if not one["start"]:
-        return str(one["reason"])
-    return f"{one['reason']}; starts {interval_text(one['start'], now)}"
+    """Return why a job waits, and when it starts; of one that runs when it ends."""
+    said = [str(one["reason"])] if one["reason"] else []
+    if one["start"]:
+        said.append(f"starts {interval_text(one['start'], now)}")
+    if (
+        one.get("expected_end") and one["state"] not in OVER
+    ):  # an older scheduler says nothing of it
+        said.append(f"ends in about {duration(max(0.0, one['expected_end'] - now))}")
+    return "; ".join(said)
 
 
 def _iteration(one: Document) -> str:

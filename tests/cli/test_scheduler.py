@@ -85,6 +85,8 @@ def test_an_evolving_job_gets_the_hosts_that_it_asks_for_when_they_are_free(site
     shown = one.job(job)
     assert (len(shown["hosts"]), shown["reason"]) == (1, "asks for 3 hosts: 0 are free")
     assert "asks for 3 hosts: 0 are free" in one.run("queue").stdout
+    end = until(lambda: one.job(wide)["expected_end"], 60)
+    assert end > one.queue()["time"]
     one.ask("cancel", wide)
     until(lambda: len(one.job(job)["hosts"]) == 3, 90)
     until(lambda: one.job(job)["state"] == "running", 60)

@@ -12,6 +12,8 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from planted_live import FAULTS
 from soak_live import first_broken
 from waiting import until
@@ -55,6 +57,7 @@ from apples.scheduling.server.orders import (
     StartOrder,
 )
 from apples.scheduling.server.planner import PlannerClient
+from apples.scheduling.server.progress import JobPace
 from apples.scheduling.server.queue_snapshot import QueueSnapshot, snapshot_of
 from apples.scheduling.server.scheduler import LiveScheduler, Patience
 from apples.scheduling.server.service import SchedulerService, checked
@@ -496,6 +499,50 @@ def test_a_job_that_asks_for_what_it_cannot_have_goes_on_and_the_queue_says_why(
     number, (start,) = s.submit(least, 2, kind)
     assert s.say(start, asks=asks) == []
     assert job_document(s.one, "lab", s.one.job(number))["reason"] == reason
+
+
+def test_a_job_that_is_slower_than_was_estimated_makes_room_for_one_that_fits_beside_it(stage):
+    s = stage(Easy())
+    first, (start,) = s.submit(2, 2)
+    s.say(start)
+    s.say(start, iteration=0, iterations=1000)
+    _, orders = s.submit(4, 4)  # it waits for the first, until 100 s by its estimate
+    assert orders == []
+    s.one.submit(s.now, JobSubmission(1, 1, requested=500.0))
+    assert s.turn() == []
+    shown = queue_document(s.one, "lab")["jobs"][0]
+    assert shown["expected_end"] is None
+    s.now += 10.0
+    (begun,) = [order for order in s.say(start, iteration=10, iterations=1000)
+                if isinstance(order, StartOrder)]  # fmt: skip
+    assert begun.job == 3
+    shown = queue_document(s.one, "lab")
+    assert shown["jobs"][0]["expected_end"] == 1e9 + 1000.0
+    assert "ends in about 990 s" in queue_text(shown)
+    s.one._place()
+    assert s.one.ledger.running[first].limit == 1000.0  # a ledger that is made anew knows it
+    s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
+    assert queue_document(s.one, "lab")["jobs"][0]["expected_end"] is None
+    s.left(start, *start.hosts)
+    assert s.one.paces == {}
+
+
+@given(
+    iterations=st.integers(1, 10**9),
+    steps=st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 1e4)), max_size=30),
+)
+def test_an_expected_end_is_never_past_when_it_is_said_and_a_steady_job_ends_then(
+    iterations, steps
+):
+    pace, at, now = JobPace(("ada",), 0.0, 0, 0.0), 0, 0.0
+    for more, seconds in steps:
+        at, now = at + more, now + seconds
+        before, pace = pace.end, pace.after(("ada",), at, iterations, now)
+        if pace.end is not None and pace.end != before:
+            assert pace.end >= now
+            assert pace.end - now <= 1e9 * 1.0001
+    steady = JobPace(("ada",), 0.0, 0, 0.0).after(("ada",), 50, 100, 50.0)
+    assert steady.after(("ada",), 60, 100, 60.0).end == 100.0
 
 
 TWO_SITES = HostPreference({

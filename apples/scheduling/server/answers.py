@@ -17,7 +17,8 @@ Document = dict[str, Any]
 def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     """Return one job of a queue."""
     state = scheduler.recorded
-    said = scheduler.progress.get(job.number)
+    said, pace = scheduler.progress.get(job.number), scheduler.paces.get(job.number)
+    end = None if pace is None or job.state is LiveJobState.ENDING else pace.end
     shown = job.state.value
     if not scheduler.trouble:
         if job.waits and job.number in scheduler.ledger.running:
@@ -43,6 +44,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "mean_hosts": mean_hosts(job),
         "iteration": None if said is None else said.iteration,
         "iterations": None if said is None else said.iterations,
+        "expected_end": None if end is None else state.wall + end,
         "asks": None if job.asks is None else list(job.asks),
         "resizes": job.resizes,
         "attempt": job.attempt,

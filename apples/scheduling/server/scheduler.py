@@ -49,6 +49,7 @@ from apples.scheduling.server.orders import (
     ResizeOrder,
     StartOrder,
 )
+from apples.scheduling.server.progress import JobPace
 from apples.scheduling.server.state import (
     LOST_SUBMISSION,
     Quarantine,
@@ -147,6 +148,8 @@ class LiveScheduler(SchedulerBackend):
         The last that an operator ought to know, with its time.
     progress
         Job -> the last report of it while it ran.
+    paces
+        Job -> how fast it is where it is, and when it will end; not recorded, for jobs say it again.
     lost
         Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
         jobs says it again.
@@ -189,6 +192,7 @@ class LiveScheduler(SchedulerBackend):
         self._on_disk: SchedulerState | None = None
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
+        self.paces: dict[int, JobPace] = {}
         self.lost = dict(lost or {})
         self.prefer = prefer
         self._known = nodes
@@ -473,6 +477,7 @@ class LiveScheduler(SchedulerBackend):
     def _hear_running(self, job: LiveJob, report: JobReport) -> None:
         self.progress[job.number] = report
         self.moved.add(job.number)
+        self._note_pace(job, report)
         if report.asks is not None and report.asks != job.asks:
             job = self._hear_request(job, report.asks)
         if job.state is LiveJobState.STARTING:
@@ -498,6 +503,28 @@ class LiveScheduler(SchedulerBackend):
         ):
             self._send(self._change(job.lose(report.hosts), "lose"))
             self._rebuild = True
+
+    def _note_pace(self, job: LiveJob, report: JobReport) -> None:
+        """Have a job be expected to end as its progress says."""
+        at, last = report.iteration, report.iterations
+        if at is None or not last or job.state is not LiveJobState.RUNNING or not job.settled:
+            return
+        before = self.paces.get(job.number) or JobPace(job.hosts, self.now, at, self.now)
+        pace = self.paces[job.number] = before.after(job.hosts, at, last, self.now)
+        if pace.end is not None and pace.end != before.end:
+            self._expect(job.number, pace.end)
+            self._mark()
+
+    def _expect_all(self) -> None:
+        """Have each job be expected to end as was known before the ledger was made anew."""
+        for number, pace in self.paces.items():
+            if pace.end is not None:
+                self._expect(number, pace.end)
+
+    def _expect(self, number: int, end: float) -> None:
+        if number in self.ledger.running:
+            self.ledger.time = self.now
+            self.ledger.expect(number, end)
 
     def _hear_request(self, job: LiveJob, asks: tuple[int, int]) -> LiveJob:
         """Note that a job asks for other hosts; the next pass of the policy looks at it."""
@@ -763,7 +790,9 @@ class LiveScheduler(SchedulerBackend):
         self._record(do, job=job.number, **{"is": job.document()}, **values)
         job = self.state.jobs[job.number]
         if job.is_over or job.waits:
-            for known in (self._since, self._sent, self._proposed, self._verdicts, self.progress):
+            for known in (
+                self._since, self._sent, self._proposed, self._verdicts, self.progress, self.paces,
+            ):  # fmt: skip
                 known.pop(job.number, None)
             self._refused.pop(job.number, None)
             self._held_back.discard(job.number)
@@ -957,6 +986,7 @@ class LiveScheduler(SchedulerBackend):
         for host in (*state.drained, *state.quarantined, *self.lost):
             if host in nodes:
                 ledger.drain(nodes[host])
+        self._expect_all()
         ledger.settle()
         self._mark()
 
