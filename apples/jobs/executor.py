@@ -86,6 +86,15 @@ def _asked(record: store.Record) -> tuple[int, int] | None:
     return None
 
 
+def _speeds(record: store.Record) -> dict[str, float]:
+    """Return the rows a second of each host, as a job has measured them where it is."""
+    measured = record.get("measured")
+    if not isinstance(measured, dict):
+        return {}
+    rows, seconds = measured["rows"], measured["compute_seconds"]
+    return {host: rows[host] / seconds[host] for host in rows if seconds.get(host, 0.0) > 0}
+
+
 class JobServiceExecutor(JobExecutor):
     """Runs jobs by the job service.
 
@@ -335,6 +344,7 @@ class JobServiceExecutor(JobExecutor):
                 record.get("iteration"),
                 record.get("iterations"),
                 asks=_asked(record),
+                speeds=_speeds(record),
             )
         if report != one.said:
             one.said = report

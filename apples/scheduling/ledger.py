@@ -46,7 +46,7 @@ from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
 NEVER: ReadOnly[int, float] = ReadOnly()
-NodeChoice = Callable[[Sequence[int], int, frozenset[int]], frozenset[int]]
+NodeChoice = Callable[[int, Sequence[int], int, frozenset[int]], frozenset[int]]
 
 OVERDUE_SECONDS = 1e-3
 """By how much a job is past its estimated end when it has overrun: the end of one whose rate changed is
@@ -138,8 +138,8 @@ class ClusterLedger:
         end is refused; where a job overruns into one, that has the nodes which are free, and gets the others
         as they come free, before any job.
     choose
-        Of nodes, in rising order, those that a job gets or keeps: nodes, how many, and which it has beside them.
-        Default: the lowest.
+        Of nodes, in rising order, those that a job gets or keeps: its number, nodes, how many, and which it has
+        beside them. Default: the lowest.
 
     Attributes
     ----------
@@ -676,7 +676,7 @@ class ClusterLedger:
         proposal = None
         if self._acknowledged:
             proposal = self._propose_start(job, mates, taken, decision.node_ids)
-        node_ids = self._take(taken, decision.node_ids, proposal)
+        node_ids = self._take(job.id, taken, decision.node_ids, proposal)
         # A mate runs slower while the guest is there: its estimated end moves by the guest's request.
         for mate in mates:
             limit, delay = instant(mate.limit + job.requested), mate.delay + job.requested
@@ -773,9 +773,9 @@ class ClusterLedger:
         if self._acknowledged:
             proposal = self._propose_resize(running, after - before)
         if after > before:
-            node_ids |= self._take(after - before, frozenset(), proposal, node_ids)
+            node_ids |= self._take(job.id, after - before, frozenset(), proposal, node_ids)
         elif after < before:
-            gone = node_ids - self._choose(sorted(node_ids), after, NO_NODES)
+            gone = node_ids - self._choose(job.id, sorted(node_ids), after, NO_NODES)
             node_ids -= gone
             if proposal is None:
                 self._free_nodes(before - after, gone)
@@ -1012,6 +1012,7 @@ class ClusterLedger:
 
     def _take(
         self,
+        job: int,
         nodes: int,
         node_ids: frozenset[int],
         proposal: Proposal | None,
@@ -1028,7 +1029,9 @@ class ClusterLedger:
         self.free -= free
         chosen: frozenset[int] = frozenset()
         if self._tracks_ids:
-            chosen = node_ids & set(self._free_ids) or self._choose(self._free_ids, free, beside)
+            chosen = node_ids & set(self._free_ids) or self._choose(
+                job, self._free_ids, free, beside
+            )
             self._free_ids = [each for each in self._free_ids if each not in chosen]
         if proposal is None:
             return chosen
@@ -1044,7 +1047,12 @@ class ClusterLedger:
             self._free_ids = sorted([*self._free_ids, *(node_ids - leave)])
 
 
-def first_nodes(nodes: Sequence[int], count: int, beside: frozenset[int]) -> frozenset[int]:  # noqa: ARG001 - any do
+def first_nodes(
+    job: int,  # noqa: ARG001 - any do
+    nodes: Sequence[int],
+    count: int,
+    beside: frozenset[int],  # noqa: ARG001
+) -> frozenset[int]:
     """Return the first of some nodes: they are alike."""
     return frozenset(nodes[:count])
 

@@ -368,6 +368,7 @@ class EventEngine(SchedulerBackend):
 
     def _least_loaded(
         self,
+        job: int,  # noqa: ARG002 - and to all jobs
         nodes: Sequence[int],
         count: int,
         beside: frozenset[int],  # noqa: ARG002 - all are as near

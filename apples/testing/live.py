@@ -263,6 +263,7 @@ class SimulatedJobs:
                 state=one.state, exit_code=one.exit_code,
                 asks=(one.asked[-1], one.asked[-1]) if one.asked else None,
                 iteration=self.moods.randint(0, ITERATIONS), iterations=ITERATIONS,
+                speeds={host: self.moods.choice((1.0, 5.0)) for host in one.hosts},
             )
         )  # fmt: skip
 

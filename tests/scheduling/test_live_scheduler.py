@@ -19,7 +19,7 @@ from soak_live import first_broken
 from waiting import until
 
 from apples.errors import LaunchError, UsageError
-from apples.scheduling.jobs import Job, JobKind, Resize, Start
+from apples.scheduling.jobs import Job, JobKind, Reserve, Resize, Start
 from apples.scheduling.ledger import ClusterLedger
 from apples.scheduling.policies import (
     Conservative,
@@ -30,7 +30,7 @@ from apples.scheduling.policies import (
     PaybackMigration,
     ShortestJobFirst,
 )
-from apples.scheduling.policy import NodeLoad
+from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
 from apples.scheduling.proposals import Change
 from apples.scheduling.server.answers import (
     history_document,
@@ -433,6 +433,26 @@ def test_an_evolving_job_grows_when_hosts_are_free_and_is_given_no_fewer_than_it
     assert s.state(other) is LiveJobState.FINISHED
 
 
+@pytest.mark.parametrize(("needs", "granted"), [(3, []), (2, [Resize(1, 2)])])
+def test_conservative_backfilling_grants_a_growth_where_it_delays_no_promise(needs, granted):
+    running = {
+        1: RunningJob(Job(1, 0.0, 1, 100.0, 1, 4, JobKind.EVOLVING), 0.0, 1, 100.0, wanted=2),
+        2: RunningJob(Job(2, 0.0, 2, 10.0, 2, 2), 0.0, 2, 10.0),
+    }
+    queue = [Job(3, 1.0, needs, 50.0, needs, needs)]
+    state = ClusterState(4, free=1, queue=queue, running=running)
+    assert list(Conservative().decide(state)) == [Reserve(3, 10.0), *granted]
+
+
+def test_conservative_backfilling_moves_promises_up_when_nodes_are_given_back():
+    running = {
+        1: RunningJob(Job(1, 0.0, 4, 100.0, 1, 4, JobKind.EVOLVING), 0.0, 4, 100.0, wanted=2)
+    }
+    queue = [Job(2, 1.0, 2, 50.0, 2, 2)]
+    state = ClusterState(4, queue=queue, running=running, reservations={2: 100.0})
+    assert list(Conservative().decide(state)) == [Resize(1, 2), Start(2, 2)]
+
+
 def test_hosts_that_an_evolving_job_gives_back_start_the_next_job(stage):
     s = stage(Easy())
     number, (start,) = s.submit(4, 4, JobKind.EVOLVING)
@@ -579,6 +599,27 @@ def test_a_shrunk_job_gives_up_what_costs_it_least_and_grows_at_its_site(stage):
     s.say(begun, AttemptPhase.ENDED, state="cancelled")
     (grown,) = s.left(begun, "ada")
     assert (grown.job, set(grown.hosts)) == (other.job, {"ada", "bob"})
+
+
+def test_a_shrunk_job_gives_up_the_hosts_that_it_has_found_slow_whatever_the_list_says(stage):
+    s = stage(Equipartition(), prefer=TWO_SITES)
+    _, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    s.say(start, speeds={"ada": 9.0, "bob": 9.0, "cleo": 1.0, "dan": 1.0})
+    other, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
+    assert shrink.hosts == ("ada", "bob")  # by the list it would keep cleo and dan
+    s.say(start, epoch=1, hosts=shrink.hosts)
+    s.left(start, "cleo", "dan", epoch=1)
+    assert s.one.job(other).hosts == ("cleo", "dan")
+
+
+def test_speeds_that_a_job_has_measured_on_some_of_its_hosts_are_not_mixed_with_the_lists(stage):
+    s = stage(Equipartition(), prefer=TWO_SITES)
+    _, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    s.say(start, speeds={"ada": 1e6, "bob": 1e6, "cleo": 1e6})
+    _, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
+    assert shrink.hosts == ("cleo", "dan")
 
 
 def test_bad_requests_are_refused_in_a_line(stage):

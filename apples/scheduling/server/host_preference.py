@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from apples.resources import HostList
 
@@ -20,6 +20,8 @@ class HostPreference:
     ----------
     places
         Host -> its site, and its speed in points a second.
+    own
+        Host -> its speed as one job has measured it, by which that job chooses among these hosts; in other units.
 
     Examples
     --------
@@ -31,6 +33,7 @@ class HostPreference:
     """
 
     places: dict[str, tuple[str, float]]
+    own: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, hosts: HostList) -> HostPreference:
@@ -54,6 +57,11 @@ class HostPreference:
             host: (site, speed * shares.get(host, 1.0)) for host, (site, speed) in self.places.items()
         })  # fmt: skip
 
+    def measured(self, speeds: Mapping[str, float]) -> HostPreference:
+        """Return the preference among those hosts whose speeds a job has measured; among others as it is."""
+        known = {host: speed for host, speed in speeds.items() if host in self.places}
+        return replace(self, own=known)
+
     def best(
         self, hosts: Iterable[str], count: int, beside: Collection[str] = ()
     ) -> tuple[str, ...]:
@@ -64,6 +72,9 @@ class HostPreference:
         beside
             Hosts that the job has and keeps: its sites come first.
         """
+        hosts = list(hosts)
+        if self.own and not all(host in self.own for host in hosts):
+            return HostPreference(self.places).best(hosts, count, beside)
         sites: dict[str, list[str]] = {}
         for host in sorted(hosts, key=self._speed, reverse=True):
             sites.setdefault(self._site(host), []).append(host)
@@ -92,4 +103,4 @@ class HostPreference:
         return self.places.get(host, ("", 0.0))[0]
 
     def _speed(self, host: str) -> float:
-        return self.places.get(host, ("", 0.0))[1]
+        return self.own.get(host, self.places.get(host, ("", 0.0))[1])

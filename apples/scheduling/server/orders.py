@@ -107,6 +107,8 @@ class JobReport:
         How far it is, and of how many; None: not known.
     state, exit_code
         Of an ended one: ``finished``, ``failed`` or ``cancelled``, and the exit code of its run.
+    speeds
+        Host -> rows that it computes a second there, as it has measured itself; empty: it has not said.
     asks
         Fewest and most hosts that its program has asked for (`LiveJob.asks`); None: nothing is known of it.
     """
@@ -123,6 +125,7 @@ class JobReport:
     reason: str = ""
     exit_code: int | None = None
     asks: tuple[int, int] | None = None
+    speeds: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -929,12 +929,16 @@ class LiveScheduler(SchedulerBackend):
         """Whether a job may be put on all of these hosts."""
         return all(self.state.is_free(host) and host not in self.lost for host in hosts)
 
-    def _chosen(self, nodes: Sequence[int], count: int, beside: frozenset[int]) -> frozenset[int]:
-        """Return which of some nodes a job gets or keeps."""
+    def _chosen(
+        self, job: int, nodes: Sequence[int], count: int, beside: frozenset[int]
+    ) -> frozenset[int]:
+        """Return which of some nodes a job gets or keeps: by what it has measured, where that is all of them."""
         assert self.prefer is not None  # noqa: S101 - for the type checker: it is asked only then
         names, loads = self._names(nodes), self.loads
         quiet = [host for host in names if host not in loads or not loads[host].owner_back]
         prefer = self.prefer.under({host: load.share for host, load in loads.items()})
+        if (said := self.progress.get(job)) is not None:
+            prefer = prefer.measured(said.speeds)
         best = prefer.best(quiet if len(quiet) >= count else names, count, self._names(beside))
         return frozenset(map(self._node, best))
 
