@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.units import duration
-from apples.views.formats import moment, share
+from apples.views.formats import moment
+from apples.views.job import iteration_text, pace_text
 from apples.views.queue import OVER, interval_text
 from apples.views.queue_chart import counts_of, host_map, queue_chart, strip_bar
 
@@ -91,33 +91,6 @@ def matching(entries: Sequence[Document], words: str) -> list[Document]:
 def is_waiting(job: Document) -> bool:
     """Return whether a job has no host yet."""
     return job["state"] not in OVER and not job["hosts"]
-
-
-def iteration_text(job: Document) -> str:
-    """Return how far a job is; the stream sets this text alone.
-
-    Examples
-    --------
-    >>> iteration_text({"iteration": 12, "iterations": 90}), iteration_text({"iteration": None})
-    ('12 of 90', '')
-    """
-    if job["iteration"] is None:
-        return ""
-    return f"{job['iteration']}" + (f" of {job['iterations']}" if job["iterations"] else "")
-
-
-def pace_text(job: Document, promised: float | None, now: float) -> str:
-    """Return what part of the promised time a job's iterations have taken so far, its start among it.
-
-    Examples
-    --------
-    >>> pace_text({"iteration": 30, "iterations": 90, "started": 100.0}, 60.0, 125.0)
-    '1.25 of the promised 60.0 s'
-    """
-    if not (job["iteration"] and job["iterations"] and promised and job["started"]):
-        return ""
-    ratio = (now - job["started"]) / (promised * job["iteration"] / job["iterations"])
-    return f"{share(ratio).text} of the promised {duration(promised)}"  # type: ignore[union-attr]
 
 
 def said(document: Document) -> list[tuple[float, str]]:

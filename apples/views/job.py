@@ -100,6 +100,53 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     return run_text(document, command, timeline)
 
 
+def iteration_text(job: Mapping[str, Any]) -> str:
+    """Return how far a job is.
+
+    Examples
+    --------
+    >>> iteration_text({"iteration": 12, "iterations": 90}), iteration_text({"iteration": None})
+    ('12 of 90', '')
+    """
+    if job["iteration"] is None:
+        return ""
+    return f"{job['iteration']}" + (f" of {job['iterations']}" if job["iterations"] else "")
+
+
+def pace_text(job: Mapping[str, Any], promised: float | None, now: float) -> str:
+    """Return what part of the promised time a job's iterations have taken so far, its start among it.
+
+    Examples
+    --------
+    >>> pace_text({"iteration": 30, "iterations": 90, "started": 100.0}, 60.0, 125.0)
+    '1.25 of the promised 60.0 s'
+    """
+    if not (job["iteration"] and job["iterations"] and promised and job["started"]):
+        return ""
+    ratio = (now - job["started"]) / (promised * job["iteration"] / job["iterations"])
+    return f"{ratio:.2f} of the promised {duration(promised)}"
+
+
+TAIL_LINES = 12
+
+
+def live_texts(entry: Mapping[str, Any], log_end: str, now: float) -> dict[str, str]:
+    """Return the texts of a job's page that change while it runs, by their keys.
+
+    Parameters
+    ----------
+    entry
+        As in ``apples.runs/1``.
+    log_end
+        The last of its log.
+    """
+    return {
+        "iteration": iteration_text(entry),
+        "pace": pace_text(entry, entry["predicted_seconds"], now),
+        "log": "\n".join(log_end.splitlines()[-TAIL_LINES:]),
+    }
+
+
 def _phases(phases: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {duration(seconds)}" for name, seconds in phases.items())
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 import hat
 from apples.jobs import JobStatus
-from apples.views.cluster import iteration_text
+from apples.views.job import iteration_text
 from apples.views.page import reasons, render, style_sheet
 from apples.views.queue import OVER, why_text
 from apples.views.run_page import run_parts
@@ -134,6 +134,8 @@ def job_page(
     others: Sequence[str],
     document: Document | None,
     events: Events,
+    texts: Mapping[str, str],
+    stream: str,
 ) -> str:
     """Return the page of a run or job: where it is, its verbs, and the parts of its saved page.
 
@@ -145,11 +147,16 @@ def job_page(
         The names of its host list.
     document
         The run as ``apples.run/1``, of as much as there is; None where nothing was planned.
+    texts
+        As of `apples.views.job.live_texts`.
+    stream
+        Address of the events that say what changes.
     """
     parts = run_parts(document, events) if document else {"plan": None}
     return render(
         "served_run.html.j2",
-        **{**parts, "frame": frame, "over": KINDS, "job": job, "verbs": verbs, "others": others},
+        **{**parts, "frame": frame, "over": KINDS, "job": job, "verbs": verbs, "others": others,
+           "texts": texts, "stream": stream},
     )  # fmt: skip
 
 
@@ -266,7 +273,7 @@ def cluster_address(name: str) -> str:
     return f"/cluster/{quote(name, safe='')}"
 
 
-def cluster_page(frame: Frame, name: str, parts: Document) -> str:
+def cluster_page(frame: Frame, name: str, parts: Document, stream: str) -> str:
     """Return the page of a scheduler.
 
     Parameters
@@ -275,6 +282,8 @@ def cluster_page(frame: Frame, name: str, parts: Document) -> str:
         In its address.
     parts
         As of `apples.views.cluster.cluster_parts`.
+    stream
+        Address of the events that say what changes.
     """
     base, query = cluster_address(name), parts["query"]
 
@@ -285,7 +294,8 @@ def cluster_page(frame: Frame, name: str, parts: Document) -> str:
         return f"{base}?{urlencode({**asked, **changes})}"
 
     return render(
-        "cluster.html.j2", frame=frame, base=base, address=address, stale_seconds=STALE_SECONDS, **parts
+        "cluster.html.j2", frame=frame, base=base, address=address, stale_seconds=STALE_SECONDS,
+        stream=stream, **parts,
     )  # fmt: skip
 
 

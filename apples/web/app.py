@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -25,7 +28,7 @@ from apples.resources import read_host_list
 from apples.views import served
 from apples.views.cluster import ClusterQuery
 from apples.views.demo import demo_page
-from apples.views.job import resize_text, restarted_text, submitted_text
+from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.views.run_page import run_page
 from apples.web import planning
 from apples.web.clusters import Cluster, Clusters
@@ -33,6 +36,14 @@ from apples.web.folder import DocumentFolder
 from apples.web.forms import EditedFile
 from apples.web.gate import HEADERS, LOOPBACK, Gate, Session, Sessions
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
+from apples.web.streams import (
+    TAIL_BYTES,
+    LiveStream,
+    QueueStream,
+    RecordStream,
+    Streams,
+    log_end,
+)
 from apples.web.weather import HostWeather, host_rows
 
 MOST_COMPARED = 12
@@ -50,14 +61,17 @@ Name = Annotated[str, Query(max_length=1000)]
 ClusterName = Annotated[str, Path(max_length=255)]
 JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
 HostName = Annotated[str, Path(pattern="^[A-Za-z0-9._-]{1,80}$")]
+Since = Annotated[str, Query(max_length=40)]
 PageNumber = Annotated[int, Query(ge=1, le=10**6)]
 
 
 class Pages:
-    """What every route needs: the folder, the list of records, the weather, and the frame around a page."""
+    """What every route needs: the folder, the records, schedulers, weather, streams, and a page's frame."""
 
-    def __init__(self, folder: DocumentFolder, schedulers: Sequence[FilePath]) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: DocumentFolder, schedulers: Sequence[FilePath], streams: Streams
+    ) -> None:
+        self.folder, self.streams = folder, streams
         self.runs = RecordedRuns()
         self.weather = HostWeather()
         self.clusters = Clusters(schedulers, folder, self.weather)
@@ -78,6 +92,7 @@ def create_app(
     *,
     secure: bool = False,
     schedulers: Sequence[FilePath] = (),
+    streams: Streams | None = None,
 ) -> Gate:
     """Return the application, its gate around it.
 
@@ -89,8 +104,10 @@ def create_app(
         Whether it is reached by HTTPS alone.
     schedulers
         Directories of live schedulers that have pages besides this user's own.
+    streams
+        Those of open pages; whoever serves closes them at the end, for else their readers keep it.
     """
-    pages = Pages(folder, schedulers)
+    pages = Pages(folder, schedulers, streams or Streams())
     app = FastAPI(title="apples", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=4)
     for add in (
@@ -143,9 +160,12 @@ def _add_runs(app: FastAPI, pages: Pages) -> None:
     def run(request: Request, identifier: Identifier) -> Response:
         return job_answer(pages, request, identifier)
 
-    @app.get("/runs/{identifier}/now")
-    def now(identifier: Identifier) -> dict[str, Any]:
-        return jobs.JobStatus.of(store.record(identifier), ask=False).document()
+    @app.get("/runs/{identifier}/events")
+    async def events(request: Request, identifier: Identifier, since: Since = "") -> Response:
+        found = await asyncio.to_thread(store.record, identifier)
+        return followed(
+            pages, request, since, run_events(found.id), partial(RecordStream, found.id)
+        )
 
     @app.get("/runs/{identifier}/report.html", response_class=HTMLResponse)
     def report(identifier: Identifier) -> HTMLResponse:
@@ -181,6 +201,20 @@ def _add_runs(app: FastAPI, pages: Pages) -> None:
         return served.comparison_page(pages.frame(request, "Runs"), document)
 
 
+def run_events(identifier: str) -> str:
+    """Return the address of what changes in a run's record."""
+    return f"/runs/{identifier}/events"
+
+
+def followed(
+    pages: Pages, request: Request, since: str, name: str, make: Callable[[], LiveStream]
+) -> Response:
+    """Return what happens on a page, from the event on that its reader had last."""
+    since = request.headers.get("last-event-id", since)[:40]
+    events = pages.streams.of(name, make).follow(since)
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
 def job_answer(pages: Pages, request: Request, identifier: str, status: int = 200) -> Response:
     """Return the page of a run or job as it is just now."""
     found = store.record(identifier)
@@ -188,10 +222,12 @@ def job_answer(pages: Pages, request: Request, identifier: str, status: int = 20
     document = document_so_far(record)
     if "runs" in document:  # a demo has a page of its own
         return RedirectResponse(f"/runs/{found.id}/report.html", 303)
+    events = f"{run_events(found.id)}?since={pages.streams.last(run_events(found.id))}"
     job = jobs.JobStatus.of(found, ask=False)
+    texts = live_texts(found.summary(), log_end(found, TAIL_BYTES), time.time())
     page = served.job_page(
         pages.frame(request, "Runs"), job, verbs_of(found, job.state), hosts_of(found),
-        document if document["plan"] else None, record.events,
+        document if document["plan"] else None, record.events, texts, events,
     )  # fmt: skip
     return HTMLResponse(page, status)
 
@@ -282,8 +318,17 @@ def _add_clusters(app: FastAPI, pages: Pages) -> None:
         waiting_page: PageNumber = 1,
         hosts_page: PageNumber = 1,
     ) -> str:
+        address = cluster_events(name)
+        events = f"{address}?since={pages.streams.last(address)}"
         parts = pages.clusters.one(name).parts(ClusterQuery(words, waiting_page, hosts_page))
-        return served.cluster_page(pages.frame(request, "Cluster"), name, parts)
+        return served.cluster_page(pages.frame(request, "Cluster"), name, parts, events)
+
+    @app.get("/cluster/{name}/events")
+    async def events(request: Request, name: ClusterName, since: Since = "") -> Response:
+        one = await asyncio.to_thread(pages.clusters.one, name)
+        return followed(
+            pages, request, since, cluster_events(name), partial(QueueStream, one.directory)
+        )
 
     @app.get("/cluster/{name}/jobs/{number}", response_class=HTMLResponse)
     def job(request: Request, name: ClusterName, number: JobNumber) -> Response:
@@ -292,6 +337,11 @@ def _add_clusters(app: FastAPI, pages: Pages) -> None:
     @app.get("/cluster/{name}/hosts/{host}", response_class=HTMLResponse)
     def host(request: Request, name: ClusterName, host: HostName) -> Response:
         return cluster_host_answer(pages, request, name, host)
+
+
+def cluster_events(name: str) -> str:
+    """Return the address of what changes in a scheduler's queue."""
+    return f"{served.cluster_address(name)}/events"
 
 
 def cluster_job_answer(

@@ -65,6 +65,7 @@ def _serve(folder: Path, listen: nws.Listen, schedulers: Sequence[Path]) -> None
     from apples.web.app import create_app  # noqa: PLC0415
     from apples.web.folder import DocumentFolder  # noqa: PLC0415
     from apples.web.gate import ENTER, Sessions  # noqa: PLC0415
+    from apples.web.streams import Streams  # noqa: PLC0415
 
     def tell(key: str) -> None:
         typer.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)
@@ -74,8 +75,10 @@ def _serve(folder: Path, listen: nws.Listen, schedulers: Sequence[Path]) -> None
     sessions = Sessions(tell)
     names = (listen.host.lower(), *(name.lower() for name in listen.names))
     secure = listen.certificate is not None
-    app = create_app(files, sessions, names, secure=secure, schedulers=schedulers)
+    streams = Streams()
+    app = create_app(files, sessions, names, secure=secure, schedulers=schedulers, streams=streams)
     server = nws.HttpServer(app, listen)
+    server.ending = streams.close
     served_style()  # templates are loaded before anybody waits for a page
     server.started_well = sessions.announce
     server.run([_bound(listen)])

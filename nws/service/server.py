@@ -166,6 +166,8 @@ class HttpServer(uvicorn.Server):
     ----------
     started_well
         Is called once it answers.
+    ending
+        Is called when it stops, before it lets what was asked end: for answers that end only when told to.
     """
 
     def __init__(self, app: Any, listen: Listen) -> None:
@@ -174,6 +176,7 @@ class HttpServer(uvicorn.Server):
         self.changed = threading.Event()
         self._manager = ServiceManager()
         self.started_well: Callable[[], None] | None = None
+        self.ending: Callable[[], None] | None = None
         self._silent: dict[int, tuple[object, float]] = {}
 
     @property
@@ -213,6 +216,8 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop listening, and let what was asked end."""
         self._manager.ending()
+        if self.ending is not None:
+            self.ending()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:

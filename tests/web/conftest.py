@@ -11,6 +11,7 @@ from waiting import until
 from apples.web.app import create_app
 from apples.web.folder import DocumentFolder
 from apples.web.gate import Sessions
+from apples.web.streams import Streams
 from nws import HttpServer, Listen
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')
@@ -59,7 +60,10 @@ def own_state(tmp_path, monkeypatch):
 def site(own_state):
     keys = []
     sessions = Sessions(keys.append)
-    server = HttpServer(create_app(DocumentFolder(own_state), sessions), Listen(port=0))
+    streams = Streams()
+    app = create_app(DocumentFolder(own_state), sessions, streams=streams)
+    server = HttpServer(app, Listen(port=0))
+    server.ending = streams.close
     sessions.announce()
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -177,7 +177,14 @@ def queue(hosts, running=0, waiting=0, over=0):
 
 def page_of(document, query=None, records=None):
     parts = cluster_parts(document, query or ClusterQuery(), {}, records or {}, {})
-    shown = {**parts, "stale": "", "age": 0.0, "base": "/cluster/lab", "stale_seconds": 600.0}
+    shown = {
+        **parts,
+        "stale": "",
+        "age": 0.0,
+        "base": "/cluster/lab",
+        "stale_seconds": 600.0,
+        "stream": "/",
+    }
     return render("cluster_parts.html.j2", address=lambda _: "?", **shown)
 
 

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import shutil
+import threading
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -14,6 +16,11 @@ from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, record
 
 from apples.jobs import store
+from apples.web.app import create_app
+from apples.web.folder import DocumentFolder
+from apples.web.gate import Sessions
+from apples.web.streams import Streams
+from nws import HttpServer, Listen
 
 pytestmark = [
     pytest.mark.browser,
@@ -154,22 +161,98 @@ def test_a_list_is_searched_and_a_button_pressed(site, browser):
     assert said == "--hosts ada: is named twice (exit code 2)"
 
 
-@pytest.mark.usefixtures("paths")
-def test_the_page_of_a_job_follows_it_and_says_when_nobody_answers(site, browser):
-    job = store.jobs()[0]
-    job.write({**job.record(), "iteration": 5, "iterations": 90})
+@pytest.fixture
+def entered(site, browser):
     browser.go(site.link())
     browser.arrive()
+    return browser
+
+
+@pytest.mark.usefixtures("paths")
+def test_the_page_of_a_job_follows_it_and_says_when_nobody_answers(site, entered):
+    browser, job = entered, store.jobs()[0]
+    job.write({**job.record(), "iteration": 5, "iterations": 90})
     browser.go(f"{site.url}/runs/{job.id}")
     shown = "document.querySelector('[data-key=iteration]')?.textContent"
     browser.evaluate("window.mine = 1")
-    assert browser.evaluate(shown) == "5"
+    assert browser.evaluate(shown) == "5 of 90"
     job.write({**job.record(), "iteration": 7})
-    until(lambda: browser.evaluate(shown) == "7", 60)
+    until(lambda: browser.evaluate(shown) == "7 of 90", 60)
+    job.log.write_text("what it said\n")
+    log = "document.querySelector('[data-key=log]').textContent"
+    until(lambda: browser.evaluate(log) == "what it said", 60)
+    job.write(
+        {**job.record(), "last_resize": {"epoch": 1, "seconds": 2.0, "phases": {"halt": 0.5}}}
+    )
+    until(lambda: "halt" in browser.evaluate("document.querySelector('dl').textContent"), 60)
     assert browser.evaluate("window.mine") == 1  # nothing was loaded anew
     site.server.should_exit = True
-    late = "document.querySelector('[data-late]').textContent"
-    until(lambda: "no answer" in browser.evaluate(late), 60)
+    until(lambda: "No answer" in browser.evaluate(LATE), 60)
+
+
+LATE = "document.querySelector('.late').textContent"
+WORDS = "document.querySelector('main').textContent"
+
+
+def test_the_page_of_a_scheduler_follows_it_and_is_stale_while_it_is_away(site, live, entered):
+    browser = entered
+    browser.go(f"{site.url}/cluster/lab")
+    browser.evaluate("window.mine = 1")
+    browser.evaluate("document.querySelector('[name=words]').focus()")
+    browser.evaluate("document.querySelector('[name=words]').value = 'typed'")
+    live.submit(43, name="late comer")
+    until(lambda: "late comer" in browser.evaluate(WORDS), 60)
+    live.jobs.iterate(1, 30)
+    shown = "document.querySelector('[data-key=\"lab.1\"]').textContent"
+    until(lambda: browser.evaluate(shown) == "30 of 90", 60)
+    live.jobs.iterate(1, 31)
+    until(lambda: browser.evaluate(shown) == "31 of 90", 60)
+    live.end()
+    until(lambda: "The scheduler does not answer" in browser.evaluate(WORDS), 60)
+    live.begin()
+    until(lambda: "does not answer" not in browser.evaluate(WORDS), 60)
+    live.submit(43, name="after all")
+    until(lambda: "after all" in browser.evaluate(WORDS), 60)
+    assert browser.evaluate("window.mine") == 1
+    assert browser.evaluate("document.querySelector('[name=words]').value") == "typed"
+    assert browser.evaluate(LATE) == ""
+
+
+def test_a_server_that_is_killed_and_comes_back_is_said_and_followed_again(
+    own_state, live, entered
+):
+    browser, keys = entered, []
+    sessions = Sessions(keys.append)
+    with served(own_state, sessions) as port:
+        sessions.announce()
+        browser.go(f"http://127.0.0.1:{port}/enter?key={keys[-1]}")
+        browser.arrive()
+        browser.go(f"http://127.0.0.1:{port}/cluster/lab")
+        browser.evaluate("window.mine = 1")
+    until(lambda: "No answer from apples serve. Since" in browser.evaluate(LATE), 60)
+    live.submit(43, name="meanwhile")
+    with served(own_state, sessions, port):
+        until(lambda: "meanwhile" in browser.evaluate(WORDS), 60)
+        until(lambda: browser.evaluate(LATE) == "", 60)
+        assert browser.evaluate("window.mine") == 1
+    with served(own_state, Sessions(keys.append), port):  # of which the browser has no cookie
+        until(lambda: "Open the link" in browser.evaluate(LATE), 60)
+
+
+@contextmanager
+def served(folder, sessions, port=0):
+    streams = Streams()
+    app = create_app(DocumentFolder(folder), sessions, streams=streams)
+    server = HttpServer(app, Listen(port=port))
+    server.ending = streams.close
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield server.port
+    finally:
+        server.should_exit = True
+        thread.join(30)
 
 
 def test_a_plan_follows_what_is_typed(site, own_state, browser):

@@ -1,31 +1,120 @@
-// The pages are complete without this. It sets what changes on the page of a job, and plans while one types.
+// The pages are complete without this. It follows what is open, and plans while one types.
 (() => {
   "use strict";
 
-  const live = document.querySelector("[data-live]");
-  const look = async () => {
-    const late = live.querySelector("[data-late]");
-    try {
-      const answer = document.hidden ? null : await fetch(live.dataset.live);
-      if (answer && !answer.ok) throw new Error(answer.status);
-      const now = answer && (await answer.json());
-      if (now && now.state !== live.dataset.state) return location.reload();
-      for (const one of now ? live.querySelectorAll("[data-key]") : []) {
-        const text = String(now[one.dataset.key] ?? "");
-        if (one.textContent !== text) one.textContent = text;
-      }
-      if (now) late.textContent = "";
-    } catch {
-      late.textContent ||= "; no answer from apples serve since " + new Date().toLocaleTimeString();
-    }
-    setTimeout(look, 2000);
+  const content = document.getElementById("content");
+  const live = () => content.querySelector("[data-live]");
+  const late = content.querySelector(".late");
+  const own = (page) => [...page.children].filter((one) => !one.hasAttribute("data-once"));
+  let source, last, loading, again, waits;
+
+  const say = (text) => {
+    if (!text || !late.textContent.startsWith(text))
+      late.textContent = text && text + " Since " + new Date().toLocaleTimeString() + ".";
+    content.classList.toggle("stale", text !== "");
   };
-  if (live) setTimeout(look, 2000);
+
+  const form = (one) => one.querySelector("form")?.getAttribute("action");
+  const used = (one) => form(one) && one.querySelector("details[open], :focus") !== null;
+
+  // Put in what is another on a page that was fetched; a form that somebody uses stays as it is.
+  const renew = (box, fresh) => {
+    const old = own(box);
+    for (const one of own(fresh)) {
+      const same = (mine) => mine.isEqualNode(one) || (used(mine) && form(mine) === form(one));
+      const place = old.findIndex(same);
+      if (place < 0) {
+        box.insertBefore(one, old[0] || null);
+        continue;
+      }
+      old.splice(0, place).forEach((gone) => gone.remove());
+      const mine = old.shift();
+      if (!mine.isEqualNode(one)) renew(mine, one);
+    }
+    old.forEach((gone) => gone.remove());
+  };
+
+  const show = (page) => {
+    const held = document.activeElement && document.activeElement.href;
+    renew(content, page.getElementById("content"));
+    if (held && document.activeElement === document.body) {
+      const link = [...content.querySelectorAll("a")].find((one) => one.href === held);
+      if (link) link.focus({ preventScroll: true });
+    }
+    if (!live()) stop();
+  };
+
+  // Fetch this page anew, not more often than every second and a half.
+  const load = async () => {
+    if (loading) return (again = true);
+    loading = true;
+    setTimeout(() => {
+      loading = false;
+      if (again) load();
+    }, 1500);
+    again = false;
+    try {
+      const answer = await fetch(location.href);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (answer.status === 401) return say(page.querySelector("main").textContent.trim());
+      if (!answer.ok) throw new Error(answer.status);
+      show(page);
+      say("");
+      return true;
+    } catch {
+      say("No answer from apples serve.");
+    }
+  };
+
+  const stop = () => {
+    clearTimeout(waits);
+    if (source) source.close();
+    source = null;
+  };
+
+  const follow = () => {
+    if (source || document.hidden || !live()) return;
+    const url = new URL(live().dataset.live, location.href);
+    if (last) url.searchParams.set("since", last);
+    source = new EventSource(url);
+    source.onopen = () => say("");
+    source.onerror = () => {
+      say("No answer from apples serve.");
+      if (!source || source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      stop();
+      waits = setTimeout(poll, 3000);
+    };
+    source.addEventListener("changed", (event) => {
+      last = event.lastEventId;
+      load();
+    });
+    source.addEventListener("text", (event) => {
+      last = event.lastEventId;
+      const texts = JSON.parse(event.data);
+      for (const one of content.querySelectorAll("[data-key]")) {
+        const text = texts[one.dataset.key];
+        if (text !== undefined && one.textContent !== text) one.textContent = text;
+      }
+    });
+  };
+
+  // Where there are no streams, as behind some proxies, the page is fetched instead.
+  const poll = async () => {
+    if (document.hidden) return;
+    if (await load()) follow();
+    if (!source && live()) waits = setTimeout(poll, 3000);
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    stop();
+    if (!document.hidden && live()) poll();
+  });
+  follow();
 
   const ask = document.getElementById("ask");
   let timer, turn = 0;
   const plan = async (mine) => {
-    const url = "/plan?" + new URLSearchParams(new FormData(ask));
+    const url = location.pathname + "?" + new URLSearchParams(new FormData(ask));
     const page = new DOMParser().parseFromString(await (await fetch(url)).text(), "text/html");
     const answer = page.getElementById("answer");
     if (mine !== turn) return;
