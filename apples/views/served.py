@@ -17,6 +17,8 @@ from urllib.parse import quote, urlencode
 
 import hat
 from apples.jobs import JobStatus
+from apples.views.cluster import is_waiting
+from apples.views.foretold import Supposition, doing, starts
 from apples.views.job import iteration_text
 from apples.views.page import reasons, render, style_sheet
 from apples.views.queue import OVER, why_text
@@ -29,6 +31,8 @@ Document = dict[str, Any]
 PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
 """Of a run's state; of one that goes on there is nothing to say yet."""
+MOST_CHOICES = 200
+"""Waiting jobs that a form lists."""
 STALE_SECONDS = 600.0
 """From this age on a measurement is hatched, and said to be stale."""
 
@@ -296,6 +300,35 @@ def cluster_page(frame: Frame, name: str, parts: Document, stream: str) -> str:
     return render(
         "cluster.html.j2", frame=frame, base=base, address=address, stale_seconds=STALE_SECONDS,
         stream=stream, **parts,
+    )  # fmt: skip
+
+
+def what_if_page(
+    frame: Frame,
+    name: str,
+    policies: Sequence[str],
+    document: Document,
+    asked: Supposition,
+    found: Document | None,
+    refusal: str,
+) -> str:
+    """Return the form for what would be, and the answer.
+
+    Parameters
+    ----------
+    policies
+        Those there are to choose from.
+    document
+        As ``apples.queue/1``.
+    found
+        As ``apples.what-if/1``; None where there is none, for the `refusal`.
+    """
+    waiting = [one for one in document["jobs"] if is_waiting(one)]
+    return render(
+        "cluster_what_if.html.j2", frame=frame, base=cluster_address(name), name=name, policies=policies,
+        most_hosts=max(1, len(document["hosts"])), waiting=waiting[:MOST_CHOICES], asked=asked, found=found,
+        refusal=refusal, command=asked.command(), doing=doing(asked, document),
+        starts=[] if found is None else starts(found, document["time"]),
     )  # fmt: skip
 
 

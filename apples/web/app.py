@@ -25,9 +25,11 @@ from apples.jobs.comparing import comparison_of
 from apples.jobs.unfinished import document_so_far
 from apples.refusals import refusal_of
 from apples.resources import read_host_list
+from apples.scheduling.policies import POLICIES
 from apples.views import served
 from apples.views.cluster import ClusterQuery
 from apples.views.demo import demo_page
+from apples.views.foretold import Supposition
 from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.views.run_page import run_page
 from apples.web import planning
@@ -49,6 +51,8 @@ from apples.web.weather import HostWeather, host_rows
 MOST_COMPARED = 12
 LOG_BYTES = 64 << 10
 LEAST_COMPRESSED = 4 << 10
+LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
+"""Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""
 SAVED_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
@@ -115,6 +119,7 @@ def create_app(
         _add_verbs,
         _add_clusters,
         _add_cluster_verbs,
+        _add_what_if,
         _add_files,
         _add_forms,
         _add_plan,
@@ -337,6 +342,29 @@ def _add_clusters(app: FastAPI, pages: Pages) -> None:
     @app.get("/cluster/{name}/hosts/{host}", response_class=HTMLResponse)
     def host(request: Request, name: ClusterName, host: HostName) -> Response:
         return cluster_host_answer(pages, request, name, host)
+
+
+def _add_what_if(app: FastAPI, pages: Pages) -> None:
+    @app.get("/cluster/{name}/what-if", response_class=HTMLResponse)
+    def what_if(
+        request: Request,
+        name: ClusterName,
+        policy: Annotated[str, Query(max_length=40)] = "",
+        hosts: Annotated[int, Query(ge=-(10**6), le=10**6)] = 0,
+        job: Annotated[str, Query(max_length=80)] = "",
+        minimum: PageNumber = 1,
+    ) -> str:
+        one, asked = pages.clusters.one(name), Supposition(policy, hosts, job, minimum)
+        document, _ = one.queue()
+        found, refusal = None, ""
+        try:
+            if policy and policy not in LIVE_POLICIES:
+                raise UsageError(f"there is no policy '{hat.printable(policy)}' to choose")
+            found = one.ask("POST", "/v1/whatif", asked.body())
+        except ApplesError as error:
+            refusal, _ = refusal_of(error)
+        frame = pages.frame(request, "Cluster")
+        return served.what_if_page(frame, name, LIVE_POLICIES, document, asked, found, refusal)
 
 
 def cluster_events(name: str) -> str:

@@ -17,6 +17,7 @@ ROUTES = [
     ("GET", "/cluster"),
     ("GET", "/cluster/00000000"),
     ("GET", "/cluster/00000000/events"),
+    ("GET", "/cluster/00000000/what-if"),
     ("GET", "/cluster/00000000/jobs/00000000"),
     ("GET", "/cluster/00000000/hosts/00000000"),
     ("POST", "/cluster/00000000/jobs/00000000/cancel"),

@@ -13,6 +13,7 @@ from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
 from apples.views.cluster import PER_PAGE, ClusterQuery, cluster_parts, matching, part_of, said
+from apples.views.foretold import Supposition
 from apples.views.page import render
 from apples.views.queue_chart import MOST_HOSTS, MOST_WAITING, host_map, time_scale
 from apples.web.clusters import Kept
@@ -147,6 +148,69 @@ def test_a_running_job_shows_strips_pace_and_its_last_resize():
     assert 'aria-label="ada 300 rows, bob 100 rows"' in text
     assert 'width="75.00%"' in text
     assert '<data value="0.5">500 ms</data>' in text
+
+
+# ------------------------------------------------------------------------------- what if
+@pytest.fixture
+def foretelling(own_state):  # noqa: ARG001 - its scheduler is under that state directory
+    one = LiveSite(["ada", "bob", "eve"], planned=True)
+    one.submit(1)
+    until(lambda: one.job(1)["state"] == "running")
+    one.submit(3)
+    one.submit(3)
+    yield one
+    one.end()
+
+
+@pytest.mark.usefixtures("foretelling")
+def test_what_if_is_answered_with_the_command_that_asks_and_what_would_do_it(site, visitor):
+    asked = {"policy": "sjf", "hosts": "-1", "job": "lab.2", "minimum": "2"}
+    late, address = "no answer of the planner", site.url + "/cluster/lab/what-if"
+    page = until(lambda: late not in (found := visitor.get(address, params=asked)).text and found)
+    assert page.status_code == 200
+    typed = "apples what-if --policy sjf --hosts-less 1 --minimum lab.2=2"
+    assert "said bad" not in page.text, page.text[page.text.index("said bad") :][:300]
+    assert f"<code>{typed}</code>" in page.text
+    document = command(*typed.split(), "--json").document
+    for side in ("now", "then"):
+        assert f'<data value="{document[side]["hosts"]}">' in page.text
+        assert f"<bdi>{document[side]['policy']}</bdi>" in page.text
+    assert "as if each job took" in page.text
+    for does in (
+        "apples scheduler --name lab --policy sjf",
+        "apples drain bob",
+        "apples cancel lab.2",
+    ):
+        assert f"<code>{does}</code>" in page.text
+    assert is_tame(page.text)
+
+
+@pytest.mark.usefixtures("live")
+def test_what_nobody_can_foretell_or_choose_is_said(site, visitor):
+    page = visitor.get(site.url + "/cluster/lab/what-if")
+    assert "nothing can be foretold now" in page.text
+    wrong = visitor.get(
+        site.url + "/cluster/lab/what-if", params={"policy": "<b onload=alert(1)>"}
+    )
+    assert "there is no policy" in wrong.text
+    assert is_tame(wrong.text)
+
+
+@given(
+    st.sampled_from(["", "fcfs"]),
+    st.integers(-5, 5),
+    st.sampled_from(["", "lab.7"]),
+    st.integers(1, 9),
+)
+def test_a_supposition_and_its_command_ask_the_same(policy, hosts, job, minimum):
+    one = Supposition(policy, hosts, job, minimum)
+    words = one.command().split()[2:]
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    body = one.body()
+    assert options.get("--policy", "") == body["policy"]
+    assert int(options.get("--hosts-more", 0)) == body["hosts_more"]
+    assert int(options.get("--hosts-less", 0)) == body["hosts_less"]
+    assert options.get("--minimum", "") == (f"{job}={minimum}" if body["minimum"] else "")
 
 
 # -------------------------------------------------------------------------------- bounds

@@ -69,6 +69,7 @@ def paths(own_state, file, live):  # noqa: ARG001
             "/plan",
             "/cluster/lab",
             "/cluster/lab/jobs/2",
+            "/cluster/lab/what-if",
             f"/cluster/lab/hosts/{LONG}",
             file,
             "/nowhere",

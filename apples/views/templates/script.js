@@ -111,6 +111,15 @@
   });
   follow();
 
+  for (const one of document.querySelectorAll("[data-slider]")) {
+    const said = document.createElement("output");
+    one.type = "range";
+    one.after(said);
+    const tell = () => (said.textContent = one.value);
+    one.addEventListener("input", tell);
+    tell();
+  }
+
   const ask = document.getElementById("ask");
   let timer, turn = 0;
   const plan = async (mine) => {

@@ -1,0 +1,107 @@
+"""What would become of a queue if something were otherwise: the question, its command, and what would do it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apples.views.queue import SHOWN_STARTS, interval_text
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Supposition:
+    """What is to be otherwise.
+
+    Attributes
+    ----------
+    policy
+        Empty: the one that there is.
+    hosts
+        That come; below zero: that go.
+    job, minimum
+        One that waits, and with how many hosts it would be content; no job: all are as they are.
+    """
+
+    policy: str = ""
+    hosts: int = 0
+    job: str = ""
+    minimum: int = 1
+
+    def body(self) -> dict[str, Any]:
+        """Return it as the scheduler is asked.
+
+        Examples
+        --------
+        >>> Supposition(hosts=-2, job="lab.7", minimum=3).body()
+        {'policy': '', 'hosts_more': 0, 'hosts_less': 2, 'minimum': {'lab.7': 3}}
+        """
+        return {
+            "policy": self.policy, "hosts_more": max(0, self.hosts), "hosts_less": max(0, -self.hosts),
+            "minimum": {self.job: self.minimum} if self.job else {},
+        }  # fmt: skip
+
+    def command(self) -> str:
+        """Return the command that asks the same.
+
+        Examples
+        --------
+        >>> Supposition("fcfs", -2).command()
+        'apples what-if --policy fcfs --hosts-less 2'
+        """
+        words = ["apples", "what-if"]
+        if self.policy:
+            words += ["--policy", self.policy]
+        if self.hosts:
+            words += ["--hosts-more" if self.hosts > 0 else "--hosts-less", str(abs(self.hosts))]
+        if self.job:
+            words += ["--minimum", f"{self.job}={self.minimum}"]
+        return shlex.join(words)
+
+
+def doing(asked: Supposition, document: Document) -> list[tuple[str, str]]:
+    """Return in words and as commands what would make a supposition so.
+
+    Parameters
+    ----------
+    document
+        As ``apples.queue/1``.
+    """
+    found, name = [], str(document["name"])
+    if asked.policy:
+        again = ["apples", "scheduler", "--name", name, "--policy", asked.policy]
+        found.append(
+            ("Stop the scheduler and start it with this; its jobs go on", shlex.join(again))
+        )
+    if asked.hosts > 0:
+        words = f"Add {asked.hosts} to its host list, stop it and start it again"
+        found.append((words, shlex.join(["apples", "scheduler", "--name", name])))
+    free = [one["host"] for one in document["hosts"] if one["state"] == "free"]
+    others = [one["host"] for one in document["hosts"] if one["state"] == "held"]
+    for host in (free + others)[: max(0, -asked.hosts)][:SHOWN_STARTS]:
+        words = (
+            "Take a free host out" if host in free else "Take a host out when its job leaves it"
+        )
+        found.append((words, shlex.join(["apples", "drain", host])))
+    if asked.job:
+        found.append(("Cancel the job", shlex.join(["apples", "cancel", asked.job])))
+        found.append(("and submit it again, as it was but with", f"--min {asked.minimum}"))
+    return found
+
+
+def starts(answer: Document, now: float) -> list[tuple[str, Sequence[str]]]:
+    """Return when each job starts as it is and as it would be, of the first `SHOWN_STARTS` of them.
+
+    Parameters
+    ----------
+    answer
+        As ``apples.what-if/1``.
+    """
+    both = answer["now"]["starts"], answer["then"]["starts"]
+    return [
+        (job, [interval_text(one[job], now) if one.get(job) else "unknown" for one in both])
+        for job in list(both[1])[:SHOWN_STARTS]
+    ]
