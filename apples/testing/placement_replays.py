@@ -1,15 +1,20 @@
-"""Experiments with jobs on the CPUs of one machine: Mix A replayed, and fragmentation.
+"""Experiments with jobs on the CPUs of one machine: Mix A replayed and predicted, and fragmentation.
 
 Mix A is the throughput benchmark of Smith et al. 2001 (Tables 1 and 2). The paper prints the run times of
 49 jobs (its text says 50) alone, without and with cpusets, but not their CPU counts. These are drawn at
 random, the same for identical jobs, so that CPU time divided by 128 is the paper's ideal of 2:21:22 within
 a hundredth. `mean_distance` says how far apart the CPUs of jobs lie after many have come and gone: what an
 allocator is worth after hours.
+
+`MemorySlowdown` makes run times depend on the hops chosen, so that throughput is a result and not an input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, islice, zip_longest
 from random import Random
 
 import numpy as np
@@ -22,6 +27,7 @@ from apples.simulation.placement import mean_hops
 from apples.simulation.run import simulate
 from apples.simulation.workload import Workload, rigid
 from apples.topology import CpuSet, Fit, Requirement, Topology, Unsatisfied, fit
+from apples.topology.allocator import judge, refusal
 
 CPUS = 128
 IDEAL_SECONDS = 2 * 3600 + 21 * 60 + 22
@@ -145,3 +151,171 @@ def mean_distance(machine: Topology, choose: CpuAllocator, workload: Workload) -
 
     run_placed(workload, machine, watched)
     return float(np.mean(found))
+
+
+LOCAL_NS, FAR_NS = 310.0, 945.0
+"""Latencies of an Origin 2000 (Laudon and Lenoski 1997): the own node's memory, and the average among 128 CPUs."""
+MEMORY_BOUND, COMPUTE_BOUND = 0.8, 0.1
+"""Parts of the time alone that two kinds of jobs wait for memory: chosen, not published."""
+
+
+class MemorySlowdown:
+    """How much longer a job takes than alone on the machine: what waits for memory grows with the latency.
+
+    The latency grows linearly with the mean hops between the job's CPUs, from `LOCAL_NS` to `FAR_NS` at the mean
+    hops of all CPUs of the machine. Alone a job has the CPUs that the empty machine offers best. Nothing of the
+    times of Table 2 without and with cpusets enters.
+
+    Parameters
+    ----------
+    shares
+        For each job the part of its time that it would wait for memory if all of it were near.
+    widths
+        For each job its number of CPUs.
+
+    Examples
+    --------
+    >>> from apples.topology import origin
+    >>> slowdown = MemorySlowdown(origin(128), [0.8], [8])
+    >>> slowdown.of(0, CpuSet.parse("0-7"))
+    1.0
+    >>> round(slowdown.of(0, CpuSet.parse("0,12,33,47,64,77,90,127")), 1)
+    1.9
+    """
+
+    def __init__(self, machine: Topology, shares: Sequence[float], widths: Sequence[int]) -> None:
+        self._machine, self._shares, self._cpus = machine, shares, list(machine.cpus)
+        self._a_hop = (FAR_NS / LOCAL_NS - 1.0) / mean_hops(machine, machine.cpus)
+        alone = {
+            width: mean_hops(machine, found.cpus)
+            for width in {*widths}
+            if isinstance(found := fit(machine, machine.cpus, Requirement(int(width))), Fit)
+        }
+        self._alone = [self._time(job, alone[width]) for job, width in enumerate(widths)]
+
+    def _time(self, job: int, hops: float) -> float:
+        return 1.0 + self._shares[job] * self._a_hop * hops
+
+    def of(self, job: int, cpus: CpuSet) -> float:
+        """Return it for a job, numbered from 0, on some CPUs."""
+        return self._time(job, mean_hops(self._machine, cpus)) / self._alone[job]
+
+    def __call__(self, running: RunningJob) -> float:
+        """Return it for the CPUs that a job has."""
+        held = CpuSet.of(self._cpus[place] for place in running.node_ids)
+        return self.of(running.job.id - 1, held)
+
+
+def draw_shares(kinds: Sequence[object], random: Random) -> list[float]:
+    """Return a memory share for each job: memory-bound or compute-bound by even chances, one kind alike."""
+    bound = {kind: random.choice((MEMORY_BOUND, COMPUTE_BOUND)) for kind in dict.fromkeys(kinds)}
+    return [bound[kind] for kind in kinds]
+
+
+def _slurm(arrange: Callable[[list[list[int]], int], Iterable[int]]) -> CpuAllocator:
+    def choose(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
+        refused = refusal(topology, free.mask, requirement)
+        if refused is not None:
+            return refused
+        count, nodes = (
+            requirement.count,
+            (list(CpuSet(node) & free) for node in topology.node_cpus),
+        )
+        sockets = sorted(node for node in nodes if node)
+        cpus = CpuSet.of(islice(arrange(sockets, count), count))
+        radius, centre = topology.hops.centre(cpus.mask)
+        return Fit(cpus, radius, centre, topology.hops.total(cpus.mask), topology.memory_of(cpus))
+
+    return choose
+
+
+def _in_turn(sockets: list[list[int]], count: int) -> Iterable[int]:
+    del count
+    turns = chain.from_iterable(zip_longest(*sockets))
+    return (cpu for cpu in turns if cpu is not None)
+
+
+def _in_blocks(sockets: list[list[int]], count: int) -> Iterable[int]:
+    large = [socket for socket in sockets if len(socket) >= count]
+    if large:
+        return min(large, key=len)
+    most_first: list[list[int]] = sorted(sockets, key=len, reverse=True)
+    return chain.from_iterable(most_first)
+
+
+slurm_cyclic: CpuAllocator = _slurm(_in_turn)
+"""Slurm's ``block:cyclic``, its default inside a node: a core of each socket in turn, sockets in their order."""
+slurm_block: CpuAllocator = _slurm(_in_blocks)
+"""Slurm's ``block:block``: the socket with the fewest free cores that suffice, else those with most free cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFigures:
+    """What became of the jobs of one run.
+
+    Attributes
+    ----------
+    hours
+        Until the last job ended.
+    hops
+        Mean hops between the CPUs of a job, over jobs of two CPUs and more.
+    slowdown
+        Mean time of a job over its time alone.
+    refused
+        The part of the jobs that a MAX_RADIUS of what the empty machine offers would have kept waiting when they
+        started.
+    throughput
+        The jobs' CPU time alone over that of the machine until the last job ended.
+    """
+
+    hours: float
+    hops: float
+    slowdown: float
+    refused: float
+    throughput: float
+
+
+def placed(
+    workload: Workload, machine: Topology, choose: CpuAllocator, shares: Sequence[float]
+) -> PlacementFigures:
+    """Return what becomes of jobs that a chooser places and that are slowed by the hops chosen."""
+    hops: list[float] = []
+    scattered: list[bool] = []
+
+    @cache
+    def nearest(requirement: Requirement) -> Fit | Unsatisfied:
+        return fit(machine, machine.cpus, requirement)
+
+    def watched(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
+        found = choose(topology, free, requirement)
+        if isinstance(found, Fit):
+            now, best = judge(topology, free.mask, requirement), nearest(requirement)
+            scattered.append(
+                isinstance(best, Fit) and isinstance(now, float) and now > best.radius
+            )
+            if len(found.cpus) > 1:
+                hops.append(mean_hops(topology, found.cpus))
+        return found
+
+    slowdown = MemorySlowdown(machine, shares, workload.processors.tolist())
+    result = run_placed(workload, machine, watched, slowdown)
+    took, width = result.end - result.start, workload.processors
+    whole = float(result.end.max() - workload.submit.min())
+    return PlacementFigures(
+        whole / 3600,
+        float(np.mean(hops)),
+        float((took / workload.run).mean()),
+        float(np.mean(scattered)),
+        float((width * workload.run).sum()) / (len(machine.cpus) * whole),
+    )
+
+
+def predicted_mix_a(machine: Topology, seed: int, choose: CpuAllocator) -> PlacementFigures:
+    """Return Mix A as a result: its times alone, each job slowed by the hops between its CPUs.
+
+    What the paper keeps to itself is drawn from the seed: CPU counts, and which programs are memory-bound.
+    """
+    random = Random(seed)  # noqa: S311 - a simulation, no secret
+    widths = draw_widths(random)
+    shares = draw_shares([row[0] for row in TABLE_2], random)
+    return placed(mix_a(widths, ALONE), machine, choose, shares)
