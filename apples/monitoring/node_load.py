@@ -197,7 +197,7 @@ class NodeSampler:
         usable = os.sched_getaffinity(0)
         self._hosts = {host: frozenset(cpus or usable) for host, cpus in hosts.items()}
         self._root, self._disk, self._clock = root, disk, clock
-        self._reader = RunQueueReader(root)
+        self._reader = RunQueueReader(root, groups=False)
         self._memory = FreeMemorySensor("memory", root=root)
         self._marks: dict[int, str] = {}
         self._traffic: dict[str, tuple[float, int]] = {}

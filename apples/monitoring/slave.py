@@ -14,7 +14,7 @@ import sys
 from apples.monitoring.node_load import NodeSampler, line_of
 
 EVERY_SECONDS = 2.0
-GLANCES = 4
+GLANCES = 2
 """At who wants a processor, of which each snapshot has the mean."""
 
 

@@ -617,6 +617,42 @@ class QueueDocument(TypedDict):
     jobs: list[_Scheduled]
 
 
+class _MonitoredJob(TypedDict):
+    job: str
+    wanted: float
+    processes: int
+    cpu_seconds: float
+    memory: int
+
+
+class _MonitoredHost(TypedDict):
+    host: str
+    time: float
+    cpus: int
+    wanted: float
+    others: float
+    available: dict[str, float]
+    capacity: float
+    load: float
+    jobs: list[_MonitoredJob]
+
+
+class _MonitorProblem(TypedDict):
+    machine: str
+    text: str
+
+
+class MonitorDocument(TypedDict):
+    """``apples monitor --json``."""
+
+    schema: Literal["apples.monitor/1"]
+    time: float
+    window: int
+    every: float
+    hosts: list[_MonitoredHost]
+    problems: list[_MonitorProblem]
+
+
 class _Holding(TypedDict):
     job: str
     hosts: Hosts
@@ -1507,6 +1543,7 @@ DOCUMENTS: dict[str, Any] = {
     "apples.waiting": WaitingDocument,
     "apples.what-if": WhatIfDocument,
     "apples.history": HistoryDocument,
+    "apples.monitor": MonitorDocument,
     "apples.joblog": JobLogDocument,
     "apples.runs": RunsDocument,
     "apples.compare": CompareDocument,

@@ -1,0 +1,125 @@
+"""``apples monitor``: what every host of a list has left, and what jobs have and use there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from apples.cli import options
+from apples.cli.options import Json
+from apples.cli.program import answers_a_terminal, repaint, show_answer
+from apples.errors import LaunchError
+from apples.launch.remote.addresses import remote_hosts
+from apples.launch.remote.load_slaves import load_slaves
+from apples.monitoring.decider import PRIORITIES, NodeCapacity
+from apples.monitoring.master import WINDOW, LoadMonitor
+from apples.monitoring.node_load import NOBODY, NodeSnapshot
+from apples.resources import read_host_list
+from apples.views.monitor import monitor_text
+
+SILENT_SECONDS = 15.0
+"""For a host to be heard for the first time, beside the time that its snapshots take."""
+
+
+def monitor(
+    hosts: options.Hosts = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, on a terminal, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two snapshots.")
+    ] = 1.0,
+    snapshots: Annotated[
+        int, typer.Option("--snapshots", min=1, max=1000, help="Of which the means are.")
+    ] = WINDOW,
+    json: Json = False,
+) -> int:
+    """Show what every host has left and wants, idle ones too, and what jobs have and use there.
+
+    Example: apples monitor --hosts hosts.toml --watch
+    """
+    found = read_host_list((hosts or Path("hosts.toml")).absolute())
+    far = remote_hosts(found)
+    heard = _Heard([host.name for host in found])
+    repeats = watch and not json and answers_a_terminal()
+    slaves = load_slaves(found, far, every)
+    least = 1 if repeats else snapshots
+    with LoadMonitor(slaves, heard.hear, snapshots, least, heard.problem):
+        heard.wait(SILENT_SECONDS + least * every)
+        if not repeats:
+            document = heard.document(snapshots, every)
+            if not document["hosts"]:
+                said = "; ".join(
+                    f"{one['machine']}: {one['text']}" for one in document["problems"]
+                )
+                raise LaunchError(f"no host was heard{': ' if said else ''}{said}")
+            show_answer(document, lambda: monitor_text(document), json)
+            return 0
+        try:
+            while True:
+                repaint(monitor_text(heard.document(snapshots, every)))
+                time.sleep(every)
+        except KeyboardInterrupt:
+            return 0
+
+
+class _Heard:
+    """What the monitor has said of each host last."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._last: dict[str, NodeSnapshot] = {}
+        self._problems: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def hear(self, one: NodeSnapshot) -> None:
+        with self._changed:
+            self._last[one.host] = one
+            self._changed.notify_all()
+
+    def problem(self, machine: str, text: str) -> None:
+        with self._changed:
+            self._problems[machine] = text
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until every host was heard, or for so long."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(name in self._last for name in self._names), seconds
+            )
+
+    def document(self, window: int, every: float) -> dict[str, Any]:
+        with self._changed:
+            last, problems = dict(self._last), dict(self._problems)
+        silent = {name: "it has not been heard" for name in self._names if name not in last}
+        said = {**silent, **{machine: text for machine, text in problems.items() if text}}
+        return {
+            "schema": "apples.monitor/1",
+            "time": time.time(),
+            "window": window,
+            "every": every,
+            "hosts": [_host(last[name]) for name in self._names if name in last],
+            "problems": [{"machine": machine, "text": text} for machine, text in said.items()],
+        }
+
+
+def _host(one: NodeSnapshot) -> Mapping[str, Any]:
+    capacity = NodeCapacity(one.host, one.available).capacity(PRIORITIES)
+    return {
+        "host": one.host, "time": one.time, "cpus": one.cpus, "wanted": sum(one.wanting.values()),
+        "others": one.wanting.get(NOBODY, 0.0), "available": one.available, "capacity": capacity,
+        "load": 1 - capacity,
+        "jobs": [
+            {
+                "job": job, "wanted": one.wanting.get(job, 0.0), "processes": each.processes,
+                "cpu_seconds": each.cpu_seconds, "memory": each.memory,
+            }
+            for job, each in one.jobs.items()
+        ],
+    }  # fmt: skip

@@ -1,0 +1,42 @@
+"""The load monitor for the terminal: what every node has left, and what the jobs there have and use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from apples.units import amount, digits
+from apples.views.columns import in_columns
+
+ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
+
+
+def monitor_text(document: Mapping[str, Any]) -> str:
+    """Return a line a host, then a line a job and host, then what is wrong."""
+    head = ("host", "CPUs", "wanted", *ATTRIBUTES, "C", "L")
+    rows = [
+        (
+            one["host"], str(one["cpus"]), digits(one["wanted"]),
+            *(_share(one["available"].get(name)) for name in ATTRIBUTES),
+            _share(one["capacity"]), _share(one["load"]),
+        )
+        for one in document["hosts"]
+    ]  # fmt: skip
+    lines = list(in_columns([head, *rows], numbers=True))
+    jobs = [
+        (
+            each["job"], one["host"], str(each["processes"]), digits(each["wanted"]),
+            digits(each["cpu_seconds"]), amount(each["memory"]),
+        )
+        for one in document["hosts"]
+        for each in one["jobs"]
+    ]  # fmt: skip
+    if jobs:
+        titles = ("job", "host", "processes", "wanted", "CPU s", "memory")
+        lines += ["", *in_columns([titles, *jobs], numbers=True)]
+    lines += [f"{one['machine']}: {one['text']}" for one in document["problems"]]
+    return "\n".join(lines)
+
+
+def _share(part: float | None) -> str:
+    return "-" if part is None else f"{part:.2f}"
