@@ -80,12 +80,32 @@ class TaskError(ValueError):
 
 
 class Piece(NamedTuple):
-    """One host's strip, as the task has it: `ranks` share the rows from `first_row` on."""
+    """One host's strip or rectangle, as the task has it: `ranks` share the rows from `first_row` on.
+
+    Of a rectangle also `columns` from `first_column` on; 0 columns are all there are.
+    """
 
     host: str
     ranks: int
     first_row: int
     rows: int
+    first_column: int = 0
+    columns: int = 0
+
+
+STRIP = Piece._fields[:4]
+"""What a strip says; a rectangle says all."""
+
+
+class Contact(NamedTuple):
+    """Where a rank's rectangle touches that of another: what goes there, and what comes from there.
+
+    Both are places in an array of the rectangle with a halo of one point on all sides.
+    """
+
+    rank: int
+    edge: tuple[slice, slice]
+    halo: tuple[slice, slice]
 
 
 @dataclass(frozen=True)
@@ -121,9 +141,27 @@ class TaskDocument:
                 first = stop
         return found
 
+    @property
+    def of_rectangles(self) -> bool:
+        """Whether hosts have rectangles, in place of strips of whole rows."""
+        return any(piece.columns for piece in self.pieces)
 
-def read_task(text: str | bytes) -> TaskDocument:
+    def across(self, columns: int) -> list[range]:
+        """Return the columns of every rank, of so many."""
+        each = (
+            (range(p.first_column, p.first_column + (p.columns or columns)), p.ranks)
+            for p in self.pieces
+        )
+        return [one for one, ranks in each for _ in range(ranks)]
+
+
+def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     """Return the task of a JSON text.
+
+    Parameters
+    ----------
+    rectangles
+        Whether the program takes them.
 
     Raises
     ------
@@ -158,39 +196,68 @@ def read_task(text: str | bytes) -> TaskDocument:
     ):
         if not right:
             raise TaskError(f"the task's {name} is {raw.get(name)!r}")
-    pieces = tuple(_pieces(raw.get("partition"))) if mode == "run" else ()
+    pieces = tuple(_pieces(raw.get("partition"), rectangles)) if mode == "run" else ()
     sizes = tuple(_sizes(raw.get("sizes"))) if mode == "calibrate" else ()
     return TaskDocument(
         mode, parameters, pieces, implementations, output, save, float(period), sizes
     )
 
 
-def _pieces(partition: object) -> Iterator[Piece]:
+def _pieces(partition: object, rectangles: bool) -> Iterator[Piece]:
     if not isinstance(partition, list) or not partition:
         raise TaskError("the task's partition is not a list of one entry or more")
-    row = 0
+    row, any_cut = 0, False
+    found: list[Piece] = []
     for index, entry in enumerate(partition):
+        cut = isinstance(entry, dict) and "columns" in entry
+        said = Piece._fields if cut else STRIP
         try:
-            piece = Piece(*(entry[name] for name in Piece._fields))
+            piece = Piece(*(entry[name] for name in said))
         except (TypeError, KeyError):
             raise TaskError(
-                f"the task's partition[{index}] does not say {', '.join(Piece._fields)}"
+                f"the task's partition[{index}] does not say {', '.join(said)}"
             ) from None
-        if "columns" in entry:
+        if cut and not rectangles:
             raise TaskError(
                 f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
-                " rectangles = true is wrong in its template"
+                " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program"
             )
         if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
             raise TaskError(f"the task's partition[{index}] is {entry!r}")
-        if piece.first_row != row or not 1 <= piece.ranks <= piece.rows:
+        if not 1 <= piece.ranks <= piece.rows or (not cut and piece.first_row != row):
+            begins = "" if cut else f"it begins at row {row}, and "
             raise TaskError(
                 f"the task's partition[{index}] has rows {piece.first_row} to"
-                f" {piece.first_row + piece.rows} for {piece.ranks} ranks; it begins at row {row},"
-                " and each rank has a row"
+                f" {piece.first_row + piece.rows} for {piece.ranks} ranks; {begins}"
+                "each rank has a row"
             )
-        yield piece
+        any_cut = any_cut or cut
+        found.append(piece)
         row += piece.rows
+    if any_cut:
+        _demand_whole(found)
+    yield from found
+
+
+def _demand_whole(pieces: Sequence[Piece]) -> None:
+    """Raise TaskError unless rectangles cover a grid and no two of them overlap."""
+    height = max(piece.first_row + piece.rows for piece in pieces)
+    width = max(piece.first_column + piece.columns for piece in pieces)
+    for index, one in enumerate(pieces):
+        if min(one.first_row, one.first_column, one.columns - 1) < 0:
+            raise TaskError(f"the task's partition[{index}] is no rectangle of a grid: {one}")
+        for other in pieces[:index]:
+            apart = (
+                one.first_row >= other.first_row + other.rows
+                or other.first_row >= one.first_row + one.rows
+                or one.first_column >= other.first_column + other.columns
+                or other.first_column >= one.first_column + one.columns
+            )
+            if not apart:
+                raise TaskError(f"the task's partition[{index}] overlaps that of {other.host}")
+    points = sum(piece.rows * piece.columns for piece in pieces)
+    if points != height * width:
+        raise TaskError(f"the task's partition has {points} points of {height} rows of {width}")
 
 
 def _sizes(sizes: object) -> list[int]:
@@ -260,8 +327,10 @@ def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def task_of_agent(comm: Any) -> TaskDocument | None:
+def task_of_agent(comm: Any, *, rectangles: bool = False) -> TaskDocument | None:
     """Return the agent's task on every rank, None where there is no agent. Collective.
+
+    One of rectangles is an error for a program that does not take them.
 
     Raises
     ------
@@ -269,7 +338,7 @@ def task_of_agent(comm: Any) -> TaskDocument | None:
         On rank 0: it cannot be read. The others wait for rank 0 then, which is to abort.
     """
     path = os.environ.get(TASK)
-    return _shared(comm, lambda: _file(path)) if path else None
+    return _shared(comm, lambda: _file(path), rectangles) if path else None
 
 
 def _file(path: str) -> bytes:
@@ -279,13 +348,13 @@ def _file(path: str) -> bytes:
         raise TaskError(f"the task {path} cannot be read: {error.strerror}") from None
 
 
-def _shared(comm: Any, text: Callable[[], bytes]) -> TaskDocument:
+def _shared(comm: Any, text: Callable[[], bytes], rectangles: bool) -> TaskDocument:
     """Return the task that rank 0 has, on every rank; what is wrong with it is said once, there. Collective."""
     found = b""
     if comm.Get_rank() == 0:
         found = text()
-        read_task(found)
-    return read_task(comm.bcast(found))
+        read_task(found, rectangles=rectangles)
+    return read_task(comm.bcast(found), rectangles=rectangles)
 
 
 def hosts_may_change() -> bool:
@@ -342,6 +411,8 @@ class ProgramTask:
     rows, columns, iterations
         Names of the parameters that say how many rows there are to share out, how many points a row has (as many
         as there are rows where None) and how many iterations to do; or the numbers. As in the template.
+    rectangles
+        Whether the program takes rectangles (`rectangle`), not only strips of whole rows.
     defaults
         Parameters of a program that has no template beside it, where it is started by hand.
     arguments
@@ -366,10 +437,12 @@ class ProgramTask:
         columns: str | int | None = None,
         iterations: str | int = "iterations",
         *,
+        rectangles: bool = False,
         defaults: Mapping[str, Value] | None = None,
         arguments: Sequence[str] | None = None,
     ) -> None:
         self._named = rows, rows if columns is None else columns, iterations
+        self._takes_rectangles = rectangles
         self._defaults = dict(defaults or {})
         self._arguments = sys.argv[1:] if arguments is None else list(arguments)
         self.parameters: Mapping[str, Value] = {}
@@ -395,7 +468,8 @@ class ProgramTask:
         try:
             self._mpi = import_module("mpi4py.MPI")
             self._world = self._mpi.COMM_WORLD
-            self._take_up(task_of_agent(self._world) or _shared(self._world, self._own_task))
+            asked = task_of_agent(self._world, rectangles=self._takes_rectangles)
+            self._take_up(asked or _shared(self._world, self._own_task, rectangles=False))
         except Exception as error:
             self._fail(error)
             raise
@@ -408,7 +482,7 @@ class ProgramTask:
         rows, size = self._number(0), self._world.Get_size()
         if rows < size:
             raise TaskError(f"{size} ranks for {rows} rows: each needs one")
-        piece = Piece(BY_HAND, size, 0, rows)._asdict()
+        piece = dict(zip(STRIP, Piece(BY_HAND, size, 0, rows), strict=False))
         task = {"schema": SCHEMA, "mode": "run", "parameters": self.parameters}
         return json.dumps({**task, "partition": [piece]}).encode()
 
@@ -422,7 +496,7 @@ class ProgramTask:
             document = replace(document, pieces=(piece,))
         self._document, self._layout = document, document.layout
         ranks, size = len(self._layout), self._world.Get_size()
-        rows = self._layout[-1][1].stop
+        rows = max(strip.stop for _, strip in self._layout)
         if not self.malleable and ranks != size:
             raise TaskError(f"the task is for {ranks} ranks; MPI has {size}")
         named = self._named[0]
@@ -432,6 +506,33 @@ class ProgramTask:
                 f"the task's partition has {rows} rows; {named} is {known}: Task(rows=..) says"
                 " which parameter counts them"
             )
+        if self._takes_rectangles:
+            columns = self._number(1)
+            across = document.across(columns)
+            self._every_rectangle = [
+                (rows, wide) for (_, rows), wide in zip(self._layout, across, strict=True)
+            ]
+            if (found := max(one.stop for one in across)) != columns:
+                raise TaskError(
+                    f"the task's partition has {found} columns; {self._named[1]} is {columns}:"
+                    " Task(columns=..) says which parameter counts them"
+                )
+            self._touching = list(self._contacts())
+
+    def _contacts(self) -> Iterator[Contact]:
+        """Yield the ranks whose rectangles share a part of a side with this one's."""
+        rows, columns = self.rectangle
+        for rank, (down, across) in enumerate(self._every_rectangle):
+            tall, wide = _within(down, rows), _within(across, columns)
+            if wide.start < wide.stop and down.start in (rows.stop, rows.start - len(down)):
+                here, there = (-2, -1) if down.start == rows.stop else (1, 0)
+                yield Contact(rank, (_line(here), wide), (_line(there), wide))
+            elif tall.start < tall.stop and across.start in (
+                columns.stop,
+                columns.start - len(across),
+            ):
+                here, there = (-2, -1) if across.start == columns.stop else (1, 0)
+                yield Contact(rank, (tall, _line(here)), (tall, _line(there)))
 
     def _number(self, which: int) -> int:
         """Return rows, columns or iterations."""
@@ -482,6 +583,13 @@ class ProgramTask:
         return self.layout[self.rank][1]
 
     @property
+    def rectangle(self) -> tuple[range, range]:
+        """This rank's rows and columns; of a strip all columns. For a program that takes rectangles."""
+        if not self._takes_rectangles:
+            raise TaskError("task.rectangle is of a program with Task(rectangles=True)")
+        return self._every_rectangle[self.rank]
+
+    @property
     def host(self) -> str:
         """Name of this rank's host."""
         return str(self._job.host) if self._job else self.layout[self.rank][0]
@@ -512,6 +620,10 @@ class ProgramTask:
 
     def _joined(self) -> Any:
         """Return this rank's malleable job, which is what it declares to."""
+        if self._takes_rectangles:
+            raise TaskError(
+                "what a program declares is shared out in whole rows, not with rectangles=True"
+            )
         if self._job is None:
             try:
                 module = import_module("apples.malleable")
@@ -581,8 +693,12 @@ class ProgramTask:
         """Send the rows at the edges of strips to the neighbours, and take theirs into the `halo` rows beyond.
 
         An array has ``halo`` rows, the rank's own, and as many again; a declared one (`array`) knows them itself.
+        In a program that takes rectangles an array has a halo of one point on all four sides; corners stay.
         """
         with self.communicating():
+            if self._takes_rectangles:
+                self._exchange_sides(arrays, halo)
+                return
             requests = []
             above, below = self.neighbours
             for one in arrays:
@@ -597,6 +713,28 @@ class ProgramTask:
                     comm.Isend(one[-2 * halo : -halo], below, HALO_TAG),
                 ]
             _wait(lambda: self._mpi.Request.Testall(requests))
+
+    def _exchange_sides(self, arrays: Sequence[Any], halo: int) -> None:
+        """Exchange a line of points with each rectangle that touches this one."""
+        rows, columns = self.rectangle
+        requests, coming = [], []
+        for one in arrays:
+            if halo != 1 or one.shape[:2] != (len(rows) + 2, len(columns) + 2):
+                raise TaskError(
+                    f"rank {self.rank} exchanges an array of {one.shape[0]} x {one.shape[1]} with a halo of"
+                    f" {halo}: of {len(rows)} x {len(columns)} points it has"
+                    f" {len(rows) + 2} x {len(columns) + 2} with its halo, which is 1"
+                )
+            for rank, edge, beyond in self._touching:
+                there = one[beyond].copy()
+                coming.append((one, beyond, there))
+                requests += [
+                    self.comm.Irecv(there, rank, HALO_TAG),
+                    self.comm.Isend(one[edge].copy(), rank, HALO_TAG),
+                ]
+        _wait(lambda: self._mpi.Request.Testall(requests))
+        for one, beyond, there in coming:
+            one[beyond] = there
 
     @contextmanager
     def communicating(self) -> Iterator[None]:
@@ -676,13 +814,9 @@ class ProgramTask:
             return
         sha256, said = hashlib.sha256(), [*files]
         with self._kept(rows) as sinks:
-            for owner, pieces in self._owners(rows):
-                row = 0
-                for piece in self._streamed(owner, pieces):
-                    for take in (sha256.update, *sinks):
-                        take(piece)
-                    if not hasattr(rows, "owner"):
-                        row += self._say_rows(owner, row, piece, memoryview(rows[:1]).nbytes)
+            for piece in self._in_order(rows):
+                for take in (sha256.update, *sinks):
+                    take(piece)
         if self.save and self.output and self.rank == 0:
             said.append(str(Path(self.output) / "result.npy"))
         self._barrier()
@@ -697,6 +831,18 @@ class ProgramTask:
                 files=said,
                 hosts=self._hosts(every),
             )
+
+    def _in_order(self, rows: Any) -> Iterator[Any]:
+        """Yield on rank 0 the whole result, a piece at a time; of strips say a digest of each row. Collective."""
+        if self._document.of_rectangles:
+            yield from self._whole_rows(rows)
+            return
+        for owner, pieces in self._owners(rows):
+            row = 0
+            for piece in self._streamed(owner, pieces):
+                yield piece
+                if not hasattr(rows, "owner"):
+                    row += self._say_rows(owner, row, piece, memoryview(rows[:1]).nbytes)
 
     def _owners(self, rows: Any) -> Iterator[tuple[int, Iterable[Any]]]:
         """Yield what the result consists of, in order: whose it is, and the pieces of what is here."""
@@ -714,6 +860,38 @@ class ProgramTask:
         for owner in range(self.size):
             mine = range(0, len(rows), step) if owner == self.rank else ()
             yield owner, (memoryview(rows[k : k + step]).tobytes() for k in mine)
+
+    def _whole_rows(self, own: Any) -> Iterator[Any]:
+        """Yield on rank 0 some whole rows of the result at a time, put together from rectangles. Collective."""
+        mine = self.rectangle
+        if own.shape[:2] != (len(mine[0]), len(mine[1])):
+            raise TaskError(
+                f"the result has {own.shape[0]} x {own.shape[1]} points on rank {self.rank}; the plan gives it"
+                f" {len(mine[0])} x {len(mine[1])}"
+            )
+        point = max(1, memoryview(own[:1]).nbytes // len(mine[1]))
+        height = max(rows.stop for rows, _ in self._every_rectangle)
+        width = point * max(columns.stop for _, columns in self._every_rectangle)
+        step = max(1, min(BLOCK_BYTES // width, ROWS_AT_ONCE))
+        for top in range(0, height, step):
+            whole = bytearray(width * min(step, height - top) if self.rank == 0 else 0)
+            for owner, (rows, columns) in enumerate(self._every_rectangle):
+                first, stop = max(top, rows.start), min(top + step, rows.stop)
+                if first >= stop or self.rank not in (0, owner):
+                    continue
+                wide, left = point * len(columns), point * columns.start
+                part = bytearray(wide * (stop - first))
+                if self.rank == owner:
+                    part[:] = memoryview(own[first - rows.start : stop - rows.start]).tobytes()
+                if owner:
+                    move = self.comm.Irecv if self.rank == 0 else self.comm.Isend
+                    other = owner if self.rank == 0 else 0
+                    _wait(move([part, self._mpi.BYTE], other, RESULT_TAG).Test)
+                for row in range(stop - first) if self.rank == 0 else ():
+                    place = (first - top + row) * width + left
+                    whole[place : place + wide] = part[row * wide : (row + 1) * wide]
+            if self.rank == 0:
+                yield whole
 
     def _say_rows(self, owner: int, row: int, piece: Any, row_bytes: int) -> int:
         """Say a digest of each row of a piece, by which it is told where results differ; return how many."""
@@ -761,7 +939,14 @@ class ProgramTask:
             yield []
             return
         path = Path(self.output) / "result.npy"
-        header = _npy_header(rows, sum(len(strip) for _, strip in self.layout))
+        if self._document.of_rectangles:
+            shape = [
+                max(part.stop for part in parts)
+                for parts in zip(*self._every_rectangle, strict=True)
+            ]
+        else:
+            shape = [sum(len(strip) for _, strip in self.layout)]
+        header = _npy_header(rows, shape)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         try:
@@ -967,19 +1152,31 @@ def _name() -> str:
     return (path.parent.name if path.stem == "program" else path.stem) or "program"
 
 
+def _within(one: range, mine: range) -> slice:
+    """Return the places of what two ranges have in common in an array of `mine` with a halo of one."""
+    return slice(
+        max(one.start, mine.start) - mine.start + 1, min(one.stop, mine.stop) - mine.start + 1
+    )
+
+
+def _line(place: int) -> slice:
+    """Return one row or column, counted from the end where negative."""
+    return slice(place, place + 1 or None)
+
+
 def _ended(pieces: Iterable[Any]) -> Iterator[Any]:
     """Yield the pieces, and after them the only one of no length."""
     yield from filter(len, pieces)
     yield b""
 
 
-def _npy_header(rows: Any, count: int) -> bytes:
-    """Return the head of a ``.npy`` file of so many rows."""
+def _npy_header(rows: Any, whole: Sequence[int]) -> bytes:
+    """Return the head of a ``.npy`` file of so many rows, or rows and columns."""
     view = memoryview(rows[:1])
-    kind, inner = KINDS.get(view.format), (view.shape or ())[1:]
+    kind, inner = KINDS.get(view.format), (view.shape or ())[len(whole) :]
     if kind is None:
         raise TaskError(f"a result of format {view.format!r} cannot be saved as .npy")
-    shape = (count, *inner)
+    shape = (*whole, *inner)
     order = "<" if sys.byteorder == "little" else ">"
     text = (
         f"{{'descr': '{order}{kind}{view.itemsize}', 'fortran_order': False, 'shape': {shape}, }}"

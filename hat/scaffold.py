@@ -17,7 +17,15 @@ from hat.problem import HatError, shown
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 ProgramKind = Literal[
-    "rigid", "malleable", "blocks", "c", "fortran", "sweep", "master-worker", "pipeline"
+    "rigid",
+    "malleable",
+    "blocks",
+    "c",
+    "fortran",
+    "rectangle",
+    "sweep",
+    "master-worker",
+    "pipeline",
 ]
 """What the program is, or in which language; a folder of the templates has what is other there."""
 
@@ -72,7 +80,8 @@ def new(
     kind
         Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
         migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
-        Fortran, to be built by ``make``; or that it is run at many settings (``sweep``), or does units of work
+        Fortran, to be built by ``make``; or that it takes rectangles of its grid (``rectangle``); or that it is
+        run at many settings (``sweep``), or does units of work
         that a master hands out (``master-worker``), or is of several tasks (``pipeline``).
 
     Raises
@@ -121,6 +130,7 @@ def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
     return found.render(
         name=name,
         malleable=kind in {"malleable", "blocks"},
+        rectangle=kind == "rectangle",
         language=LANGUAGES.get(kind, ""),
         program=PROGRAMS.get(kind, SCRIPT),
     )

@@ -22,7 +22,8 @@ COMMANDS: Mapping[str, Entry] = {
 }
 
 
-MODELS = ("strip", "pipeline", "sweep", "master-worker")
+MODELS: tuple[hat.ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
+"""What ``--model`` may say besides ``strip``: each is a kind of scaffold."""
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def new(
     ] = False,
     model: Annotated[
         str,
-        typer.Option("--model", help="strip, pipeline, sweep or master-worker."),
+        typer.Option("--model", help="strip, rectangle, pipeline, sweep or master-worker."),
     ] = "strip",
     json: Json = False,
 ) -> int:
@@ -58,8 +59,8 @@ def new(
 
     Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
-    if model not in MODELS:
-        raise UsageError(f"--model '{model}': known are {', '.join(MODELS)}")
+    if model not in {"strip", *MODELS}:
+        raise UsageError(f"--model '{model}': known are strip, {', '.join(MODELS)}")
     if model != "strip" and (c or fortran or malleable or blocks):
         raise UsageError(f"--model {model}: not with --c, --fortran, --malleable or --blocks")
     if (c or fortran) and (malleable or blocks or (c and fortran)):
@@ -68,9 +69,7 @@ def new(
             " a program in C or Fortran keeps the hosts it was started on"
         )
     asked: dict[hat.ProgramKind, bool] = {
-        "sweep": model == "sweep",
-        "master-worker": model == "master-worker",
-        "pipeline": model == "pipeline",
+        **{one: model == one for one in MODELS},
         "blocks": blocks,
         "malleable": malleable,
         "c": c,

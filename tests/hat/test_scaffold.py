@@ -18,9 +18,11 @@ MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="the wheel's mpiexec is not installed")
 
 
-KINDS = pytest.mark.parametrize("folder", ["rigid", "malleable", "blocks"], indirect=True)
+KINDS = pytest.mark.parametrize(
+    "folder", ["rigid", "malleable", "blocks", "rectangle"], indirect=True
+)
 COMPILED = pytest.mark.parametrize("folder", ["c", "fortran"], indirect=True)
-GRIDS = pytest.mark.parametrize("folder", ["rigid", "malleable"], indirect=True)
+GRIDS = pytest.mark.parametrize("folder", ["rigid", "malleable", "rectangle"], indirect=True)
 
 
 @pytest.fixture
@@ -60,7 +62,9 @@ def test_a_compiled_program_by_hand_has_the_parameters_of_its_template(folder):
     assert f'"{said}"' in source.read_text()
 
 
-@pytest.mark.parametrize("folder", ["rigid", "malleable", "blocks", "c", "fortran"], indirect=True)
+@pytest.mark.parametrize(
+    "folder", ["rigid", "malleable", "blocks", "c", "fortran", "rectangle"], indirect=True
+)
 def test_the_documents_pass_the_check(folder):
     assert isinstance(inspect(folder / "template.toml").document, ApplicationTemplate)
     assert isinstance(inspect(folder / "user.toml").document, UserSpecifications)
@@ -110,6 +114,7 @@ def test_the_users_file_is_nothing_but_defaults(folder):
     assert read(folder / "user.toml", UserSpecifications) == UserSpecifications()
 
 
+@KINDS
 @pytest.mark.parametrize("file", ["agent.py", "program.py"])
 def test_the_programs_compile_and_are_short(folder, file):
     py_compile.compile(str(folder / file), doraise=True)
@@ -266,3 +271,15 @@ def test_the_agent_runs_at_once(folder, tmp_path):
     finished = run_agent(folder, tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.startswith("100 iterations in ")
+
+
+@pytest.mark.mpi
+@needs_mpiexec
+@pytest.mark.parametrize("folder", ["rectangle"], indirect=True)
+def test_the_agent_of_rectangles_runs_some(folder, tmp_path):
+    finished = run_agent(folder, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    *places, last = finished.stdout.splitlines()
+    assert len(places) == 4
+    assert not any("of all columns" in one for one in places), "on these hosts they are quicker"
+    assert last.endswith(" s on one, two, three, four")

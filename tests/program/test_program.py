@@ -1,5 +1,6 @@
 """`apples.program`: the same lines under an agent and by hand; what is wrong is said in one line."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -243,6 +244,90 @@ def test_ranks_of_a_host_share_its_rows_the_earlier_ones_the_larger_pieces():
 def test_a_task_that_does_not_say_what_it_should_is_refused(change, message):
     with pytest.raises(TaskError, match=message):
         read_task(json.dumps(task() | change))
+
+
+def rectangles(*pieces):
+    names = ("host", "ranks", "first_row", "rows", "first_column", "columns")
+    return [dict(zip(names, piece, strict=True)) for piece in pieces]
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        (rectangles(("ada", 1, 0, 9, 0, 9), ("bob", 1, 8, 1, 8, 1)), r"\[1\] overlaps that of ada"),
+        (rectangles(("ada", 1, 0, 9, 0, 4), ("bob", 1, 0, 8, 4, 5)), "76 points of 9 rows of 9"),
+        (rectangles(("ada", 1, 0, 9, -1, 9)), r"partition\[0\] is no rectangle of a grid"),
+        (rectangles(("ada", 1, 0, 9, 0, 0)), r"partition\[0\] is no rectangle of a grid"),
+        (rectangles(("ada", 1, 0, 9, 0, 4)) + partition(("bob", 1, 9)), "begins at row 9"),
+        ([*rectangles(("ada", 1, 0, 9, 0, 4)), {"host": "bob", "columns": 1}], r"does not say host, .*columns"),
+        (rectangles(("ada", 10, 0, 9, 0, 9)), r"for 10 ranks; each rank has a row"),
+        (rectangles(("ada", 1, 0, 9, 0, 2.5)), r"partition\[0\] is \{"),
+    ],
+)  # fmt: skip
+def test_rectangles_that_do_not_cover_the_grid_once_are_refused(partition, message):
+    with pytest.raises(TaskError, match=message):
+        read_task(json.dumps(task(partition=partition)), rectangles=True)
+
+
+SIDES = """
+import numpy as np
+from apples.program import Task
+
+with Task(rectangles=True, defaults={"grid": 24, "iterations": 9}) as task:
+    n = task.parameters["grid"]
+    rows, columns = task.rectangle
+    u = np.zeros((len(rows) + 2, len(columns) + 2))
+    u[1:-1, 1:-1] = np.add.outer(np.array(rows) ** 2, columns)
+    for i in task.iterations():
+        task.exchange(u)
+        u[1:-1, 1:-1] = (u[:-2, 1:-1] + 2 * u[2:, 1:-1] + 3 * u[1:-1, :-2] + 5 * u[1:-1, 2:]) / 11
+        WRONG
+    task.result(u[1:-1, 1:-1])
+"""
+# a a a a b b b    four rectangles, two of them of a host with two ranks each, and no line that
+# a a a a b b b    goes through the whole grid
+# c c d d b b b
+# c c d d d d d
+UNEVEN = [
+    ("ada", 2, 0, 11, 0, 15), ("bob", 2, 0, 17, 15, 9), ("cy", 1, 11, 13, 0, 7),
+    ("dan", 1, 11, 6, 7, 8), ("eve", 1, 17, 7, 7, 17),
+]  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_rectangles_come_to_the_result_of_one_process_whatever_they_are(run, tmp_path):
+    program = SIDES.replace("WRONG", "")
+    _, _, alone = run(program)
+    _, _, strips = run(program, ranks=3)
+    asked = task(partition=rectangles(*UNEVEN), output=str(tmp_path / "out"), save=True)
+    code, events, said = run(program, ranks=7, asked=asked)
+    assert code == 0, said
+    assert "rows" not in {event["event"] for event in events}, "a row has several owners"
+    result = events[-2]
+    for by_hand in (alone, strips):
+        assert f"sha256 {result['sha256'][:16]}" in by_hand
+    grid = np.load(tmp_path / "out" / "result.npy")
+    assert grid.shape == (24, 24)
+    assert hashlib.sha256(grid.tobytes()).hexdigest() == result["sha256"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (SIDES.replace("WRONG", "task.exchange(u[1:])"), "an array of 25 x 14 with a halo of 1: of 24 x 12"),
+        (SIDES.replace("WRONG", "task.result(u)"), "26 x 14 points on rank 0; the plan gives it 24 x 12"),
+        (SIDES.replace("u = ", "task.array('u', (24, 24)); u = "), "in whole rows, not with rectangles=True"),
+        (SIDES.replace("rectangles=True", "columns=12, rectangles=True"), "24 columns; 12 is 12: "),
+        (SIDES.replace("rectangles=True, ", ""), "wrong in its template, or Task(rectangles=True)"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_program_of_rectangles_is_one_line(run, program, message):
+    halves = rectangles(("ada", 1, 0, 24, 0, 12), ("bob", 1, 0, 24, 12, 12))
+    code, events, said = run(program, ranks=2, asked=task(partition=halves))
+    assert code != 0
+    found = [event["message"] for event in events if event["event"] == "error"]
+    assert any(message in one for one in found or [said]), said
 
 
 def test_a_task_that_is_no_json_is_refused():
