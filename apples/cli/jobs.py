@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from typing import Annotated
 
 import typer
@@ -9,8 +11,16 @@ import typer
 from apples import jobs as service
 from apples.cli import completion
 from apples.cli.options import Json
-from apples.cli.program import pass_through, say, show_answer, show_json
+from apples.cli.program import (
+    answers_a_terminal,
+    pass_through,
+    repaint,
+    say,
+    show_answer,
+    show_json,
+)
 from apples.cli.queue import (
+    WATCH_SECONDS,
     cancel_scheduled,
     is_scheduled,
     migrate_scheduled,
@@ -29,6 +39,7 @@ from apples.views.job import (
     restarted_text,
     run_record_text,
     submitted_text,
+    watched_text,
 )
 
 JobName = Annotated[
@@ -59,12 +70,17 @@ def jobs(
             metavar="JOB", help="One job; of a scheduler's NAME.N.", autocompletion=completion.jobs
         ),
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, on a terminal, until Ctrl-C.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Show a detached job, or all of them.
 
     Example: apples jobs 1f2e3d4c --json
     """
+    if watch and not json and answers_a_terminal():
+        return _watch(job)
     if job is not None:
         status = service.status(record_of(job))
         show_answer(status.document(), job_text(status), json)
@@ -76,6 +92,18 @@ def jobs(
     if not (found or json):
         say("no jobs; start one: apples run --detach ..")
     return 0
+
+
+def _watch(job: str | None) -> int:
+    """Repaint a job, or all of them, those that go on first, until Ctrl-C."""
+    try:
+        while True:
+            size = shutil.get_terminal_size()
+            found = service.list_jobs() if job is None else [service.status(record_of(job))]
+            repaint(watched_text(found, size.columns, size.lines, alone=job is not None))
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return 0
 
 
 def resize(

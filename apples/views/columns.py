@@ -40,3 +40,20 @@ def share_of_grid(host: Mapping[str, Any]) -> str:
     """
     mine = host.get("rectangle")
     return f"{mine['rows']} x {mine['columns']}" if mine else str(host["rows"])
+
+
+def fitted(found: Sequence[str], columns: int, lines: int) -> str:
+    """Return lines as a terminal of this size shows them: what does not fit is cut, and said.
+
+    Examples
+    --------
+    >>> print(fitted(["first line", "second", "third"], 8, 3))
+    first ..
+    and 2 ..
+    """
+    room = max(1, lines - 1)
+    if len(found) > room:
+        found = [*found[: room - 1], f"and {len(found) - room + 1} more lines"]
+    return "\n".join(
+        line if len(line) <= columns else line[: max(0, columns - 2)] + ".." for line in found
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.units import amount, duration
+from apples.views.columns import fitted
+from apples.views.queue import OVER
 
 
 def job_line(job: JobStatus) -> str:
@@ -32,6 +34,45 @@ def job_text(job: JobStatus) -> str:
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
     verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"
     return "\n".join([*lines, f"next: apples {verb}"])
+
+
+NARROW, WIDE = 60, 100
+"""Columns of a terminal, from which on more of a job is shown."""
+
+
+def watched_text(jobs: Sequence[JobStatus], columns: int, lines: int, *, alone: bool) -> str:
+    """Return as much of jobs as a terminal of this size shows, the latest of those that go on first.
+
+    A wide one shows a line a job with its rows, a usual one without them, a narrow one id, state and how far.
+
+    Parameters
+    ----------
+    alone
+        Whether there is one, of which all is shown.
+
+    Examples
+    --------
+    >>> jobs = [JobStatus("1f2e3d4c", "finished"), JobStatus("2a2b2c2d", "running", ("ada",), iteration=3)]
+    >>> print(watched_text(jobs, 40, 24, alone=False))
+    1 of 2 jobs go on
+    2a2b2c2d running 3
+    1f2e3d4c finished 0
+    """
+    if alone:
+        found = job_text(jobs[0]).splitlines()
+    else:
+        going = [one for one in jobs if one.state not in OVER]
+        latest = [*reversed(going), *(one for one in reversed(jobs) if one.state in OVER)]
+        found = [f"{len(going)} of {len(jobs)} jobs go on"]
+        for one in latest:
+            far = iteration_text({"iteration": one.iteration, "iterations": one.iterations})
+            if columns >= WIDE:
+                found.append(job_line(one))
+            elif columns >= NARROW:
+                found.append(f"{one.id}  {one.state:9}  {one.name}  {far}  {', '.join(one.hosts)}")
+            else:
+                found.append(f"{one.id} {one.state} {far}")
+    return fitted(found, columns, lines)
 
 
 def submitted_text(job: JobStatus, next_words: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apples.units import counted, duration
-from apples.views.columns import in_columns
+from apples.views.columns import fitted, in_columns
 
 Document = Mapping[str, Any]
 OVER = frozenset({"finished", "failed", "cancelled", "lost"})
@@ -88,14 +88,7 @@ def watched_text(document: Document, columns: int, lines: int) -> str:
         found = [*head, "", *in_columns([titles, *rows])]
     else:
         found = [*head, *(f"{one['job']} {one['state']} {_hosts(one)}" for one in jobs)]
-    room = max(1, lines - 1)
-    if len(found) > room:
-        found = [*found[: room - 1], f"and {len(found) - room + 1} more lines"]
-    return "\n".join(_cut(line, columns) for line in found)
-
-
-def _cut(line: str, columns: int) -> str:
-    return line if len(line) <= columns else line[: max(0, columns - 2)] + ".."
+    return fitted(found, columns, lines)
 
 
 def _troubles(document: Document) -> Iterator[str]:
