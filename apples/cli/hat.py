@@ -93,7 +93,7 @@ def new(
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Templates, user files, host lists.")],
+    files: Annotated[list[Path], typer.Argument(help="Any files that apples reads.")],
     json: Json = False,
 ) -> int:
     """Report every error with file, line, field and what would be right.

@@ -283,6 +283,8 @@ def what_if(
 
     Example: apples what-if --policy equipartition --hosts-more 2
     """
+    if option and not policy:
+        raise UsageError(f"--option {option[0]}: is of --policy, which is not given")
     body = {
         "policy": policy, "options": options.settings_of(option, "--option"), "hosts_more": more,
         "hosts_less": less, "minimum": _minimums(minimum or ()),

@@ -373,7 +373,7 @@ class _Run:
                                   "address": self._address})  # fmt: skip
                 self._lanes[lane] = self._start(lane, name, f"{lane}.py")
         except LaunchError as error:
-            self._outcome.lost[name] = str(error)
+            self._outcome.lost[name] = str(error).removeprefix(f"{name}: ")
 
     # ------------------------------------------------------------------------ while it runs
     def _lane_ended(self, lane: str, header: Mapping[str, Any], said: bytes, error: str) -> None:

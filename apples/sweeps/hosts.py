@@ -201,9 +201,9 @@ class HostWorkers:
                 if talk is None:
                     raise
                 talk(f"warning: {error}")
-                lost[name] = str(error)
+                lost[name] = str(error).removeprefix(f"{name}: ")
         if lost and len(lost) == len(set(names)):
-            raise LaunchError(f"no host can be reached: {next(iter(lost.values()))}")
+            raise LaunchError(f"no host can be reached: {': '.join(next(iter(lost.items())))}")
         return lost
 
 

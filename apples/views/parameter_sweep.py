@@ -51,6 +51,7 @@ def _done(document: dict[str, Any]) -> list[str]:
             f"{counted(done['moved_files'], 'file')} moved, {counted(done['replicas'], 'replica')}"
         )
     lines += [f"  {host}: {counted(count, 'task')}" for host, count in done["hosts"].items()]
+    lines += [f"lost: {host}: {why}" for host, why in done["lost"].items()]
     for each in done["failed"]:
         lines.append(f"  task {each['task']} has failed on {each['reason']}")
     return [*lines, f"results: {document['results']}"]

@@ -156,6 +156,7 @@ def test_after_ten_runs_a_waiting_job_knows_when_it_starts_and_what_if_knows_bot
         ("--policy", "sd"): "puts two jobs on one host",
         ("--minimum", f"{running}=1"): "no such job waits",
         ("--minimum", "x"): "must be JOB=N",
+        ("--option", "depth=2"): "is of --policy, which is not given",
     }.items():
         done = one.run("what-if", *words)
         assert (done.returncode, text in done.stderr) == (2, True), (words, done.stderr)

@@ -36,6 +36,7 @@ from apples.sweeps import (
 from apples.sweeps.hosts import HostsExecutor, SweepCommand
 from apples.sweeps.tasks import one_cache_a_site
 from apples.sweeps.worker import Worker
+from apples.views.parameter_sweep import sweep_text
 from hat import DocumentError
 from nws import Weather
 
@@ -488,7 +489,8 @@ def test_a_host_that_cannot_be_reached_is_left_out(folder, monkeypatch):
     result.check()
     assert result.hosts == {"here": 6, "there": 0}
     assert "warning: there: no route to host" in said
-    assert result.outcome.lost.keys() == {"there"}
+    assert result.outcome.lost == {"there": "no route to host"}
+    assert "lost: there: no route to host" in sweep_text(result.document()).splitlines()
 
 
 def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypatch):
