@@ -383,7 +383,8 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
             stack.callback(journal.close)
             records = journal.recover().records
             head = next((r for r in records if r.get("do") == "sweep"), None)
-            if head is not None and head.get("digest") != ready.digest:
+            other = head is not None and head.get("digest") != ready.digest
+            if other and any(r.get("do") == "done" for r in records):
                 raise UsageError(
                     f"{out}: has results of another sweep, or the command, a parameter, an input or a program of "
                     "this one has changed; --out names another folder"
@@ -393,7 +394,7 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
                 for r in records
                 if r.get("do") == "done" and r.get("task") in ready.settings
             }
-            if head is None or not journal.whole:
+            if head is None or other or not journal.whole:
                 journal.rewrite([{"do": "sweep", "digest": ready.digest}, *kept.values()])
             yield journal, {name: _ended(record, ready) for name, record in kept.items()}
     except OSError as error:

@@ -245,6 +245,16 @@ def test_results_of_a_program_that_has_changed_are_not_mixed():
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_program_that_failed_every_task_may_be_mended_and_run_again():
+    write("task.py", "raise SystemExit('a mistake')\n")
+    assert len(run_parameter_sweep(SweepSpec()).outcome.failed) == 6
+    write("task.py", TASK)
+    result = run_parameter_sweep(SweepSpec())
+    assert (len(result.outcome.done), result.resumed) == (6, 0)
+    assert run_parameter_sweep(SweepSpec()).resumed == 6
+
+
+@pytest.mark.usefixtures("folder")
 def test_results_of_an_input_that_has_changed_are_not_mixed():
     run_parameter_sweep(SweepSpec())
     write("text-2.txt", "bb")
