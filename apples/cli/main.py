@@ -42,6 +42,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Cluster": {
         "scheduler": ("apples.cli.scheduler:scheduler", "Schedule jobs on hosts, live."),
+        "shepherd": ("apples.cli.shepherd:shepherd", "Run this user's jobs for a scheduler."),
         "submit": ("apples.cli.queue:submit", "Submit a job to the scheduler."),
         "queue": ("apples.cli.queue:queue", "Show the scheduler's hosts and jobs."),
         "why": ("apples.cli.queue:why", "Why a job waits."),

@@ -97,6 +97,7 @@ def submit(
     Example: apples submit --template template.toml --min 1 --max 4
     """
     from apples.agent.session.spec import RunSpec  # noqa: PLC0415 - for this command only
+    from apples.jobs.seals import sealed  # noqa: PLC0415
     from apples.jobs.spec import JobSpec  # noqa: PLC0415
 
     client = _client(scheduler, token_file, certificate)
@@ -112,7 +113,7 @@ def submit(
         "minimum_execution_time", weather, verify="none" if no_verify else "auto",
         count_messages=count_messages,
     )  # fmt: skip
-    work = JobSpec(spec).document()
+    work = sealed(JobSpec(spec).document())
     submission = {
         "minimum": minimum, "maximum": most, "kind": _kind(kind, minimum, most, malleable),
         "requested": seconds, "priority": priority, "name": name, "work": work, "after": after or [],

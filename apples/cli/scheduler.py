@@ -31,7 +31,7 @@ from apples.monitoring.slave import EVERY_SECONDS
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import NodeLoad, SchedulingPolicy
-from apples.scheduling.server.access import Scope
+from apples.scheduling.server.access import GIVEN, Scope
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
@@ -41,6 +41,7 @@ from apples.scheduling.server.orders import HostLoad
 from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
+from apples.scheduling.server.shepherds import ShepherdExecutor
 from apples.simulation.prepare import load_policy
 from apples.wire.tls import tls_of
 
@@ -65,6 +66,9 @@ def scheduler(
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Where its log and its socket are.")
     ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="For all users of this machine, by their shepherds.")
+    ] = False,
     listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for TLS as well.")] = "",
     certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
     key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
@@ -75,7 +79,7 @@ def scheduler(
         str, typer.Option("--new-token", help="Make a token of this name, print it, end.")
     ] = "",
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help=f"{', '.join(Scope)}; default read.")
+        list[str] | None, typer.Option("--scope", help=f"{', '.join(GIVEN)}; default read.")
     ] = None,
     expires: Annotated[
         float | None, typer.Option("--expires", min=1, help="Seconds the new token is good for.")
@@ -91,7 +95,7 @@ def scheduler(
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {name}: letters, digits, dots, - and _")
     where = (directory or home() / name).absolute()
-    known = nws.TokenFile(tokens or where / "tokens.json", scopes=tuple(Scope))
+    known = nws.TokenFile(tokens or where / "tokens.json", scopes=GIVEN)
     if new_token:
         return issue(known, new_token, scope or [Scope.READ], expires)
     if revoke:
@@ -102,6 +106,8 @@ def scheduler(
     far = _far_hosts(actuator, place, found)
     words = options.settings_of(option, "--option")
     decides = _policy(policy, words)
+    if shared:
+        _share(where, far, decides)
     log = SchedulerLog.open(where)
     claims = HostClaims(home(), where, [host.name for host in found])
     began = time.monotonic()
@@ -115,15 +121,17 @@ def scheduler(
         lost={host.name: "it has not answered yet" for host in far},
         prefer=HostPreference.of(found),
         nodes=_nodes(found),
+        shared=shared,
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
     planner = PlannerClient(planner_command(policy, words))
-    service = SchedulerService(machine, name, time.monotonic, planner)
+    shepherds = ShepherdExecutor(time.monotonic) if shared else None
+    service = SchedulerService(machine, name, time.monotonic, planner, shepherds)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     looks = partial(HostLooks.over_ssh, far, found, time.monotonic) if far else None
-    executor = JobServiceExecutor(
+    executor = shepherds or JobServiceExecutor(
         name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks
     )
     slaves = load_slaves(found, far, EVERY_SECONDS) if "loads" in decides.looks_at else {}
@@ -168,6 +176,23 @@ def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host
     for host in far:
         reach(host, found)  # one that must not reach ssh is refused now
     return far
+
+
+def _share(where: Path, far: Sequence[Host], policy: SchedulingPolicy) -> None:
+    """Let others reach the socket in a scheduler's directory, and nothing else there."""
+    if far:
+        raise UsageError("--shared: hosts that are other machines are not built yet here")
+    if (
+        "loads" in policy.looks_at
+    ):  # whose a process is, says its environment, which is its user's alone
+        raise UsageError(
+            "--shared: a policy that looks at the load of hosts is not built yet here"
+        )
+    where.mkdir(mode=0o711, parents=True, exist_ok=True)
+    where.chmod(0o711)
+    for above in where.parents:
+        if not above.stat().st_mode & 0o001:
+            raise UsageError(f"--shared: others cannot reach {where}: {above} is closed to them")
 
 
 def _ready(where: Path, url: str) -> None:

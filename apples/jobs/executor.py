@@ -21,6 +21,7 @@ from apples.errors import ApplesError, LaunchError
 from apples.jobs import service, store
 from apples.jobs.host_looks import HostLooks
 from apples.jobs.records import JobStatus
+from apples.jobs.seals import bare
 from apples.refusals import refusal_of
 from apples.scheduling.server.orders import (
     LAST,
@@ -201,7 +202,7 @@ class JobServiceExecutor(JobExecutor):
     def _start(self, order: StartOrder) -> None:
         """Make the attempt's folder and start its supervisor, unless it had one."""
         try:
-            job = self._create(order, {**order.work, "on": list(order.hosts)})
+            job = self._create(order, {**bare(order.work), "on": list(order.hosts)})
         except FileExistsError:
             job = store.StoredJob(self._folder / order.folder)
             if not job.unbegun():

@@ -16,10 +16,10 @@ from waiting import until
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.scheduling.policies import FirstFit
-from apples.scheduling.server import listener
-from apples.scheduling.server.access import ROUTES, Scope
+from apples.scheduling.server import listener, request_rate
+from apples.scheduling.server.access import GIVEN, ROUTES, Scope
 from apples.scheduling.server.client import SchedulerClient
-from apples.scheduling.server.listener import serve
+from apples.scheduling.server.listener import MOST_OF_ONE, serve
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import JobExecutor
 from apples.scheduling.server.scheduler import LiveScheduler
@@ -28,8 +28,8 @@ from apples.wire.tls import Tls, tls_of
 
 PAGE = Path(__file__).parents[2] / "docs/reference/scheduler.md"
 SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}
-ONE_SCOPE = {str(scope): (scope,) for scope in Scope}
-GOOD = {**ONE_SCOPE, "all": tuple(Scope)}
+ONE_SCOPE = {str(scope): (scope,) for scope in GIVEN}
+GOOD = {**ONE_SCOPE, "all": GIVEN}
 WORTHLESS = ("none", "wrong", "basic", "expired", "revoked", "long", "other")
 
 
@@ -52,7 +52,7 @@ class Site:
     def __init__(self, folder):
         self.folder = folder
         self.certificate, key = certified(folder)
-        tokens = nws.TokenFile(folder / "tokens.json", scopes=tuple(Scope))
+        tokens = nws.TokenFile(folder / "tokens.json", scopes=GIVEN)
         self.tokens = {kind: tokens.issue(f"of-{kind}", scopes) for kind, scopes in GOOD.items()}
         self.tokens["ada"] = tokens.issue("ada", ["submit", "own"])
         self.tokens |= {"wrong": "nws_" + "x" * 43, "long": "x" * 5000}
@@ -225,6 +225,31 @@ def is_cut(secured):
         return False
     except OSError:
         return True
+
+
+def test_who_asks_too_often_is_told_so_with_a_good_token_or_none_and_the_operator_is_not(
+    site, monkeypatch
+):
+    monkeypatch.setattr(request_rate, "AT_ONCE", 0.0)
+    for kind, name in (("read", "token:of-read"), ("wrong", "address 127.0.0.1")):
+        status, headers, text = site.answer(kind, "GET", "/v1/queue")
+        assert (status, headers["Retry-After"]) == (429, "1"), kind
+        assert json.loads(text)["reason"] == f"{name} asks more often than 50 times a second"
+    assert site.answer("all", "GET", "/v1/queue")[0] == 200
+
+
+def test_one_address_has_a_part_of_the_connections_and_the_operator_has_others(site):
+    many = [socket.create_connection(("127.0.0.1", site.port), 30) for _ in range(MOST_OF_ONE)]
+
+    def refused():
+        with socket.create_connection(("127.0.0.1", site.port), 30) as one:
+            return b" 429 " in one.recv(100)
+
+    until(refused, 30)
+    assert SchedulerClient(site.folder).ask("GET", "/v1/queue")["name"] == "local"
+    for one in many:
+        one.close()
+    until(lambda: not refused(), 30)
 
 
 def test_a_body_of_unsaid_length_is_refused(site):

@@ -26,11 +26,17 @@ class Scope(StrEnum):
     """Submit jobs, which run with the rights of the scheduler's user."""
     OWN = "own"
     """Cancel and resize those that were submitted under the same name."""
+    SERVE = "serve"
+    """Carry out the orders to the own jobs, as a user's shepherd, on the socket of a shared scheduler."""
     OPERATOR = "operator"
     """Drain and resume hosts, and do with all jobs what their owners may do."""
 
 
 EVERYTHING: Final = frozenset(Scope)
+GIVEN: Final = tuple(scope for scope in Scope if scope is not Scope.SERVE)
+"""What a token can be good for."""
+USERS: Final = EVERYTHING - {Scope.OPERATOR}
+"""What any user of this machine may ask of a scheduler of several users."""
 
 
 class ForbiddenError(UsageError):
@@ -111,6 +117,8 @@ ROUTES: Final = (
     Route("POST", "/v1/jobs", Scope.SUBMIT, "submit"),
     Route("POST", "/v1/jobs/{job}/cancel", Scope.OWN, "cancel"),
     Route("POST", "/v1/jobs/{job}/resize", Scope.OWN, "resize"),
+    Route("POST", "/v1/shepherd/orders", Scope.SERVE, "shepherd_orders"),
+    Route("POST", "/v1/shepherd/reports", Scope.SERVE, "shepherd_reports"),
     Route("POST", "/v1/hosts/{host}/drain", Scope.OPERATOR, "drain"),
     Route("POST", "/v1/hosts/{host}/resume", Scope.OPERATOR, "resume"),
 )
@@ -137,8 +145,13 @@ def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
     raise LookupError(path)
 
 
-def local_principal(connection: socket.socket) -> Principal:
+def local_principal(connection: socket.socket, shared: bool) -> Principal:
     """Return who is at the other end of a UNIX socket: the scheduler's own user and root are its operators.
+
+    Parameters
+    ----------
+    shared
+        Whether it is a scheduler of several users.
 
     Raises
     ------
@@ -146,9 +159,11 @@ def local_principal(connection: socket.socket) -> Principal:
         Somebody else.
     """
     _, uid = peer_credentials(connection)
-    if uid not in {0, os.geteuid()}:
+    operator = uid in {0, os.geteuid()}
+    if not operator and not shared:
         raise ForbiddenError(f"this scheduler is of uid {os.geteuid()}, not of {uid}")
-    return Principal(f"uid:{uid}", EVERYTHING)
+    scopes = EVERYTHING if operator else USERS
+    return Principal(f"uid:{uid}", scopes if shared else scopes - {Scope.SERVE})
 
 
 LONGEST_TOKEN: Final = 200
@@ -171,7 +186,7 @@ def bearer(authorization: str, tokens: nws.TokenFile) -> Principal:
             raise UnknownCallerError(f"no token can be looked up: {error}") from None
     if token is None:
         raise UnknownCallerError("a bearer token is wanted, one that is good now")
-    known = {str(scope) for scope in Scope}
+    known = {str(scope) for scope in GIVEN}
     return Principal(
         f"token:{token.name}", frozenset(map(Scope, known.intersection(token.scopes)))
     )

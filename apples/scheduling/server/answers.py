@@ -23,7 +23,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     if not scheduler.trouble:
         if job.waits and job.number in scheduler.ledger.running:
             shown = "placing"
-        if job.number in scheduler.ledger.held or (job.waits and scheduler.comes_after(job)):
+        if job.number in scheduler.ledger.held or (job.waits and scheduler.is_kept_back(job)):
             shown = "held"
     submission = job.submission
     return {
@@ -70,6 +70,9 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
         return "nothing can be recorded, and so nothing is started"
     if before := scheduler.comes_after(job):
         return f"comes after job{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
+    user = job.submission.user
+    if not scheduler.is_served(user):
+        return f"no shepherd of {user} answers; its user starts one: apples shepherd"
     said = scheduler.ledger.waits.get(job.number)
     return _derived_reason(scheduler, job) if said is None else said.reason
 

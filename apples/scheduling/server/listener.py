@@ -17,6 +17,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -35,13 +36,18 @@ from apples.scheduling.server.access import (
 )
 from apples.scheduling.server.events import Event
 from apples.scheduling.server.orders import JobExecutor
+from apples.scheduling.server.request_rate import REQUESTS_A_SECOND, RequestRate
 from apples.scheduling.server.scheduler import CrowdedError
 from apples.scheduling.server.service import TEXT, Call, SchedulerService
+from apples.topology.daemon.fairness import ConnectionTable
+from apples.topology.daemon.protocol import Caller
+from apples.wire.credentials import peer_credentials
 from apples.wire.tls import Tls, server_context
 
 SOCKET: Final = "socket"
 MOST_BODY: Final = 1 << 20
-MOST_CONNECTIONS: Final = 64
+MOST_CONNECTIONS, MOST_OF_ONE = 64, 32
+"""Of all but the operator together, and of one of them; the operator has as many beside them."""
 MOST_STREAMS: Final = 24
 """Of the connections those that may be streams of events."""
 REQUEST_SECONDS: Final = 30.0
@@ -57,6 +63,7 @@ STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
 HANDSHAKE_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 2.0
 WITH_BODY = frozenset({"resize", "what_if"})
+BY_USER = frozenset({"submit", "shepherd_reports"})
 
 
 def refusal(status: int, reason: str, code: int) -> Mapping[str, Any]:
@@ -91,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = REQUEST_SECONDS  # type: ignore[mutable-override]
     server: _Listener  # type: ignore[mutable-override]
+    client_address: _Place  # type: ignore[assignment]
 
     def setup(self) -> None:
         """Have a request be read within `timeout`, however it comes."""
@@ -119,13 +127,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, method: str) -> None:
         self._unread = self.headers.get("Content-Length", "0") != "0"
         try:
-            principal = self.server.principal(self.connection, self.headers)
+            principal = self._principal()
             route, names = route_of(method, self.path)
             principal.check(route.scope)
             body = self._body()
             self._unread = False
             if route.call == "events":
                 self._stream()
+                return
+            if route.call == "shepherd_orders":
+                orders = self.server.service.shepherd_orders(body, principal.name)
+                self._answer(200, orders)
                 return
             call = self._call(route.call, names, body, principal)
             if route.scope is Scope.OWN:
@@ -142,12 +154,28 @@ class _Handler(BaseHTTPRequestHandler):
         except ApplesError as error:
             self._refuse(STATUS.get(error.exit_code, 500), str(error), error.exit_code)
 
+    def _principal(self) -> Principal:
+        """Return who asks, if that is not too often: the operator may always, who is unknown counts by address."""
+        try:
+            principal = self.server.principal(self.connection, self.headers)
+        except UnknownCallerError:
+            self._count(self.client_address.caller.principal)
+            raise
+        if not principal.is_operator:
+            self._count(principal.name)
+        return principal
+
+    def _count(self, name: str) -> None:
+        if not self.server.bounds.rate.admits(name):
+            raise CrowdedError(f"{name} asks more often than {REQUESTS_A_SECOND:g} times a second")
+
     def _call(
         self, name: str, names: tuple[str, ...], body: Mapping[str, Any], principal: Principal
     ) -> Call:
         service = self.server.service
-        if name == "submit":
-            return service.submit(body, principal.name)
+        if name in BY_USER:
+            by_user: Call = getattr(service, name)(body, principal)
+            return by_user
         if name == "what_if":
             principal.check_policy(str(body.get("policy", "")))
         call: Call = getattr(service, name)(*names, *((body,) if name in WITH_BODY else ()))
@@ -195,14 +223,14 @@ class _Handler(BaseHTTPRequestHandler):
     # ------------------------------------------------------------------------------ events
     def _stream(self) -> None:
         """Say what happens until the other end is gone, or too slow, or the scheduler ends."""
-        if not self.server.streams.acquire(blocking=False):
+        if not self.server.bounds.streams.acquire(blocking=False):
             raise CrowdedError(f"there are {MOST_STREAMS} streams of events already")
         try:
             with suppress(OSError, ApplesError):
                 self._say_events(self.headers.get("Last-Event-ID", ""))
         finally:
             self.close_connection = True
-            self.server.streams.release()
+            self.server.bounds.streams.release()
 
     def _say_events(self, identifier: str) -> None:
         log = self.server.service.events
@@ -226,9 +254,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b": nothing has happened\n\n")
 
 
-def _too_many() -> bytes:
+def _too_many(reason: str) -> bytes:
     """Return what is said on a connection that there is no thread for."""
-    reason = f"there are {MOST_CONNECTIONS} connections already"
     data = json.dumps(refusal(CROWDED, reason, 4)).encode()
     head = (
         f"HTTP/1.1 {CROWDED} Too Many Requests\r\nContent-Type: application/json\r\n"
@@ -237,7 +264,37 @@ def _too_many() -> bytes:
     return head.encode() + data
 
 
-TOO_MANY: Final = _too_many()
+@dataclass(eq=False)
+class _Place:
+    """Who has a connection, and the connection."""
+
+    caller: Caller
+    connection: socket.socket
+
+    def cancel(self) -> None:
+        """Have the connection end: its place is another's."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Bounds:
+    """What there is room for on all sockets of a scheduler together."""
+
+    def __init__(self) -> None:
+        self.streams = threading.BoundedSemaphore(MOST_STREAMS)
+        self.rate = RequestRate(time.monotonic)
+        self._table = ConnectionTable[_Place](MOST_CONNECTIONS, MOST_OF_ONE, 0)
+        self._lock = threading.Lock()
+
+    def admit(self, place: _Place) -> str:
+        """Take a connection in; return why not, or nothing."""
+        with self._lock:
+            return self._table.admit(place.caller, place)
+
+    def leave(self, place: _Place) -> None:
+        """Let a connection go."""
+        with self._lock:
+            self._table.leave(place.caller, place)
 
 
 class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -245,19 +302,16 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     Parameters
     ----------
-    streams
-        Of events, on all sockets together.
+    bounds
+        Of all sockets together.
     """
 
     daemon_threads = True
     request_queue_size = 128
     allow_reuse_address = True
 
-    def __init__(
-        self, address: Any, service: SchedulerService, streams: threading.BoundedSemaphore
-    ) -> None:
-        self.service, self.streams = service, streams
-        self._open = threading.BoundedSemaphore(MOST_CONNECTIONS)
+    def __init__(self, address: Any, service: SchedulerService, bounds: _Bounds) -> None:
+        self.service, self.bounds = service, bounds
         super().__init__(address, _Handler)
 
     @abstractmethod
@@ -270,6 +324,16 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
             Nobody who may ask for anything.
         """
 
+    @abstractmethod
+    def caller(self, connection: socket.socket, client_address: Any) -> Caller:
+        """Return whose a connection is, before anything was said on it.
+
+        Raises
+        ------
+        OSError
+            Nobody's.
+        """
+
     def listen(self) -> None:
         """Accept connections in a thread of its own, until `shutdown`."""
         threading.Thread(
@@ -278,20 +342,25 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, if there are not too many."""
-        if not self._open.acquire(blocking=False):
-            with suppress(OSError):
-                request.setblocking(False)
-                request.send(TOO_MANY)
+        try:
+            place = _Place(self.caller(request, client_address), request)
+        except OSError:
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        if refused := self.bounds.admit(place):
+            with suppress(OSError):
+                request.setblocking(False)
+                request.send(_too_many(refused))
+            self.shutdown_request(request)
+            return
+        super().process_request(request, place)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection to its end."""
+        """Serve a connection to its end; its address is its `_Place` by now."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._open.release()
+            self.bounds.leave(client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that is gone."""
@@ -302,20 +371,23 @@ class _LocalListener(_Listener):
 
     address_family = socket.AF_UNIX  # type: ignore[mutable-override]
 
-    def __init__(
-        self, directory: Path, service: SchedulerService, streams: threading.BoundedSemaphore
-    ) -> None:
+    def __init__(self, directory: Path, service: SchedulerService, bounds: _Bounds) -> None:
         (directory / SOCKET).unlink(missing_ok=True)
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        before = os.umask(0o177)
+        before = os.umask(0o111 if service.shepherds else 0o177)
         try:
-            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", service, streams)
+            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", service, bounds)
         finally:
             os.umask(before)
 
     def principal(self, connection: socket.socket, headers: Message) -> Principal:  # noqa: ARG002 - the kernel's word alone
         """Return who asks, by the kernel's word."""
-        return local_principal(connection)
+        return local_principal(connection, self.service.shepherds is not None)
+
+    def caller(self, connection: socket.socket, client_address: Any) -> Caller:  # noqa: ARG002 - it has none
+        """Return whose a connection is, by the kernel's word."""
+        _, uid = peer_credentials(connection)
+        return Caller(f"uid:{uid}", uid in {0, os.geteuid()})
 
     def server_close(self) -> None:
         """Stop listening."""
@@ -326,15 +398,13 @@ class _LocalListener(_Listener):
 class _NetworkListener(_Listener):
     """Listens for who shows a token, over TLS."""
 
-    def __init__(
-        self, tls: Tls, service: SchedulerService, streams: threading.BoundedSemaphore
-    ) -> None:
+    def __init__(self, tls: Tls, service: SchedulerService, bounds: _Bounds) -> None:
         self._context = server_context(tls.certificate, tls.key)
         self._tokens = nws.TokenFile(tls.tokens)
         self._host = tls.host
         self.address_family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
         try:
-            super().__init__((tls.host, tls.port), service, streams)
+            super().__init__((tls.host, tls.port), service, bounds)
         except OSError as error:
             raise LaunchError(f"{tls.host}:{tls.port}: {error.strerror or error}") from None
 
@@ -346,12 +416,22 @@ class _NetworkListener(_Listener):
 
     def principal(self, connection: socket.socket, headers: Message) -> Principal:  # noqa: ARG002 - the token's word alone
         """Return who asks, by its token."""
-        return bearer(headers.get("Authorization", ""), self._tokens)
+        principal = bearer(headers.get("Authorization", ""), self._tokens)
+        if (
+            self.service.shepherds is not None
+        ):  # a token is no user of this machine: nobody would run its jobs
+            return replace(principal, scopes=principal.scopes - {Scope.SUBMIT})
+        return principal
+
+    def caller(self, connection: socket.socket, client_address: Any) -> Caller:  # noqa: ARG002 - nothing was said on it
+        """Return whose a connection is: all of one address are one's, until a token is shown."""
+        return Caller(f"address {client_address[0]}")
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection when both ends have agreed on a key."""
         request.settimeout(HANDSHAKE_SECONDS)
         with self._context.wrap_socket(request, server_side=True) as secured:
+            client_address.connection = secured
             super().finish_request(secured, client_address)
             with suppress(OSError):
                 _linger(secured)
@@ -389,9 +469,9 @@ def serve(
     LaunchError
         It cannot listen there.
     """
-    streams = threading.BoundedSemaphore(MOST_STREAMS)
-    network = None if tls is None else _NetworkListener(tls, service, streams)
-    listeners = [_LocalListener(directory, service, streams), *filter(None, [network])]
+    bounds = _Bounds()
+    network = None if tls is None else _NetworkListener(tls, service, bounds)
+    listeners = [_LocalListener(directory, service, bounds), *filter(None, [network])]
     for one in listeners:
         one.listen()
     try:

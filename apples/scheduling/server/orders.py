@@ -28,6 +28,8 @@ class StartOrder:
         Name of the attempt's own folder, which is made exclusively: that is what makes a start happen once.
     work
         What is to be run, as it was submitted; the scheduler does not look into it.
+    user
+        Whose job it is, here and in every order.
     """
 
     job: int
@@ -36,6 +38,7 @@ class StartOrder:
     folder: str
     hosts: tuple[str, ...]
     work: Mapping[str, Any] = field(hash=False)
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class ResizeOrder:
     folder: str
     epoch: int
     hosts: tuple[str, ...]
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class EndOrder:
     incarnation: int
     folder: str
     hosts: tuple[str, ...]
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class AskOrder:
     folder: str
     begun: bool
     leaving: tuple[tuple[str, int], ...] = ()
+    user: str = ""
 
 
 Order = StartOrder | ResizeOrder | EndOrder | AskOrder
@@ -178,7 +184,18 @@ class HostLoad:
     parts: tuple[tuple[str, float], ...] = ()
 
 
-Report = JobReport | HostLeft | HostAnswer | HostLoad
+@dataclass(frozen=True, slots=True)
+class ShepherdAnswer:
+    """Whether whoever runs a user's jobs is there: where there is none, none of them is started.
+
+    One that has come, for the first time or again, knows of no job until it is asked.
+    """
+
+    user: str
+    here: bool
+
+
+Report = JobReport | HostLeft | HostAnswer | HostLoad | ShepherdAnswer
 
 
 class JobExecutor(ABC):

@@ -47,6 +47,7 @@ from apples.scheduling.server.orders import (
     Order,
     Report,
     ResizeOrder,
+    ShepherdAnswer,
     StartOrder,
 )
 from apples.scheduling.server.progress import JobPace
@@ -63,6 +64,8 @@ from apples.storage.journal import JournalError
 RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
 """What counts as made only when the job has said so."""
 MOST_WAITING = 10_000
+MOST_WAITING_OF_ONE, RESERVED_WAITING = 1000, 1000
+"""Jobs of one user, and places that only the operator has: nobody is kept out by what another submits."""
 MOST_ENDED = 1000
 """Jobs that are over and are kept in the state; older ones are in the history only."""
 SHOWN_ALARMS = 100
@@ -137,6 +140,8 @@ class LiveScheduler(SchedulerBackend):
         Which hosts a job gets and keeps; None: the first of the list.
     nodes
         What a policy is shown of hosts that are monitored, by name: all but their loads.
+    shared
+        Whether each user's jobs are run by a process of that user, and wait until it is there.
 
     Attributes
     ----------
@@ -182,6 +187,7 @@ class LiveScheduler(SchedulerBackend):
         lost: Mapping[str, str] | None = None,
         prefer: HostPreference | None = None,
         nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
+        shared: bool = False,
     ) -> None:
         self.log = log
         self.policy = policy
@@ -197,6 +203,7 @@ class LiveScheduler(SchedulerBackend):
         self.prefer = prefer
         self._known = nodes
         self.loads: dict[str, NodeLoad] = {}
+        self._served: set[str] | None = set() if shared else None
         self.passes = self.changes = self.alarmed = 0
         self.touched: set[int] = set()
         self.moved: set[int] = set()
@@ -254,7 +261,9 @@ class LiveScheduler(SchedulerBackend):
         self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
 
     # ------------------------------------------------------------------- what clients ask for
-    def submit(self, clock: float, submission: JobSubmission, request: str = "") -> int:
+    def submit(
+        self, clock: float, submission: JobSubmission, request: str = "", operator: bool = True
+    ) -> int:
         """Put a job into the queue; return its number, the same for the same request.
 
         Raises
@@ -271,8 +280,7 @@ class LiveScheduler(SchedulerBackend):
             return known
         if self.trouble:
             raise LaunchError(f"nothing can be recorded: {self.trouble}")
-        if self.state.waiting >= MOST_WAITING:
-            raise CrowdedError(f"{MOST_WAITING} jobs wait already")
+        self._check_room(submission.user, operator)
         if submission.maximum > len(self.state.hosts):
             raise UsageError(
                 f"it wants up to {submission.maximum} hosts: there are {len(self.state.hosts)}"
@@ -283,15 +291,31 @@ class LiveScheduler(SchedulerBackend):
         document = submission_document(submission)
         self._change(job, "submit", submission=document, submitted=self.now, **answer)
         self._follow(job)
-        if not self.comes_after(job):
+        if not self.is_kept_back(job):
             self.driver.submit(job.as_job())
         self._settle()
         return job.number
+
+    def _check_room(self, user: str, operator: bool) -> None:
+        """Refuse a job where too many wait; the operator has places that no other takes."""
+        most = MOST_WAITING if operator else MOST_WAITING - RESERVED_WAITING
+        if self.state.waiting >= most:
+            raise CrowdedError(f"{most} jobs wait already")
+        if not operator and self.state.waiting_of[user] >= MOST_WAITING_OF_ONE:
+            raise CrowdedError(f"{MOST_WAITING_OF_ONE} jobs of {user} wait already")
 
     def comes_after(self, job: LiveJob) -> list[int]:
         """Return the jobs that have to be finished before a job waits for hosts, and are not over."""
         jobs = self.state.jobs
         return [one for one in job.submission.after if one in jobs and not jobs[one].is_over]
+
+    def is_served(self, user: str) -> bool:
+        """Whether somebody is there who runs a user's jobs."""
+        return self._served is None or user in self._served
+
+    def is_kept_back(self, job: LiveJob) -> bool:
+        """Whether a job that waits does not wait for hosts yet: no policy sees it."""
+        return bool(self.comes_after(job)) or not self.is_served(job.submission.user)
 
     def _check_after(self, after: Sequence[int]) -> None:
         """Refuse a job that is to come after one that is not there, or is over and not finished."""
@@ -343,7 +367,7 @@ class LiveScheduler(SchedulerBackend):
         if job.is_over or job.outcome is LiveJobState.CANCELLED:
             return
         if job.waits:
-            held = self.comes_after(job)
+            held = self.is_kept_back(job)
             self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
             if number in self.ledger.running:
                 self.driver.end(number)
@@ -445,6 +469,8 @@ class LiveScheduler(SchedulerBackend):
             self._hear_answer(report)
         elif isinstance(report, HostLoad):
             self._hear_load(report)
+        elif isinstance(report, ShepherdAnswer):
+            self._hear_shepherd(report)
         else:
             self._hear(report)
         self._settle()
@@ -623,6 +649,20 @@ class LiveScheduler(SchedulerBackend):
             return ()
         return tuple(self.loads.get(host, NodeLoad(host)) for host in hosts)
 
+    def _hear_shepherd(self, answer: ShepherdAnswer) -> None:
+        """Let a user's jobs wait for hosts, or not; ask one who has come where they are."""
+        if self._served is None:
+            return
+        if answer.here:
+            self._served.add(answer.user)
+            for number in self._active:
+                if self.state.jobs[number].submission.user == answer.user:
+                    self._since[number] = self.now  # nobody could answer before
+                    self._send(self.state.jobs[number], ask=True)
+        else:
+            self._served.discard(answer.user)
+        self._rebuild = True
+
     def _offer(self, host: str) -> None:
         """Have a host get jobs again, unless something else is against it."""
         state = self.state
@@ -735,7 +775,11 @@ class LiveScheduler(SchedulerBackend):
             since = self.now - self._since[number]
             if job.state is LiveJobState.RESIZING and since > wait.answer:
                 job = self._change(job.unsettle(), "unsettled")
-            elif job.state is LiveJobState.STARTING and since > wait.start:
+            elif (
+                job.state is LiveJobState.STARTING
+                and since > wait.start
+                and self.is_served(job.submission.user)
+            ):
                 self._end(job, LiveJobState.FAILED, f"it did not run within {wait.start:g} s")
                 continue
             elif job.leaving and since > wait.leave and (job.over or job.hosts):
@@ -750,7 +794,7 @@ class LiveScheduler(SchedulerBackend):
                 self._orders.append(
                     AskOrder(
                         why.job, why.attempt, self.state.incarnation, why.folder, True,
-                        ((host, why.epoch),),
+                        ((host, why.epoch),), self._user_of(why.job),
                     )
                 )  # fmt: skip
         self._settle()
@@ -819,15 +863,21 @@ class LiveScheduler(SchedulerBackend):
         """Give the order that a job's state asks for, for the first time or again."""
         self._sent[job.number] = self.now
         where = job.number, job.attempt, self.state.incarnation, job.folder
+        user = job.submission.user
         if job.state is LiveJobState.ENDING:
-            self._orders.append(EndOrder(*where, tuple(job.leaving)))
+            self._orders.append(EndOrder(*where, tuple(job.leaving), user))
         elif ask or job.state is LiveJobState.RUNNING:
             begun = job.state is not LiveJobState.STARTING
-            self._orders.append(AskOrder(*where, begun, tuple(job.leaving.items())))
+            self._orders.append(AskOrder(*where, begun, tuple(job.leaving.items()), user))
         elif job.state is LiveJobState.STARTING:
-            self._orders.append(StartOrder(*where, job.hosts, job.submission.work))
+            self._orders.append(StartOrder(*where, job.hosts, job.submission.work, user))
         else:
-            self._orders.append(ResizeOrder(*where, job.epoch, job.wanted))
+            self._orders.append(ResizeOrder(*where, job.epoch, job.wanted, user))
+
+    def _user_of(self, number: int) -> str:
+        """Return whose a job is; of one that went to the history nobody knows."""
+        job = self.state.jobs.get(number)
+        return "" if job is None else job.submission.user
 
     def _end(self, job: LiveJob, outcome: LiveJobState, reason: str) -> None:
         """Have an attempt ended of which it is not known that it is over."""
@@ -841,7 +891,7 @@ class LiveScheduler(SchedulerBackend):
             self._rebuild = True
             return
         self.driver.end(job.number)
-        if job.waits:
+        if job.waits and not self.is_kept_back(job):
             self.ledger.requeue(job.as_job())
         self._mark()
 
@@ -985,7 +1035,7 @@ class LiveScheduler(SchedulerBackend):
                 ledger.request(shown.id, state.jobs[shown.id].wants or len(holds))
         ledger.time = self.now
         for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
-            if job.waits and not self.comes_after(job):
+            if job.waits and not self.is_kept_back(job):
                 ledger.submit(job.as_job())
         for host in (*state.drained, *state.quarantined, *self.lost):
             if host in nodes:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
 from apples.refusals import error_of, refusal_of
-from apples.scheduling.server.access import Principal
+from apples.scheduling.server.access import ForbiddenError, Principal
 from apples.scheduling.server.answers import (
     Document,
     history_document,
@@ -32,9 +32,15 @@ from apples.scheduling.server.answers import (
 from apples.scheduling.server.events import Announcer, RecentEvents
 from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
-from apples.scheduling.server.orders import JobExecutor, Report
+from apples.scheduling.server.orders import HostLeft, JobExecutor, JobReport, Report
 from apples.scheduling.server.planner import PlannerClient
 from apples.scheduling.server.scheduler import LiveScheduler, job_of
+from apples.scheduling.server.shepherds import (
+    REPORTS,
+    ShepherdExecutor,
+    message_document,
+    message_of,
+)
 
 MOST_WORK: Final = 2048
 """Bytes of what is to be run, as JSON: `MOST_WAITING` of them are less than a journal can be read of."""
@@ -87,6 +93,8 @@ class SchedulerService:
         Seconds; never goes back.
     planner
         Foretells the queue; None: nothing is foretold.
+    shepherds
+        Those of a scheduler of several users; None: it is of one.
     """
 
     def __init__(
@@ -95,9 +103,11 @@ class SchedulerService:
         name: str,
         clock: Callable[[], float],
         planner: PlannerClient | None = None,
+        shepherds: ShepherdExecutor | None = None,
     ) -> None:
         self.scheduler, self.name = scheduler, name
         self._clock = clock
+        self.shepherds = shepherds
         self._foresight = Foresight(scheduler, name, planner)
         self.events = RecentEvents(scheduler.state.incarnation)
         self._announcer = Announcer(scheduler, name, self.events)
@@ -214,8 +224,9 @@ class SchedulerService:
             raise UsageError(f"job {job[:80]}: jobs of this scheduler are {self.name}.1, ..")
         return int(number)
 
-    def submit(self, body: Mapping[str, Any], user: str) -> Call:
+    def submit(self, body: Mapping[str, Any], principal: Principal) -> Call:
         """Return the call that submits a job."""
+        user = principal.name
         unknown = set(body) - {"request", "submission"}
         if unknown or not isinstance(body.get("submission"), dict):
             raise UsageError('a submission is {"request": id, "submission": {..}}')
@@ -234,7 +245,9 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             scheduler = self.scheduler
-            number = scheduler.submit(clock, submission, f"{user}/{request}" if request else "")
+            number = scheduler.submit(
+                clock, submission, f"{user}/{request}" if request else "", principal.is_operator
+            )
             scheduler.tick(clock)
             job = scheduler.job(number)
             return {
@@ -309,6 +322,41 @@ class SchedulerService:
             return self.job(job)(clock)
 
         return call
+
+    def shepherd_reports(self, body: Mapping[str, Any], principal: Principal) -> Call:
+        """Return the call that takes in what a user's shepherd says; of the jobs of others it is not believed."""
+        user = principal.name
+        found = body.get("reports")
+        if set(body) != {"reports"} or not isinstance(found, list):
+            raise UsageError('what a shepherd says is {"reports": [..]}')
+        reports: list[JobReport | HostLeft] = [message_of(one, REPORTS) for one in found]
+
+        def call(clock: float) -> Document:
+            for report in reports:
+                job = self.scheduler.state.jobs.get(report.job)
+                if job is not None and job.submission.user == user:
+                    self.scheduler.report(clock, report)
+            return {"heard": len(reports)}
+
+        return call
+
+    def shepherd_orders(self, body: Mapping[str, Any], user: str) -> Document:
+        """Return the orders for a user's shepherd, after waiting for the first; not by the deciding thread.
+
+        Raises
+        ------
+        ForbiddenError
+            This scheduler is of one user.
+        """
+        life = body.get("life")
+        if set(body) != {"life"} or not isinstance(life, str) or not REQUEST.fullmatch(life):
+            raise UsageError(
+                'a shepherd asks with {"life": 1 to 64 letters, digits, dots, - and _}'
+            )
+        if self.shepherds is None:
+            raise ForbiddenError("this scheduler is of one user, and has no shepherds")
+        orders = self.shepherds.take(user, life)
+        return {"orders": [message_document(one) for one in orders]}
 
     def drain(self, host: str) -> Call:
         """Return the call after which a host gets no other job."""

@@ -6,7 +6,7 @@ A record holds what it changes as it is afterwards: one that is lost is made goo
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -72,8 +72,8 @@ class SchedulerState:
         The world's time at second 0 of that clock, as of its last start.
     last
         The highest number of a job so far.
-    waiting
-        How many jobs are in the queue.
+    waiting, waiting_of
+        How many jobs are in the queue, and of each user.
     """
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
@@ -86,6 +86,7 @@ class SchedulerState:
     wall: float = 0.0
     last: int = 0
     waiting: int = 0
+    waiting_of: Counter[str] = field(default_factory=Counter)
     _answers: OrderedDict[str, tuple[str, int, float]] = field(default_factory=OrderedDict)
 
     # ----------------------------------------------------------------------------- records
@@ -163,7 +164,9 @@ class SchedulerState:
             for host in before.holds:
                 if self.holders.get(host) == job.number:
                     del self.holders[host]
-        self.waiting += job.waits - (before is not None and before.waits)
+        more = job.waits - (before is not None and before.waits)
+        self.waiting += more
+        self.waiting_of[job.submission.user] += more
         for host in job.holds:
             self.holders[host] = job.number
         self.jobs[job.number] = job

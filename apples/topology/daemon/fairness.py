@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from apples.topology.daemon.protocol import Caller
 
@@ -20,35 +20,59 @@ HEAD_START: Final = 4
 """Passes of the event loop in which nobody else begins a request once the operator has asked."""
 
 
-class ConnectionTable:
-    """Who has how many connections; the tasks that serve them, oldest first."""
+class Served(Protocol):
+    """What serves a connection: a task, for one."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, dict[asyncio.Task[None], None]] = {}
-        self._operators: set[asyncio.Task[None]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+    def cancel(self) -> object:
+        """Have it end soon."""
 
-    def tasks(self) -> set[asyncio.Task[None]]:
+
+Task = TypeVar("Task", bound=Served)
+
+
+class ConnectionTable(Generic[Task]):
+    """Who has how many connections; the tasks that serve them, oldest first.
+
+    Parameters
+    ----------
+    most, most_of_one
+        Connections of all but the operator together, and of one of them.
+    reserved
+        Those that only the operator has, beyond them.
+    """
+
+    def __init__(
+        self,
+        most: int = MOST_CONNECTIONS,
+        most_of_one: int = MOST_OF_ONE,
+        reserved: int = RESERVED,
+    ) -> None:
+        self._most, self._most_of_one, self._reserved = most, most_of_one, reserved
+        self._open: dict[str, dict[Task, None]] = {}
+        self._operators: set[Task] = set()
+        self._ending: set[Task] = set()
+
+    def tasks(self) -> set[Task]:
         """Return all tasks that serve a connection."""
         return self._operators.union(self._ending, *self._open.values())
 
-    def admit(self, caller: Caller, task: asyncio.Task[None]) -> str:
+    def admit(self, caller: Caller, task: Task) -> str:
         """Take a connection in; return why not, or nothing.
 
         Where all are taken, whoever has the most loses the oldest, unless the caller would then have as many.
         """
         if caller.operator:
-            if len(self._operators) >= MOST_CONNECTIONS + RESERVED:
-                return f"the operator has {MOST_CONNECTIONS + RESERVED} connections already"
+            if len(self._operators) >= self._most + self._reserved:
+                return f"the operator has {self._most + self._reserved} connections already"
             self._operators.add(task)
             return ""
         own = self._open.get(caller.principal, {})
-        if len(own) >= MOST_OF_ONE:
-            return f"{caller.principal} has {MOST_OF_ONE} connections already"
-        if sum(map(len, self._open.values())) >= MOST_CONNECTIONS:
+        if len(own) >= self._most_of_one:
+            return f"{caller.principal} has {self._most_of_one} connections already"
+        if sum(map(len, self._open.values())) >= self._most:
             most = max(self._open.values(), key=len)
             if len(most) <= len(own) + 1:
-                return f"all {MOST_CONNECTIONS} connections are taken, {len(own)} of them by {caller.principal}"
+                return f"all {self._most} connections are taken, {len(own)} of them by {caller.principal}"
             oldest = next(iter(most))
             del most[oldest]
             self._ending.add(oldest)
@@ -56,7 +80,7 @@ class ConnectionTable:
         self._open.setdefault(caller.principal, {})[task] = None
         return ""
 
-    def leave(self, caller: Caller, task: asyncio.Task[None]) -> None:
+    def leave(self, caller: Caller, task: Task) -> None:
         """Let a connection go; nothing happens where it has been let go."""
         self._operators.discard(task)
         self._ending.discard(task)

@@ -222,7 +222,7 @@ class Server:
         self._context = server_context(tls.certificate, tls.key) if tls is not None else None
         self._tokens = nws.TokenFile(tls.tokens) if tls is not None else None
         self._operators = frozenset({0, os.geteuid()})
-        self._connections = ConnectionTable()
+        self._connections = ConnectionTable[asyncio.Task[None]]()
         self._turns = FairTurns()
         self._stopping = asyncio.Event()
         check_private(run)

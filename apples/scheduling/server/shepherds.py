@@ -1,0 +1,171 @@
+"""Jobs of several users: each user's own process, the shepherd, carries out the orders to that user's jobs.
+
+The scheduler says which hosts, and never runs anything. A shepherd asks for orders and says what has become of
+them; here they wait until it does. An order that is lost on the way is given again, as any that is not answered.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from apples.errors import UsageError
+from apples.scheduling.server.orders import (
+    AskOrder,
+    EndOrder,
+    HostLeft,
+    JobExecutor,
+    JobReport,
+    Order,
+    Report,
+    ResizeOrder,
+    ShepherdAnswer,
+    StartOrder,
+)
+
+POLL_SECONDS: Final = 5.0
+"""For so long a question for orders waits where there are none."""
+SILENT_SECONDS: Final = 15.0
+"""After so long without a question a shepherd is away."""
+MOST_AT_ONCE: Final = 200
+MOST_ORDERS: Final = 10_000
+"""Of one user; older ones are given again when they are not answered."""
+LONGEST_REASON: Final = 1000
+MOST_NUMBER: Final = 1 << 31
+
+ORDERS: Mapping[str, type[Order]] = {
+    "start": StartOrder, "resize": ResizeOrder, "end": EndOrder, "ask": AskOrder,
+}  # fmt: skip
+REPORTS: Mapping[str, type[JobReport] | type[HostLeft]] = {"job": JobReport, "left": HostLeft}
+_KINDS: Mapping[type, str] = {kind: name for name, kind in {**ORDERS, **REPORTS}.items()}
+_READERS = {name: TypeAdapter(kind) for name, kind in {**ORDERS, **REPORTS}.items()}
+
+
+def message_document(message: Order | Report) -> dict[str, Any]:
+    """Return an order or a report as JSON.
+
+    Examples
+    --------
+    >>> message_of(message_document(HostLeft(1, 1, "ada", 2)), REPORTS)
+    HostLeft(job=1, attempt=1, host='ada', epoch=2)
+    """
+    return {"kind": _KINDS[type(message)], **asdict(message)}
+
+
+def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
+    """Return the order or report of a document.
+
+    Raises
+    ------
+    UsageError
+        It is none of these kinds.
+    """
+    kind = found.get("kind") if isinstance(found, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        raise UsageError(f"a message is an object whose kind is one of {', '.join(kinds)}")
+    try:
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate cannot be shown
+        message = _READERS[kind].validate_python({k: v for k, v in found.items() if k != "kind"})
+    except UnicodeEncodeError:
+        raise UsageError(f"{kind}: a text that is none") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise UsageError(
+            f"{kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
+        ) from None
+    if isinstance(message, JobReport):
+        if message.asks is not None and not 0 < message.asks[0] <= message.asks[1] < MOST_NUMBER:
+            raise UsageError(f"{kind}: asks: from fewest to most hosts")
+        if len(message.speeds) > MOST_AT_ONCE or not all(
+            0.0 < speed < inf for speed in message.speeds.values()
+        ):
+            raise UsageError(f"{kind}: speeds: rows a second, of at most {MOST_AT_ONCE} hosts")
+        return replace(message, reason=message.reason[:LONGEST_REASON])
+    return message
+
+
+@dataclass
+class _Box:
+    """What waits for one user's shepherd.
+
+    Attributes
+    ----------
+    life
+        Which start of it asked last.
+    seen
+        When.
+    here
+        Whether it was said to be there.
+    """
+
+    orders: dict[tuple[type, int, int], Order] = field(default_factory=dict)
+    life: str = ""
+    seen: float = 0.0
+    here: bool = False
+
+
+class ShepherdExecutor(JobExecutor):
+    """Keeps orders for the shepherds of users; what they report reaches the scheduler as requests.
+
+    Parameters
+    ----------
+    clock
+        Seconds; never goes back.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._boxes: dict[str, _Box] = {}
+        self._answers: list[Report] = []
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def carry_out(self, orders: Sequence[Order]) -> None:
+        """Keep orders until they are asked for; one that is given again takes the place of the first."""
+        with self._changed:
+            for order in orders:
+                box = self._boxes.setdefault(order.user, _Box())
+                if box.here and len(box.orders) < MOST_ORDERS:
+                    box.orders[type(order), order.job, order.attempt] = order
+            self._changed.notify_all()
+
+    def reports(self) -> list[Report]:
+        """Return which shepherds have come or gone; what they say of jobs is asked of the scheduler itself."""
+        with self._changed:
+            for user, box in self._boxes.items():
+                if box.here and self._clock() > box.seen + SILENT_SECONDS:
+                    box.here = False
+                    box.orders.clear()
+                    self._answers.append(ShepherdAnswer(user, False))
+            found, self._answers = self._answers, []
+            return found
+
+    def take(self, user: str, life: str, seconds: float = POLL_SECONDS) -> list[Order]:
+        """Return the orders for a user's shepherd, after waiting for the first; none of them is given to another.
+
+        Parameters
+        ----------
+        life
+            Tells one start of the shepherd from the next, which has to be told anew where its jobs are.
+        """
+        with self._changed:
+            box = self._boxes.setdefault(user, _Box())
+            box.seen = self._clock()
+            if not box.here or box.life != life:
+                box.here, box.life = True, life
+                self._answers.append(ShepherdAnswer(user, True))
+            self._changed.wait_for(lambda: box.orders or self._closed, seconds)
+            box.seen = self._clock()
+            return [box.orders.pop(key) for key in list(box.orders)[:MOST_AT_ONCE]]
+
+    def close(self) -> None:
+        """Let those go who wait; jobs and shepherds go on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,36 @@
+"""Nobody asks more often than is allowed, and nobody less for what others ask."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.scheduling.server import request_rate
+from apples.scheduling.server.request_rate import AT_ONCE, REQUESTS_A_SECOND, RequestRate
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.floats(0, 3), st.integers(0, 150)), max_size=20
+)
+
+
+@given(STEPS)
+def test_so_many_at_once_and_so_many_a_second_whatever_others_ask(steps):
+    now, admitted = 0.0, dict.fromkeys("ab", 0)
+    rate = RequestRate(lambda: now)
+    for who, pause, count in steps:
+        now += pause
+        found = [rate.admits(who) for _ in range(count)]
+        assert found == sorted(found, reverse=True)  # refused is refused until time goes on
+        if found and pause >= AT_ONCE / REQUESTS_A_SECOND:
+            assert sum(found) == min(count, AT_ONCE)
+        admitted[who] += sum(found)
+        assert admitted[who] <= AT_ONCE + REQUESTS_A_SECOND * now + 1e-6
+
+
+def test_only_so_many_principals_are_remembered(monkeypatch):
+    monkeypatch.setattr(request_rate, "MOST_REMEMBERED", 3)
+    rate = RequestRate(lambda: 0.0)
+    while rate.admits("first"):
+        pass
+    assert not rate.admits("first")
+    for other in ("second", "third", "fourth"):
+        assert rate.admits(other)
+    assert rate.admits("first")
