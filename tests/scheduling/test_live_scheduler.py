@@ -32,6 +32,7 @@ from apples.scheduling.policies import (
 )
 from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
 from apples.scheduling.proposals import Change
+from apples.scheduling.server.access import EVERYTHING, Principal
 from apples.scheduling.server.answers import (
     history_document,
     job_document,
@@ -778,6 +779,7 @@ def test_where_a_write_fails_while_jobs_move_to_the_history_no_record_is_lost(
 
 
 SUBMITTED = {"minimum": 1, "maximum": 1, "kind": "rigid", "name": "jacobi2d", "work": {}}
+OPERATOR = Principal("uid:0", EVERYTHING)
 
 
 @pytest.mark.parametrize(
@@ -859,7 +861,7 @@ def test_whoever_asks_when_the_disk_fails_is_told_that_it_may_be_done_yet(stage)
         s.faults.at, s.faults.persistent, s.faults.error = 1, True, errno.ENOSPC
         s.faults.changes.clear()
         with pytest.raises(LaunchError, match=r"No space left.* may be done when it can"):
-            service.ask(service.submit({"submission": SUBMITTED}, "uid:0"))
+            service.ask(service.submit({"submission": SUBMITTED}, OPERATOR))
         s.faults.at, s.faults.persistent = 0, False
         s.now += 1.0
         assert [one["job"] for one in service.ask(service.queue())["jobs"]] == ["local.1"]
@@ -878,7 +880,7 @@ def test_while_the_disk_is_full_what_was_recorded_last_is_shown_and_said_to_be(s
         s.faults.at, s.faults.persistent, s.faults.error = 1, True, errno.ENOSPC
         s.faults.changes.clear()
         with pytest.raises(LaunchError, match="No space left"):
-            service.ask(service.submit({"submission": SUBMITTED}, "uid:0"))
+            service.ask(service.submit({"submission": SUBMITTED}, OPERATOR))
         shown = service.ask(service.queue())
         assert [one["job"] for one in shown["jobs"]] == ["local.1"]
         assert "No space left" in shown["trouble"]
@@ -1005,7 +1007,7 @@ def test_a_job_that_comes_after_another_can_be_cancelled_before(stage):
 def test_what_is_no_job_to_come_after_is_refused(stage, wrong):
     service = SchedulerService(stage().one, "local", lambda: 0.0)
     with pytest.raises(UsageError):
-        service.submit({"submission": {**SUBMITTED, "after": wrong}}, "uid:0")
+        service.submit({"submission": {**SUBMITTED, "after": wrong}}, OPERATOR)
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(40, 8), (80, 24), (140, 50), (1, 1)])
