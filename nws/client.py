@@ -14,6 +14,8 @@ from nws.weather import Weather
 DEADLINE: Final = 10.0
 MOST_AT_ONCE: Final = 5000
 MOST_FORECASTS: Final = 2000
+LONGEST_ANSWER: Final = 1 << 26
+"""Bytes that are taken of one answer, unpacked; a stream of events has no end and no bound."""
 
 Document = dict[str, Any]
 
@@ -157,7 +159,8 @@ class Client:
 
         The last may be ``{"lost": n}``: we were too slow, ask for the range.
         """
-        with self._send("GET", "/v1/events", {"match": match}, None, stream=True) as answer:
+        answer, _ = self._send("GET", "/v1/events", {"match": match}, None, stream=True)
+        with answer:
             try:
                 for line in answer.iter_lines(chunk_size=1):
                     if line.startswith(b"data: "):
@@ -184,10 +187,11 @@ class Client:
         body: Mapping[str, Any] | None = None,
     ) -> Document:
         """Return the answer, which has the keys that are wanted: what says no more is no weather service."""
-        with self._send(method, path, query, body) as answer:
+        answer, content = self._send(method, path, query, body)
+        with answer:
             try:
-                document: Document = answer.json()
-            except ValueError as error:
+                document: Document = json.loads(content)
+            except (ValueError, RecursionError) as error:
                 reason = f"{self.url}{path}: the answer is not JSON"
                 raise ServiceError(reason, transient=False, status=answer.status_code) from error
         if not (isinstance(document, dict) and document.keys() >= {*wanted}):
@@ -203,27 +207,31 @@ class Client:
         body: Mapping[str, Any] | None,
         *,
         stream: bool = False,
-    ) -> requests.Response:
-        def once() -> requests.Response:
-            return self._session.request(
+    ) -> tuple[requests.Response, bytes]:
+        """Return an answer and what it says, which is nothing yet of one that is to be read piece by piece."""
+
+        def once() -> tuple[requests.Response, bytes]:
+            answer = self._session.request(
                 method,
                 self.url + path,
                 params=query,
                 json=body,
                 timeout=self._deadline,
                 allow_redirects=False,
-                stream=stream,
+                stream=True,
             )
+            good = answer.status_code == requests.codes.ok
+            return answer, b"" if stream and good else _content(answer)
 
         try:
             try:
-                answer = once()
+                answer, content = once()
             except requests.ConnectionError as error:
                 # A connection that was kept open may have been closed meanwhile. All that is asked
                 # may be asked again, so it is, on a new one; what never answered is not.
                 if not (error.args and isinstance(error.args[0], ProtocolError)):
                     raise
-                answer = once()
+                answer, content = once()
         except (requests.exceptions.InvalidHeader, UnicodeEncodeError):
             reason = "that is no token: printable characters of ASCII in one line are wanted"
             raise ServiceError(
@@ -241,8 +249,19 @@ class Client:
         except (requests.RequestException, OSError, ValueError) as error:
             raise ServiceError(f"{self.url}: {error}", transient=False) from error
         if answer.status_code != 200:
-            raise _refusal(answer, f"{self.url}{path}")
-        return answer
+            raise _refusal(answer, content, f"{self.url}{path}")
+        return answer, content
+
+
+def _content(answer: requests.Response) -> bytes:
+    """Return what an answer says; `ValueError` for one that is longer than any of a weather service."""
+    content = bytearray()
+    for piece in answer.iter_content(1 << 16):
+        content += piece
+        if len(content) > LONGEST_ANSWER:
+            answer.close()
+            raise ValueError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+    return bytes(content)
 
 
 def tls_reason(error: BaseException) -> str:
@@ -262,9 +281,9 @@ def tls_reason(error: BaseException) -> str:
     return str(reason) + next((hint for sign, hint in hints.items() if sign in str(reason)), "")
 
 
-def _refusal(answer: requests.Response, where: str) -> ServiceError:
+def _refusal(answer: requests.Response, content: bytes, where: str) -> ServiceError:
     try:
-        document = answer.json()
+        document = json.loads(content)
         reason, transient = str(document["reason"]), bool(document["transient"])
     except (ValueError, KeyError, TypeError):
         reason, transient = answer.reason, answer.status_code >= 500

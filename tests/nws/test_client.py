@@ -1,5 +1,6 @@
 """A client and what may go wrong on the way to its service."""
 
+import gzip
 import json
 import shutil
 import socket
@@ -10,6 +11,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+import nws.client
 from nws import Client, ServiceError
 
 STATUS = {"status": "ok", "version": "1", "backlog": 0, "problems": []}
@@ -98,6 +100,26 @@ def test_what_answers_but_is_no_weather_service_is_said_to_be_none(scripted, doc
     with (
         Client(f"http://127.0.0.1:{server.port}", "t", deadline=60) as client,
         pytest.raises(ServiceError, match=r"/v1/status: .*: is it one\?") as caught,
+    ):
+        client.status()
+    assert not caught.value.transient
+
+
+def packed(document):
+    body = gzip.compress(json.dumps(document).encode())
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+@pytest.mark.parametrize("said", [response, packed])
+def test_no_more_is_taken_of_an_answer_than_a_weather_service_says(scripted, monkeypatch, said):
+    """As it is unpacked: a few kilobytes may say a gigabyte."""
+    monkeypatch.setattr(nws.client, "LONGEST_ANSWER", 1 << 20)
+    server = scripted(1)
+    server.response = said({**STATUS, "more": "x" * (1 << 20)})
+    with (
+        Client(f"http://127.0.0.1:{server.port}", "t", deadline=60) as client,
+        pytest.raises(ServiceError, match="longer than 1048576 bytes") as caught,
     ):
         client.status()
     assert not caught.value.transient
