@@ -518,7 +518,7 @@ def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypat
 
 def test_a_model_that_nobody_has_is_refused(tmp_path):
     done = command("hat", "new", "waves", "--model", "swep", "--into", tmp_path)
-    assert (done.code, "known are strip, pipeline, sweep" in done.err) == (2, True)
+    assert (done.code, "known are strip, rectangle, pipeline, sweep" in done.err) == (2, True)
 
 
 DYING = """
