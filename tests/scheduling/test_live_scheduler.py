@@ -445,6 +445,13 @@ def test_conservative_backfilling_grants_a_growth_where_it_delays_no_promise(nee
     assert list(Conservative().decide(state)) == [Reserve(3, 10.0), *granted]
 
 
+def test_conservative_backfilling_grants_nothing_to_a_job_that_is_due_in_this_instant():
+    job = Job(1, 0.0, 1, 10.0, 1, 4, JobKind.EVOLVING)
+    running = {1: RunningJob(job, 0.0, 1, 10.0, wanted=2)}
+    state = ClusterState(4, time=10.0, free=3, running=running)
+    assert list(Conservative().decide(state)) == []
+
+
 def test_conservative_backfilling_moves_promises_up_when_nodes_are_given_back():
     running = {
         1: RunningJob(Job(1, 0.0, 4, 100.0, 1, 4, JobKind.EVOLVING), 0.0, 4, 100.0, wanted=2)

@@ -134,6 +134,8 @@ def _grown(
 ) -> Iterator[Decision]:
     """Yield the growths of evolving jobs for which the promises leave room until their estimated ends."""
     for running, more in asking:
+        if running.limit <= profile.now:
+            continue  # it is due in this instant
         if 0 < more <= min(free, profile.least_between(profile.now, running.limit)):
             free -= more
             profile.reserve(profile.now, running.limit, more)
