@@ -69,6 +69,7 @@ from nws.memory.journalled import Retention as Retention
 from nws.memory.ring import RingMemory as RingMemory
 from nws.private import NotPrivateError as NotPrivateError
 from nws.private import check_owned as check_owned
+from nws.private import read_token as read_token
 from nws.sensing.delivery import store_history as store_history
 from nws.sensing.wire import SensorDialogue as SensorDialogue
 from nws.sensing.wire import SensorReply as SensorReply

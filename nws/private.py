@@ -1,6 +1,7 @@
 """What only its owner may have written or read: directories and secrets of a service, checked at its door."""
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ WRITABLE: Final = 0o022
 """Mode bits by which others may write."""
 OPEN: Final = 0o077
 """Mode bits by which others may do anything."""
+TOKEN: Final = re.compile(rb"[!-~]{1,200}")
 
 
 class NotPrivateError(ValueError):
@@ -69,3 +71,31 @@ def read_secret(path: Path) -> bytes:
             raise NotPrivateError(f"{path}: is no regular file")
         check_owned(path, found, OPEN)
         return file.read(1 << 20)
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file of a client, which is a secret like those of a service.
+
+    Raises
+    ------
+    ValueError
+        Others may read it, it is not ours, cannot be read, or holds no token: the message names the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(b"nws_abc")
+    ...     file.flush()
+    ...     read_token(Path(file.name))
+    'nws_abc'
+    """
+    try:
+        token = read_secret(path).strip()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    if not TOKEN.fullmatch(token):
+        raise ValueError(
+            f"{path}: that is no token, which is one word of letters, digits and signs"
+        )
+    return token.decode()

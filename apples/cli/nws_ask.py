@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
 from apples.views.weather import forecasts_text, measurements_csv, series_text, service_text
-from nws import Client, SeriesName, ServiceError
+from nws import Client, SeriesName, ServiceError, read_token
 
 Service = Annotated[
     str | None,
@@ -182,25 +181,22 @@ def asking(
 ) -> Iterator[Client]:
     """Give a client of the service asked for; what it cannot do becomes an error of ours."""
     home = state.directory() / "nws"
-    url = service or _text(
-        home / "url", "no service runs here: start nws serve, or give --service"
-    )
+    try:
+        url = service or (home / "url").read_text(errors="replace").strip()
+    except OSError:
+        reason = "no service runs here: start nws serve, or give --service"
+        raise UsageError(f"{home / 'url'}: {reason}") from None
     _check_url(url)
-    secret = token_file or home / "token"
-    token = _text(secret, "a token is wanted (--token-file)")
-    if not TOKEN.fullmatch(token):
-        raise UsageError(
-            f"{secret}: that is no token, which is one word of letters, digits and signs"
-        )
+    try:
+        token = read_token(token_file or home / "token")
+    except ValueError as error:
+        raise UsageError(f"{error} (--token-file)") from None
     try:
         with Client(url, token, certificate=certificate) as client:
             yield client
     except ServiceError as error:
         kind = UsageError if error.status in {401, 403, 422} else LaunchError
         raise kind(str(error)) from None
-
-
-TOKEN = re.compile(r"[!-~]{1,200}")
 
 
 def _check_url(url: str) -> None:
@@ -212,10 +208,3 @@ def _check_url(url: str) -> None:
         good = False
     if not good or not url.isprintable():
         raise UsageError(f"{url}: that is no address of a service: http://HOST:PORT is wanted")
-
-
-def _text(path: Path, otherwise: str) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        raise UsageError(f"{path}: {otherwise}") from None

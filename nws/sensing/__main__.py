@@ -7,6 +7,7 @@ import sys
 from types import FrameType
 
 from nws.client import Client
+from nws.private import read_token
 from nws.sensing.delivery import LineWriter
 from nws.sensing.process import SensorProcess, parse
 
@@ -19,12 +20,9 @@ def main() -> int:
     if options.url is None or options.token_file is None:
         return _measure(SensorProcess(options, LineWriter(sys.stdout)))
     try:
-        token = options.token_file.read_text(errors="replace").strip()
-    except OSError as error:
-        sys.stderr.write(f"nws sense: {options.token_file}: {error.strerror}\n")
-        return 2
-    if not (token and token.isascii() and token.isprintable()):
-        sys.stderr.write(f"nws sense: {options.token_file}: that is no token\n")
+        token = read_token(options.token_file)
+    except ValueError as error:
+        sys.stderr.write(f"nws sense: {error}\n")
         return 2
     with Client(options.url, token, certificate=options.certificate) as client:
         return _measure(SensorProcess(options, client))

@@ -115,10 +115,37 @@ def test_an_option_that_is_no_finite_number_is_refused(tmp_path, verb, number):
 def test_a_file_of_no_token_is_named_and_never_repeated(tmp_path, token):
     file = tmp_path / "given"
     file.write_bytes(token)
+    file.chmod(0o600)
     done = nws(tmp_path, "status", "--service", "http://127.0.0.1:9", "--token-file", str(file))
     assert (done.code, done.out) == (2, "")
     assert f"{file}: that is no token" in done.err
     assert "secret" not in done.err
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["status"],
+        ["query"],
+        ["forecast", "*"],
+        ["extract", "availableCpu/ada"],
+        ["top"],
+        ["import", "past"],
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_every_verb_refuses_a_token_that_others_can_get_at(tmp_path, monkeypatch, verb, mode):
+    monkeypatch.chdir(tmp_path)
+    row = {"series": "degrees/part", "time": time.time(), "value": 1.0}
+    past = {"schema": "nws.measurements/1", "measurements": [row]}
+    Path("past").write_text(json.dumps(past))
+    file = tmp_path / "given"
+    file.write_text("nws_secret")
+    file.chmod(mode)
+    done = nws(tmp_path, *verb, "--service", "http://127.0.0.1:9", "--token-file", str(file))
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert f"{file}: others may read or write it (mode {mode:o}): chmod 600 {file}" in done.err
 
 
 @pytest.mark.parametrize(
@@ -171,6 +198,7 @@ def test_doctor_finds_a_service_fit_and_one_that_does_not_answer_unfit(running, 
     assert {"directory", "tokens", "service", "clock", "backlog", "sensors"} <= set(checks)
     assert checks["clock"]["status"] == "ok"
     (tmp_path / "t").write_text("nws_x")
+    (tmp_path / "t").chmod(0o600)
     gone = nws(
         tmp_path, "doctor", "--service", "http://127.0.0.1:9", "--token-file", str(tmp_path / "t")
     )
@@ -291,6 +319,7 @@ def test_tokens_are_made_listed_and_revoked(running, tmp_path):
     home, _ = running
     made = nws(home, "serve", "--new-token", "reader", "--scope", "read")
     (tmp_path / "token").write_text(made.out)
+    (tmp_path / "token").chmod(0o600)
     with_it = ("--token-file", str(tmp_path / "token"))
     assert nws(home, "status", *with_it).code == 0
     assert made.out.strip() not in nws(home, "serve", "--tokens").out
@@ -309,6 +338,7 @@ def test_without_a_service_the_command_says_what_to_start(tmp_path):
     assert done.code == 2
     assert "nws serve" in done.err
     (tmp_path / "t").write_text("nws_x")
+    (tmp_path / "t").chmod(0o600)
     gone = nws(
         tmp_path, "status", "--service", "http://127.0.0.1:9", "--token-file", str(tmp_path / "t")
     )

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from nws import NotPrivateError, Serving, TokenFile, TokenFileError, check_owned
-from nws.private import check_directory, read_secret
+from nws.private import check_directory, read_secret, read_token
 from nws.service.tokens import digest
 
 
@@ -57,6 +57,29 @@ def test_a_pipe_in_place_of_a_secret_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "token", 0o600)
     with pytest.raises(NotPrivateError, match="no regular file"):
         read_secret(tmp_path / "token")
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_token_in_a_file_of_somebody_else_is_not_shown_to_a_service(tmp_path):
+    (tmp_path / "token").write_text("nws_planted")
+    (tmp_path / "token").chmod(0o600)
+    with pytest.raises(NotPrivateError, match="belongs to user"):
+        read_token(tmp_path / "token")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"a b", b"a\nb", b"\xff", b"\0", b"x" * 201])
+def test_a_token_is_one_word(tmp_path, content):
+    (tmp_path / "token").write_bytes(content)
+    (tmp_path / "token").chmod(0o600)
+    with pytest.raises(ValueError, match="that is no token, which is one word"):
+        read_token(tmp_path / "token")
+    (tmp_path / "token").write_bytes(b" nws_word\r\n")
+    assert read_token(tmp_path / "token") == "nws_word"
+
+
+def test_a_file_of_a_token_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=f"^{tmp_path}/token: No such file or directory$"):
+        read_token(tmp_path / "token")
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])

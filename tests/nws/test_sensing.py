@@ -354,13 +354,30 @@ sys.exit(main())
                 assert process.wait(120) == 0
 
 
-@pytest.mark.parametrize("token", [b"\xff\xfe", b"secret\nsecret", b""])
-def test_a_file_of_no_token_ends_the_sensor_with_its_name(tmp_path, token):
-    file = tmp_path / "given"
-    file.write_bytes(token)
+def refused(file):
+    """Return the line with which a sensor ends that is given a file of no good token."""
     words = ["--service", "http://127.0.0.1:9", "--token-file", str(file)]
     done = subprocess.run(
         [sys.executable, "-m", "nws.sensing", *words],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, f"nws sense: {file}: that is no token\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("token", [b"\xff\xfe", b"secret\nsecret", b""])
+def test_a_file_of_no_token_ends_the_sensor_with_its_name(tmp_path, token):
+    file = tmp_path / "given"
+    file.write_bytes(token)
+    file.chmod(0o600)
+    assert refused(file).startswith(f"nws sense: {file}: that is no token, which is one word")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+def test_a_token_that_others_can_get_at_ends_the_sensor(tmp_path, mode):
+    file = tmp_path / "given"
+    file.write_text("nws_secret")
+    file.chmod(mode)
+    mended = f"others may read or write it (mode {mode:o}): chmod 600 {file}"
+    assert refused(file) == f"nws sense: {file}: {mended}"

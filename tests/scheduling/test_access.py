@@ -101,6 +101,7 @@ class Site:
     def client(self, kind, certificate=None):
         file = self.folder / f"{kind}.token"
         file.write_text(self.tokens[kind] + "\n")
+        file.chmod(0o600)
         return SchedulerClient(
             f"https://127.0.0.1:{self.port}", file, certificate or self.certificate
         )
@@ -182,10 +183,22 @@ def test_a_client_believes_only_a_certificate_of_its_authority_and_names_what_is
         SchedulerClient(url, None, site.certificate).ask("GET", "/v1/queue")
     empty = tmp_path / "empty"
     empty.write_text("two words")
+    empty.chmod(0o600)
     with pytest.raises(UsageError, match="that is no token"):
         SchedulerClient(url, empty, site.certificate).ask("GET", "/v1/queue")
     with pytest.raises(UsageError, match="must be https"):
         SchedulerClient("http://127.0.0.1:1", empty).ask("GET", "/v1/queue")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+def test_a_client_shows_no_token_that_others_can_get_at(site, mode):
+    asking, file = site.client("all"), site.folder / "all.token"
+    file.chmod(mode)
+    mended = re.escape(f"{file}: others may read or write it (mode {mode:o}): chmod 600 {file}")
+    with pytest.raises(UsageError, match=mended):
+        asking.ask("GET", "/v1/queue")
+    file.chmod(0o600)
+    assert asking.ask("GET", "/v1/queue")["schema"] == "apples.queue/1"
 
 
 def test_without_certificate_or_token_it_does_not_listen(tmp_path):

@@ -11,7 +11,7 @@ from typing import TypeVar
 from apples.errors import UsageError
 from apples.resources import Host
 from apples.storage import state
-from nws import Forecast, Weather
+from nws import Forecast, Weather, read_token
 
 DEADLINE = 5.0
 """Seconds that the service may take to answer."""
@@ -37,7 +37,7 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
     Raises
     ------
     UsageError
-        A service without a token that can be read.
+        A service without a token that can be read, by this user alone.
     """
     url = environment.get("NWS_SERVICE")
     try:
@@ -54,10 +54,9 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
     path = Path(environment.get("NWS_TOKEN_FILE") or home / "token")
     certificate = environment.get("NWS_CERTIFICATE")
     try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"token of the weather service {url}: {path}: {reason}") from None
+        token = read_token(path)
+    except ValueError as error:
+        raise UsageError(f"token of the weather service {url}: {error}") from None
     return ServiceSettings(url, token, Path(certificate) if certificate else None)
 
 

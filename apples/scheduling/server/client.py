@@ -22,8 +22,6 @@ VARIABLE = "APPLES_SCHEDULER"
 TOKEN_FILE_VARIABLE = "APPLES_TOKEN_FILE"  # noqa: S105 - a name
 CERTIFICATE_VARIABLE = "APPLES_CERTIFICATE"
 URL = re.compile(r"(https?)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?/?")
-TOKEN = re.compile(r"[!-~]{1,200}")
-LONGEST_TOKEN = 1024
 SOCKET = "socket"
 ANSWER_SECONDS = 60.0
 
@@ -156,14 +154,12 @@ class SchedulerClient:
         file = self._token_file or _named_file(TOKEN_FILE_VARIABLE)
         if file is None:
             raise UsageError(f"{self.place}: a token is wanted (--token-file)")
+        from nws import read_token  # noqa: PLC0415 - for who asks over TLS only
+
         try:
-            token = file.read_bytes()[:LONGEST_TOKEN].decode("ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "that is no token"
-            raise UsageError(f"{file}: {reason} (--token-file)") from None
-        if not TOKEN.fullmatch(token):
-            raise UsageError(f"{file}: that is no token, which is one word")
-        return {"Authorization": f"Bearer {token}"}
+            return {"Authorization": f"Bearer {read_token(file)}"}
+        except ValueError as error:
+            raise UsageError(f"{error} (--token-file)") from None
 
 
 def _address(url: str) -> tuple[str, int]:

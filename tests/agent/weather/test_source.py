@@ -66,6 +66,7 @@ def configured(service, monkeypatch, tmp_path):
     """Return what configures the service, as the environment says it."""
     token = tmp_path / "token"
     token.write_text(service.token)
+    token.chmod(0o600)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("NWS_SERVICE", service.url)
     monkeypatch.setenv("NWS_TOKEN_FILE", str(token))
@@ -115,6 +116,15 @@ def test_a_service_that_refuses_us_is_an_error(tmp_path):
     assert done.code == 2
     assert "weather service" in done.err
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+def test_a_token_that_others_can_get_at_is_shown_to_no_service(tmp_path, mode):
+    (tmp_path / "token").chmod(mode)
+    done = live(tmp_path)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert f"(mode {mode:o}): chmod 600 {tmp_path / 'token'}" in done.err
 
 
 @pytest.mark.usefixtures("configured")
