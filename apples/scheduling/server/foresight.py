@@ -97,7 +97,10 @@ class Foresight:
             raise LaunchError("nothing can be foretold now")
         answer = self._planner.ask("what_if", snapshot, WHAT_IF_SECONDS, changes=changes)
         if answer is None:
-            raise LaunchError(f"no answer of the planner within {WHAT_IF_SECONDS:g} s; ask again")
+            raise LaunchError(
+                f"no answer of the planner within {WHAT_IF_SECONDS:g} s (for a long queue it compiles "
+                "its loops, once for each version of apples); ask again"
+            )
         both = {}
         for which in ("now", "then"):
             one = answer[which]
