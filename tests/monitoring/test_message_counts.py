@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from apples.monitoring.message_counts import HEADER, MessageCounts, counting_library
 
@@ -156,7 +157,9 @@ def test_counts_are_read_while_the_program_runs(library, tmp_path):
                 running.stdin.write(f"{size}\n")
                 running.stdin.flush()
                 assert running.stdout.readline() == f"{size}\n"
-                assert MessageCounts(tmp_path, library).read().bytes == ((0, total), (0, 0))
+                wanted = (0, total), (0, 0)
+                counts = MessageCounts(tmp_path, library)
+                until(lambda c=counts, w=wanted: c.read().bytes == w)  # the other may yet begin
             running.stdin.close()
             assert running.wait(DEADLINE) == 0
         finally:

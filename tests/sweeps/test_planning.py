@@ -145,6 +145,7 @@ def test_a_host_that_nobody_measured_is_taken_to_be_like_the_others_and_that_is_
     assert float(costs.compute[2, 0]) == 4.0
     assert costs.assumed == (
         "seconds_per_point of c: not given, taken as like the median of the others",
+        "link between a and c: not given, assumed at the worst known of its sites, 1 ms and 12.5 MB/s",
     )
 
 
