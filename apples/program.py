@@ -327,7 +327,9 @@ def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def task_of_agent(comm: Any, *, rectangles: bool = False) -> TaskDocument | None:
+def task_of_agent(
+    comm: Any, *, rectangles: bool = False, everywhere: bool = False
+) -> TaskDocument | None:
     """Return the agent's task on every rank, None where there is no agent. Collective.
 
     One of rectangles is an error for a program that does not take them.
@@ -335,10 +337,10 @@ def task_of_agent(comm: Any, *, rectangles: bool = False) -> TaskDocument | None
     Raises
     ------
     TaskError
-        On rank 0: it cannot be read. The others wait for rank 0 then, which is to abort.
+        It cannot be read: on every rank with `everywhere`; else on rank 0, which is to abort the others, who wait.
     """
     path = os.environ.get(TASK)
-    return _shared(comm, lambda: _file(path), rectangles) if path else None
+    return _shared(comm, lambda: _file(path), rectangles, everywhere) if path else None
 
 
 def _file(path: str) -> bytes:
@@ -348,13 +350,23 @@ def _file(path: str) -> bytes:
         raise TaskError(f"the task {path} cannot be read: {error.strerror}") from None
 
 
-def _shared(comm: Any, text: Callable[[], bytes], rectangles: bool) -> TaskDocument:
-    """Return the task that rank 0 has, on every rank; what is wrong with it is said once, there. Collective."""
-    found = b""
+def _shared(
+    comm: Any, text: Callable[[], bytes], rectangles: bool, everywhere: bool = False
+) -> TaskDocument:
+    """Return the task that rank 0 has, on every rank; what is wrong is said there, or `everywhere`. Collective."""
+    found, wrong = b"", ""
     if comm.Get_rank() == 0:
-        found = text()
-        read_task(found, rectangles=rectangles)
-    return read_task(comm.bcast(found), rectangles=rectangles)
+        try:
+            found = text()
+            read_task(found, rectangles=rectangles)
+        except TaskError as error:
+            if not everywhere:
+                raise
+            wrong = str(error)
+    found, wrong = comm.bcast((found, wrong))
+    if wrong:
+        raise TaskError(wrong)
+    return read_task(found, rectangles=rectangles)
 
 
 def hosts_may_change() -> bool:

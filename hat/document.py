@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -241,8 +242,13 @@ class Document:
             is_missing = error["type"] == "missing"
             return validation.trimmed(error["loc"], self.data, keep_last=is_missing)
 
-        for loc, group in groupby(errors, key=place):
-            found = list(group)
+        placed = [(place(error), error) for error in errors]
+        read_on = {loc[:end] for loc, _ in placed for end in range(len(loc))}
+        for loc, group in groupby(placed, key=itemgetter(0)):
+            # What is wrong below a value is said by an alternative of a union whose type the value has.
+            found = [e for _, e in group if loc not in read_on or not e["type"].endswith("_type")]
+            if not found:
+                continue
             if any(error["type"] in validation.UNKNOWN_FIELD for error in found):
                 names = _names(adapter) if names is None else names
                 yield self._unknown(loc, names)

@@ -26,8 +26,12 @@ def master_worker(
         typer.Option("--workers", help="The workers, as ada,bob; they stay. Default: the best."),
     ] = "",
     verify: Annotated[
-        str, typer.Option("--verify", help="sample, full or none: what is done again here.")
-    ] = "sample",
+        str | None,
+        typer.Option(
+            "--verify", help="What is done again here: full, sample, none; sample unless named."
+        ),
+    ] = None,
+    no_verify: options.NoVerify = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done where.")
     ] = False,
@@ -46,9 +50,10 @@ def master_worker(
     )
     from apples.views.master_worker import master_worker_text  # noqa: PLC0415 - likewise
 
+    how = options.how_verified(verify, no_verify) or "sample"
     some = tuple(name.strip() for name in workers.split(",") if name.strip())
     spec = MasterWorkerSpec(
-        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, verify, some, master
+        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, how, some, master
     )  # fmt: skip
     result = plan_master_worker(spec) if dry_run else run_master_worker(spec, say)
     document = result.document()

@@ -58,6 +58,7 @@ SlurmSettings = Annotated[
     list[str] | None,
     typer.Option("--slurm", help="What the site wants to be told: partition=NAME, minutes=N, .."),
 ]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="The same as --verify none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 NO_FILE = "there is no such file"
@@ -115,3 +116,20 @@ def settings_of(pairs: Sequence[str] | None, option: str = "--set") -> dict[str,
             raise UsageError(f"{option} {pair}: must be NAME=VALUE")
         settings[name] = value
     return settings
+
+
+def how_verified(
+    word: str | None, no_verify: bool, known: Sequence[str] = ("full", "sample", "none")
+) -> str:
+    """Return how a result is verified, empty where nobody says or it is left open; what is said twice must agree.
+
+    Raises
+    ------
+    UsageError
+        Two words that contradict each other, or none of those known.
+    """
+    if no_verify and word not in {None, "none"}:
+        raise UsageError(f"--verify {word}: contradicts --no-verify")
+    if word not in {None, "auto", *known}:
+        raise UsageError(f"--verify '{word}': known are {', '.join(known)}")
+    return "none" if no_verify else "" if word in {None, "auto"} else str(word)

@@ -21,11 +21,16 @@ def pipeline(
         str, typer.Option("--weather", help="static, or a recorded weather file.")
     ] = "static",
     unit: Annotated[
-        int, typer.Option("--unit", min=0, help="Items that pass at a time; default: the best.")
-    ] = 0,
+        int | None,
+        typer.Option("--unit", min=0, help="Items that pass at a time; default: the best."),
+    ] = None,
     run: Annotated[bool, typer.Option("--run", help="Run it too, and verify the result.")] = False,
     actuator: Annotated[str, typer.Option("--actuator", help="local or ssh.")] = "",
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Compare no result.")] = False,
+    verify: Annotated[
+        str | None,
+        typer.Option("--verify", help="Compare with one process: full, none; full unless named."),
+    ] = None,
+    no_verify: options.NoVerify = False,
     json: options.Json = False,
 ) -> int:
     """Plan which hosts do which task, and how much passes at a time; run it if asked.
@@ -35,10 +40,11 @@ def pipeline(
     from apples.pipelines import PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
     from apples.views.pipeline import pipeline_text  # noqa: PLC0415 - likewise
 
+    how = options.how_verified(verify, no_verify, ("full", "none"))
     spec = PipelineSpec(
-        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit, actuator
-    )
-    result = run_pipeline(spec, say, verify=not no_verify) if run else plan_pipeline_file(spec)
+        file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit or 0, actuator
+    )  # fmt: skip
+    result = run_pipeline(spec, say, verify=how != "none") if run else plan_pipeline_file(spec)
     document = result.document()
     show_answer(document, lambda: pipeline_text(document), json)
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.session.spec import RunSpec, asked_for
+from apples.agent.session.spec import RunSpec
 from apples.cli import options
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
@@ -40,9 +40,7 @@ def run(
         str | None,
         typer.Option("--verify", help=VERIFY_HELP, show_default=False),
     ] = None,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="The same as --verify none.")
-    ] = False,
+    no_verify: options.NoVerify = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Let it run on; see apples jobs, wait, resize.")
     ] = False,
@@ -99,7 +97,7 @@ def run(
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
-        _how_verified(verify, no_verify),
+        options.how_verified(verify, no_verify) or "auto",
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
         count_messages=count_messages,
     )  # fmt: skip
@@ -131,13 +129,6 @@ def _check_words(words: list[str] | None, engine: str, program: bool) -> None:
         raise UsageError(f"'{shlex.join(words)}': needs --program before -- CMD")
     if engine not in ENGINES:
         raise UsageError(f"--engine '{engine}': known are {', '.join(ENGINES)}")
-
-
-def _how_verified(word: str | None, no_verify: bool) -> str:
-    """Return how the result is verified; what the command line says twice must agree."""
-    if no_verify and word not in {None, "none"}:
-        raise UsageError(f"--verify {word}: contradicts --no-verify")
-    return "none" if no_verify else asked_for(word or "auto")
 
 
 def _listed(names: str) -> tuple[str, ...]:

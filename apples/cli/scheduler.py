@@ -122,12 +122,13 @@ def scheduler(
         prefer=HostPreference.of(found),
         nodes=_nodes(found),
         shared=shared,
+        name=name,
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
     planner = PlannerClient(planner_command(policy, words))
     shepherds = ShepherdExecutor(time.monotonic) if shared else None
-    service = SchedulerService(machine, name, time.monotonic, planner, shepherds)
+    service = SchedulerService(machine, time.monotonic, planner, shepherds)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     looks = partial(HostLooks.over_ssh, far, found, time.monotonic) if far else None
@@ -204,7 +205,7 @@ def _policy(name: str, values: Mapping[str, str]) -> SchedulingPolicy:
         raise UsageError(
             f"--policy {SHARES}: puts two jobs on one host, which is not built yet here"
         )
-    return load_policy(name, values)
+    return load_policy(name, values, others=())
 
 
 __all__: Sequence[str] = ["scheduler"]

@@ -65,7 +65,7 @@ def run_pipeline(
         )
     if plan is not result.decision.plan:
         talk(f"{result.decision.plan.mode} is planned; {plan.mode} is what can be started")
-    actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts), None)
+    actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts, "ssh"), None)
     outcome = actuator.actuate(_launch(result, plan, hosts, spec)).outcome()
     verified = None
     if verify and outcome is not None:

@@ -7,7 +7,7 @@ and demands are read here, and the workload is cut and marked as the words say.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from math import inf, isfinite
@@ -235,7 +235,10 @@ def parse_options(words: Sequence[str]) -> SimulationOptions:
 
 
 def load_policy(
-    name: str, options: Mapping[str, str], pass_seconds: float = PASS_SECONDS
+    name: str,
+    options: Mapping[str, str],
+    pass_seconds: float = PASS_SECONDS,
+    others: Collection[str] = SIMULATION_OPTIONS,
 ) -> SchedulingPolicy:
     """Return the policy of a name, or a user's own under guard: `FILE.py:NAME` or `module:NAME`.
 
@@ -243,6 +246,8 @@ def load_policy(
     ----------
     pass_seconds
         Processor time that a user's policy may take in one pass.
+    others
+        Options that may be given besides those of the policy, for messages; empty: there are none.
 
     Raises
     ------
@@ -250,11 +255,13 @@ def load_policy(
         No such policy, file or name; an option it does not have. Permanent.
     """
     if ":" in name and name not in POLICIES:
-        return GuardedPolicy(lambda: make_policy(name, options), name, pass_seconds)
-    return make_policy(name, options)
+        return GuardedPolicy(lambda: make_policy(name, options, others), name, pass_seconds)
+    return make_policy(name, options, others)
 
 
-def make_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
+def make_policy(
+    name: str, options: Mapping[str, str], others: Collection[str] = SIMULATION_OPTIONS
+) -> SchedulingPolicy:
     """Return the policy of a name, made in this process.
 
     Raises
@@ -266,10 +273,10 @@ def make_policy(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
     known = _fields_of(made)
     for key, text in options.items():
         if known is not None and key not in known:
-            hint = did_you_mean(key, [*known, *SIMULATION_OPTIONS])
+            hint = did_you_mean(key, [*known, *others])
+            more = f"; a simulation has {', '.join(others)}" if others else ""
             raise UsageError(
-                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}; "
-                f"a simulation has {', '.join(SIMULATION_OPTIONS)}"
+                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}{more}"
             )
         if known is not None and not _is_a(known[key], _value(text)):
             raise UsageError(f"option {key}={text}: not {MEANT[known[key]]}")

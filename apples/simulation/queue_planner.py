@@ -36,7 +36,7 @@ class QueuePlanner:
     """Answers questions about the queue of a scheduler with this policy."""
 
     def __init__(self, policy: str, options: Mapping[str, str]) -> None:
-        self.policy = load_policy(policy, options)
+        self.policy = load_policy(policy, options, others=())
         self._forecaster = QueueForecaster(self.policy)
 
     def answer(self, question: Mapping[str, Any]) -> Document:
@@ -63,7 +63,7 @@ class QueuePlanner:
                 raise UsageError(
                     f"--policy {SHARES}: puts two jobs on one host, which is not built yet here"
                 )
-            policy = load_policy(changes["policy"], changes.get("options") or {})
+            policy = load_policy(changes["policy"], changes.get("options") or {}, others=())
         changed = with_changes(snapshot, changes)
         # The same draws for both: what differs is not chance.
         now = queue_future(snapshot, self.policy, draws=DRAWS, seconds=seconds / 2.0)
@@ -82,21 +82,26 @@ def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSn
     UsageError
         There are no nodes then, or fewer than jobs have; or no such job waits, or it cannot run on so many.
     """
-    nodes = snapshot.nodes + int(changes.get("hosts_more", 0)) - int(changes.get("hosts_less", 0))
+    there = snapshot.nodes + int(changes.get("hosts_more", 0))
+    less = int(changes.get("hosts_less", 0))
+    if less >= there:
+        raise UsageError(f"{less} of {there} hosts less: there are no hosts then")
+    nodes = there - less
     held = sum(one.nodes for one in snapshot.jobs)
-    if not max(1, held) <= nodes <= MOST_NODES:
+    if not held <= nodes <= MOST_NODES:
         raise UsageError(
             f"{nodes} hosts in service: jobs have {held} of the {snapshot.nodes} there are, and more than "
             f"{MOST_NODES} are not looked at"
         )
     waiting = {one.number: one for one in snapshot.jobs if not one.nodes}
-    for number, least in (changes.get("minimum") or {}).items():
-        one = waiting.get(int(number))
+    for job, least in (changes.get("minimum") or {}).items():
+        number = int(job.rpartition(".")[2])
+        one = waiting.get(number)
         if one is None:
-            raise UsageError(f"--minimum {number}={least}: no such job waits")
+            raise UsageError(f"--minimum {job}={least}: no such job waits")
         if not 1 <= int(least) <= one.maximum:
-            raise UsageError(f"--minimum {number}={least}: it can run on 1 to {one.maximum} hosts")
-        waiting[int(number)] = _with_least(one, int(least))
+            raise UsageError(f"--minimum {job}={least}: it can run on 1 to {one.maximum} hosts")
+        waiting[number] = _with_least(one, int(least))
     jobs = tuple(waiting.get(one.number, one) for one in snapshot.jobs)
     return replace(snapshot, nodes=nodes, jobs=jobs)
 

@@ -41,7 +41,9 @@ def test_jobs_run_one_after_the_other_and_the_history_is_a_log_for_the_simulator
     assert len(record["execution"]["hosts"]) == 3
     third = one.submit("--min", "1", "--after", first, "--after", second, *SHORT)
     assert one.ask("wait", third)["schema"] == "apples.run/1"
-    assert one.run("submit", "--after", "local.9", *SHORT).stderr.endswith("none of this number\n")
+    assert one.run("submit", "--after", "local.9", *SHORT).stderr == (
+        "apples: after local.9: there is none of this number\n"
+    )
     controller, terminal = os.openpty()
     piped = one.run(
         "queue", "--watch", stderr=terminal
@@ -151,10 +153,10 @@ def test_after_ten_runs_a_waiting_job_knows_when_it_starts_and_what_if_knows_bot
     assert one.ask("what-if", "--minimum", f"{waiting}=1")["then"]["hosts"] == 4
     assert "hosts in service" in one.run("what-if", "--policy", "fcfs").stdout
     for words, text in {
-        ("--hosts-less", "4"): "0 hosts in service: jobs have 3 of the 4",
+        ("--hosts-less", "4"): "4 of 4 hosts less: there are no hosts then",
         ("--policy", "odd"): "odd",
         ("--policy", "sd"): "puts two jobs on one host",
-        ("--minimum", f"{running}=1"): "no such job waits",
+        ("--minimum", f"{running}=1"): f"--minimum {running}=1: no such job waits",
         ("--minimum", "x"): "must be JOB=N",
         ("--option", "depth=2"): "is of --policy, which is not given",
     }.items():
@@ -193,7 +195,7 @@ def test_the_verbs_for_jobs_take_the_ids_of_a_scheduler(site, tmp_path):
         ("resize", job, "--hosts", "ada,bob,cleo,dan"): "for 1 to 3 hosts",
         ("migrate", job, "--from", "bob", "--to", "dan"): "the job is not there",
         ("restart", job): "whose hosts are its scheduler's",
-        ("jobs", "local.9"): "there is none of this number",
+        ("jobs", "local.9"): "apples: local.9: there is none of this number",
     }.items():
         done = one.run(*words)
         assert (done.returncode, text in done.stderr) == (2, True), (words, done.stderr)
@@ -221,18 +223,19 @@ def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
         ("submit", "--min", "3", "--max", "2"): (2, "--max 2: is less than --min 3"),
         ("submit", "--kind", "odd"): (2, "known are rigid, moldable, malleable, evolving"),
         ("submit", "--template", "nowhere.toml"): (2, "nowhere.toml: there is no such file"),
-        ("why", "local.7"): (2, "job 7: there is none of this number"),
+        ("why", "local.7"): (2, "apples: local.7: there is none of this number"),
         ("why", "lab.7"): (2, "jobs of this scheduler are local.1, .."),
-        ("cancel", "local.7"): (2, "job 7: there is none"),
+        ("cancel", "local.7"): (2, "apples: local.7: there is none"),
         ("drain", "zoe"): (2, "unknown host 'zoe': the list has ada, bob, cleo, dan"),
         ("drain", "../x"): (2, "'../x' is no name"),
         ("queue", "--scheduler", str(tmp_path / "none")): (2, "there is no scheduler's directory"),
         ("scheduler", "--policy", "sd"): (2, "puts two jobs on one host"),
+        ("scheduler", "--option", "foo=1"): (2, "foo: policy easy has order, depth\n"),
         ("scheduler", "--actuator", "slurm"): (2, "the scheduler knows local and ssh"),
         ("scheduler",): (4, "another scheduler works on this directory"),
         ("scheduler", "--name", "../x"): (2, "letters, digits"),
         ("scheduler", "--name", "two"): (4, "ada: is scheduled already, by the scheduler of "),
-        ("jobs", "local.1"): (2, "job local.1: there is none of this number"),
+        ("jobs", "local.1"): (2, "apples: local.1: there is none of this number"),
     }
     for words, (code, text) in cases.items():
         done = one.run(*words)

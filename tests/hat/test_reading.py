@@ -13,6 +13,11 @@ from pydantic import BaseModel, ByteSize, Field, TypeAdapter, model_validator
 from hat import DocumentError, Fault, Problem, nearest, parse, read, refuse, shown
 
 
+class Span(BaseModel, extra="forbid", frozen=True):
+    first: int
+    last: int
+
+
 class Host(BaseModel, extra="forbid", frozen=True):
     name: Annotated[str, Field(pattern=r"^[a-z]+$")]
     cpu: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
@@ -20,6 +25,7 @@ class Host(BaseModel, extra="forbid", frozen=True):
     free_memory: ByteSize | None = None
     cpus: tuple[int, ...] = ()
     size: int | str | None = None
+    span: Span | tuple[int, ...] | None = None
 
 
 class Link(BaseModel, extra="forbid", frozen=True):
@@ -81,6 +87,15 @@ CATALOGUE = {
     "one of two kinds": (
         ADA + "size = [1]",
         "h:3: host[0].size: must be a whole number or text in quotes (is a list of 1)",
+    ),
+    "table of two kinds": (ADA + "span = {first = 1}", "h:3: host[0].span.last: is missing"),
+    "list of two kinds": (
+        ADA + "span = ['a']",
+        "h:3: host[0].span[0]: must be a whole number (is 'a')",
+    ),
+    "neither of two kinds": (
+        ADA + "span = 'a'",
+        "h:3: host[0].span: must be a table or a list in [ ] (is 'a')",
     ),
     "choice": (
         ADA + '[[link]]\nbetween = ["ada", "ada"]\nkind = "wam"',

@@ -119,6 +119,12 @@ def test_the_command_prints_the_total_first_and_a_dry_run_starts_nothing():
     shown = command("apples", "master-worker", "--set", "count=20")
     assert shown.code == 0, shown.err
     assert shown.out.splitlines()[0] == str(squares(20))
+    unseen = command("apples", "master-worker", "--set", "count=20", "--no-verify", "--json")
+    assert unseen.document["execution"]["verified"] == 0
+    said_twice = command("apples", "master-worker", "--no-verify", "--verify", "sample")
+    assert (said_twice.code, said_twice.err) == (
+        2, "apples: --verify sample: contradicts --no-verify\n"
+    )  # fmt: skip
     planned = command("apples", "master-worker", "--dry-run", "--json").document
     assert planned["execution"] is None
     assert planned["predicted_rate"] == pytest.approx(sum(planned["workers"].values()))

@@ -98,6 +98,8 @@ def test_what_a_plan_cannot_use_is_refused_with_the_file_and_what_it_assumes_is_
         ("--unit", "201"): "pipeline.toml: unit: must be at most the 200 items (is 201)",
         ("--set", "steps=0"): "pipeline.toml: items: must be a whole number from 1",
         ("--actuator", "shh"): "--actuator 'shh': did you mean 'ssh'?",
+        ("--verify", "sample"): "--verify 'sample': known are full, none",
+        ("--verify", "full", "--no-verify"): "--verify full: contradicts --no-verify",
     }.items():
         refused = command("apples", "pipeline", *words)
         assert (refused.code, said in refused.err) == (2, True), refused.err
@@ -114,6 +116,12 @@ def test_what_cannot_be_started_is_refused():
     edited("pipeline.toml", "size = 200", "size = 200\nunit = 3\n")
     edited("pipeline.toml", 'items = "steps"', 'items = "steps"\nprogram = ["x"]')
     with pytest.raises(UsageError, match=r"parameters.unit: must be another name"):
+        run_pipeline(PipelineSpec())
+    edited("pipeline.toml", "\nunit = 3\n", "\n")
+    Path("hosts.toml").write_text(
+        '[[host]]\nname = "far"\naddress = "192.0.2.1"\nseconds_per_point = 1e-7\n'
+    )
+    with pytest.raises(UsageError, match=r"far is another machine: say --actuator ssh \(or"):
         run_pipeline(PipelineSpec())
 
 

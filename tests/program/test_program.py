@@ -378,6 +378,14 @@ def test_a_job_that_is_run_rigid_has_the_rows_and_hosts_of_its_task(run):
     assert [rank[2] for rank in found[0]["ranks"]] == [8, 8, 8]
 
 
+@pytest.mark.mpi
+def test_a_job_that_is_handed_rectangles_ends_on_every_rank(run):
+    halves = rectangles(("ada", 1, 0, 24, 0, 12), ("bob", 1, 0, 24, 12, 12))
+    code, _, said = run(JOB, ranks=2, asked=task(partition=halves))
+    assert code != 0
+    assert "partition[0] is a rectangle: this program takes whole rows alone" in said
+
+
 SWAPS = """
 import numpy as np
 from apples import malleable

@@ -64,7 +64,7 @@ class Site:
         machine = LiveScheduler(
             SchedulerLog.open(folder), FirstFit(), ["ada", "bob"], 0.0, 1e9, lambda: "0badcafe"
         )
-        self.service = SchedulerService(machine, "local", time.monotonic)
+        self.service = SchedulerService(machine, time.monotonic)
         ready = threading.Event()
 
         def on_ready(url):

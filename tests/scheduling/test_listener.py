@@ -51,7 +51,7 @@ class Site:
             1e9,
             lambda: "0badcafe",
         )
-        self.service = SchedulerService(one, "local", lambda: 0.0)
+        self.service = SchedulerService(one, lambda: 0.0)
         listens = threading.Event()
         self.thread = threading.Thread(
             target=serve, args=(self.service, NoJobs(), self.folder, lambda _: listens.set())

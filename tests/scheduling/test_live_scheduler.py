@@ -363,7 +363,7 @@ def test_a_host_that_a_job_lost_is_given_to_another_when_it_says_that_it_is_empt
     s.turn(20.0)
     entry = queue_document(s.one, "lab")["hosts"][3]
     assert (entry["state"], entry["job"]) == ("quarantined", None)
-    assert entry["reason"] == f"it has not said that job {one} has left it; dan: no route"
+    assert entry["reason"] == f"it has not said that local.{one} has left it; dan: no route"
     s.one.report(s.now, HostAnswer("dan"))
     assert StartOrder not in kinds(s.turn())  # it answers: something of the job may be there
     (begun,) = [order for order in s.left(start, "dan") if isinstance(order, StartOrder)]
@@ -634,7 +634,7 @@ def test_bad_requests_are_refused_in_a_line(stage):
     s = stage()
     with pytest.raises(UsageError, match="wants up to 9 hosts: there are 4"):
         s.submit(9, 9)
-    with pytest.raises(UsageError, match="job 7: there is none"):
+    with pytest.raises(UsageError, match=r"^local\.7: there is none"):
         s.one.cancel(s.now, 7)
     with pytest.raises(UsageError, match="unknown host 'eve': the list has ada"):
         s.one.drain(s.now, "eve")
@@ -861,7 +861,7 @@ class NoJobs(JobExecutor):
 
 def test_whoever_asks_when_the_disk_fails_is_told_that_it_may_be_done_yet(stage):
     s = stage()
-    service = SchedulerService(s.one, "local", lambda: s.now)
+    service = SchedulerService(s.one, lambda: s.now)
     deciding = threading.Thread(target=service.run, args=(NoJobs(),))
     deciding.start()
     try:
@@ -880,7 +880,7 @@ def test_whoever_asks_when_the_disk_fails_is_told_that_it_may_be_done_yet(stage)
 def test_while_the_disk_is_full_what_was_recorded_last_is_shown_and_said_to_be(stage):
     s = stage()
     s.submit(2, 2)
-    service = SchedulerService(s.one, "local", lambda: s.now)
+    service = SchedulerService(s.one, lambda: s.now)
     deciding = threading.Thread(target=service.run, args=(NoJobs(),))
     deciding.start()
     try:
@@ -969,7 +969,7 @@ def test_a_job_waits_for_those_that_it_comes_after_whatever_is_free_and_across_a
     three = s.one.submit(s.now, after(one, two))
     assert s.turn() == []
     shown = job_document(s.one, "local", s.one.job(three))
-    assert (shown["state"], shown["reason"]) == ("held", "comes after jobs 1, 2")
+    assert (shown["state"], shown["reason"]) == ("held", "comes after local.1, local.2")
     assert shown["after"] == ["local.1", "local.2"]
     for order in (first, second):
         s.say(order)
@@ -993,10 +993,10 @@ def test_a_job_is_cancelled_where_what_it_comes_after_fails_and_so_on(stage):
     s.say(first, AttemptPhase.ENDED, state="failed", exit_code=5)
     s.left(first, "ada")
     assert [s.state(number) for number in (two, three)] == [LiveJobState.CANCELLED] * 2
-    assert s.one.job(two).reason == "job 1, after which it was to come, is failed"
-    with pytest.raises(UsageError, match="after job 1: it is failed, and never finishes"):
+    assert s.one.job(two).reason == "local.1, after which it was to come, is failed"
+    with pytest.raises(UsageError, match=r"after local\.1: it is failed, and never finishes"):
         s.one.submit(s.now, after(one))
-    with pytest.raises(UsageError, match="after job 9: there is none"):
+    with pytest.raises(UsageError, match=r"after local\.9: there is none"):
         s.one.submit(s.now, after(9))
 
 
@@ -1012,7 +1012,7 @@ def test_a_job_that_comes_after_another_can_be_cancelled_before(stage):
 
 @pytest.mark.parametrize("wrong", ["local.1", ["local.x"], [1], ["lab.1"], ["local.1"] * 21])
 def test_what_is_no_job_to_come_after_is_refused(stage, wrong):
-    service = SchedulerService(stage().one, "local", lambda: 0.0)
+    service = SchedulerService(stage().one, lambda: 0.0)
     with pytest.raises(UsageError):
         service.submit({"submission": {**SUBMITTED, "after": wrong}}, OPERATOR)
 
@@ -1091,7 +1091,7 @@ def test_where_there_is_no_answer_in_time_the_last_one_stands_until_it_is_old(st
     s, planner = stage(), Slow()
     s.submit(4, 4)
     s.submit(1, 1)
-    service = SchedulerService(s.one, "local", lambda: s.now, planner)
+    service = SchedulerService(s.one, lambda: s.now, planner)
 
     def start():
         look = service.queue()
@@ -1111,9 +1111,7 @@ def test_a_planner_that_cannot_be_started_costs_the_answer_its_future_only(stage
     s = stage()
     s.submit(4, 4)
     number, _ = s.submit(2, 2)
-    service = SchedulerService(
-        s.one, "local", lambda: s.now, PlannerClient(["/nonexistent/planner"])
-    )
+    service = SchedulerService(s.one, lambda: s.now, PlannerClient(["/nonexistent/planner"]))
     look = service.why(f"local.{number}")
     found = look.then(look(s.now))
     assert (found["start"], found["start_unknown"]) == (None, "its start is being computed")
@@ -1126,7 +1124,7 @@ def test_queue_and_why_say_when_a_job_starts_by_the_clock_of_the_world(stage, pl
     one, (start,) = s.submit(4, 4)
     s.say(start)
     number, _ = s.submit(2, 2)
-    service = SchedulerService(s.one, "local", lambda: s.now, planner)
+    service = SchedulerService(s.one, lambda: s.now, planner)
     look = service.why(f"local.{number}")
     found = look.then(look(s.now))
     now = found["time"]
@@ -1174,7 +1172,7 @@ def test_a_snapshot_has_what_runs_what_waits_and_what_was_and_can_be_sent(stage)
     ],
 )  # fmt: skip
 def test_a_what_if_that_is_none_is_refused(stage, body):
-    service = SchedulerService(stage().one, "local", lambda: 0.0)
+    service = SchedulerService(stage().one, lambda: 0.0)
     with pytest.raises(UsageError, match="a what-if is"):
         service.what_if(body)
 

@@ -71,10 +71,17 @@ class Shared:
     def __init__(self, folder):
         self.clock = Clock()
         self.machine = LiveScheduler(
-            SchedulerLog.open(folder), FirstFit(), ["a", "b"], 0.0, 1e9, self.token, shared=True
+            SchedulerLog.open(folder),
+            FirstFit(),
+            ["a", "b"],
+            0.0,
+            1e9,
+            self.token,
+            shared=True,
+            name="lab",
         )
         self.executor = ShepherdExecutor(self.clock)
-        self.service = SchedulerService(self.machine, "lab", self.clock, None, self.executor)
+        self.service = SchedulerService(self.machine, self.clock, None, self.executor)
         self.folders = 0
 
     def token(self):

@@ -180,7 +180,10 @@ def test_more_hosts_and_smaller_jobs_are_put_into_the_queue():
     assert (small.jobs[1].maximum, small.jobs[1].requested) == (2, 200.0)
     for changes, text in (
         ({"hosts_less": 1}, "3 hosts in service: jobs have 4"),
+        ({"hosts_less": 9}, "9 of 4 hosts less: there are no hosts then"),
+        ({"hosts_less": 9, "hosts_more": 5}, "9 of 9 hosts less: there are no hosts then"),
         ({"minimum": {"1": 1}}, "--minimum 1=1: no such job waits"),
+        ({"minimum": {"local.1": 1}}, "--minimum local.1=1: no such job waits"),
         ({"minimum": {"2": 5}}, "it can run on 1 to 4 hosts"),
         ({"hosts_more": 10**9}, "more than 100000"),
     ):

@@ -415,6 +415,7 @@ def test_a_task_that_fails_or_says_nonsense_is_named_with_its_settings_and_the_o
     [
         ('"{length}"]', '"{lenght}"]', r"sweep.toml:3: command\[3\]: names 'lenght', which is no.*'length'"),
         ("text-{part}", "text-{prat}", r"input.text.file: names 'prat', which is no parameter.*'part'"),
+        (", to = 2", "", r"^sweep\.toml:8: parameters\.part\.to: is missing$"),
         ("to = 2", "to = 0", r"parameters.part: must have at least one value"),
         ("to = 2", "to = 1000000", r"parameters: must make at most 10000 tasks"),
         ("every = 10.0", "evry = 10.0", r"unknown field 'evry': did you mean 'every'"),

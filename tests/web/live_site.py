@@ -80,9 +80,9 @@ class LiveSite:
         planner = PlannerClient(planner_command("first_fit", {})) if self.planned else None
         one = LiveScheduler(
             SchedulerLog.open(self.folder), FirstFit(), self.hosts, time.monotonic(), time.time(),
-            lambda: "0badcafe",
+            lambda: "0badcafe", name=self.name,
         )  # fmt: skip
-        self.service = SchedulerService(one, self.name, time.monotonic, planner)
+        self.service = SchedulerService(one, time.monotonic, planner)
         self.jobs.wake = self.service.wake
         listens = threading.Event()
         self.thread = threading.Thread(

@@ -19,8 +19,13 @@ from apples.refusals import unwritable
 from apples.resources import read_host_list
 
 
-def actuator_name(asked: str | None, hosts: str | Path) -> str:
+def actuator_name(asked: str | None, hosts: str | Path, far: str = "ssh or slurm") -> str:
     """Return the actuator to use: the one asked for, or local where that is all it can be.
+
+    Parameters
+    ----------
+    far
+        Those that reach other machines, for messages.
 
     Raises
     ------
@@ -35,7 +40,7 @@ def actuator_name(asked: str | None, hosts: str | Path) -> str:
         names = listed(host.name for host in others)
         raise UsageError(
             f"{hosts}: {names} {'are other machines' if len(others) > 1 else 'is another machine'}: "
-            "say --actuator ssh or slurm (or --actuator local to play them on this one)"
+            f"say --actuator {far} (or --actuator local to play them on this one)"
         )
     return LocalActuator.name
 

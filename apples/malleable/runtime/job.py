@@ -165,7 +165,7 @@ class MalleableJob:
         self.strip = RowRange(0, 0)
         self.layout: list[tuple[str, RowRange]] = []
         self.host = os.environ.get(HOST, RIGID)
-        self._task = task if task or self._channel else task_of_agent(self._world)
+        self._task = task if task or self._channel else task_of_agent(self._world, everywhere=True)
         if self._channel is None and self._task is not None:
             ranks = self._task.layout
             if len(ranks) != self.size:

@@ -69,7 +69,7 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
     if scheduler.trouble:
         return "nothing can be recorded, and so nothing is started"
     if before := scheduler.comes_after(job):
-        return f"comes after job{'s' * (len(before) > 1)} {', '.join(map(str, before))}"
+        return f"comes after {', '.join(f'{scheduler.name}.{one}' for one in before)}"
     user = job.submission.user
     if not scheduler.is_served(user):
         return f"no shepherd of {user} answers; its user starts one: apples shepherd"

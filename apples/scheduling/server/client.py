@@ -82,7 +82,7 @@ def recorded_job(directory: Path, number: int) -> LiveJob:
     finally:
         folder.close()
     if number not in jobs:
-        raise UsageError(f"job {directory.name}.{number}: there is none of this number")
+        raise UsageError(f"{directory.name}.{number}: there is none of this number")
     return jobs[number]
 
 

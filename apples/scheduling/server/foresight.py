@@ -188,9 +188,11 @@ def checked_changes(body: Mapping[str, Any], number_of: Callable[[str], int]) ->
             'a what-if is {"policy": name, "options": {name: value}, "hosts_more": n, "hosts_less": n, '
             '"minimum": {job: n}}, each of which may be left out'
         )
+    for job in minimum:
+        number_of(job)
     return {
         "policy": policy, "options": options, "hosts_more": counts[0], "hosts_less": counts[1],
-        "minimum": {str(number_of(job)): least for job, least in minimum.items()},
+        "minimum": minimum,
     }  # fmt: skip
 
 

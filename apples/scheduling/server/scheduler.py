@@ -145,6 +145,8 @@ class LiveScheduler(SchedulerBackend):
 
     Attributes
     ----------
+    name
+        The first part of its jobs' ids.
     problems
         What was wrong with the log, one line each.
     trouble
@@ -188,8 +190,10 @@ class LiveScheduler(SchedulerBackend):
         prefer: HostPreference | None = None,
         nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
         shared: bool = False,
+        name: str = "local",
     ) -> None:
         self.log = log
+        self.name = name
         self.policy = policy
         self.patience = patience
         self.state, self.problems = log.recover()
@@ -327,10 +331,10 @@ class LiveScheduler(SchedulerBackend):
         for number in after:
             one = self.state.jobs.get(number) or old.get(number)
             if one is None:
-                raise UsageError(f"after job {number}: there is none of this number")
+                raise UsageError(f"after {self.name}.{number}: there is none of this number")
             if one.is_over and one.state is not LiveJobState.FINISHED:
                 raise UsageError(
-                    f"after job {number}: it is {one.state.value}, and never finishes"
+                    f"after {self.name}.{number}: it is {one.state.value}, and never finishes"
                 )
 
     def _follow(self, job: LiveJob) -> None:
@@ -349,7 +353,7 @@ class LiveScheduler(SchedulerBackend):
             if job is None or not job.waits or job.attempt:
                 continue
             if over is not None and over.state is not LiveJobState.FINISHED:
-                reason = f"job {number}, after which it was to come, is {over.state.value}"
+                reason = f"{self.name}.{number}, after which it was to come, is {over.state.value}"
                 self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
             elif not self.comes_after(job):
                 self._rebuild = True
@@ -407,20 +411,20 @@ class LiveScheduler(SchedulerBackend):
             self._check_host(host)
         if one.kind not in {JobKind.MALLEABLE, JobKind.EVOLVING}:
             raise UsageError(
-                f"job {job.number} is {one.kind.value}: only a malleable or evolving one is resized"
+                f"{self.name}.{job.number} is {one.kind.value}: only a malleable or evolving one is resized"
             )
         if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
             raise UsageError(
-                f"job {job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once"
+                f"{self.name}.{job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once"
             )
         if self.policy.uses_malleable and len(hosts) != len(job.hosts):
             raise UsageError(
-                f"job {job.number}: how many hosts it has is decided by {name_of(self.policy)}; with as many as "
-                f"it has ({len(job.hosts)}) it can be moved"
+                f"{self.name}.{job.number}: how many hosts it has is decided by {name_of(self.policy)}; "
+                f"with as many as it has ({len(job.hosts)}) it can be moved"
             )
         if job.state is not LiveJobState.RUNNING or not job.settled:
             raise LaunchError(
-                f"job {job.number} is {job.state.value}: it is resized when it runs and has settled"
+                f"{self.name}.{job.number} is {job.state.value}: it is resized when it runs and has settled"
             )
         for host in hosts:
             if host not in job.hosts and not self._all_free([host]):
@@ -453,7 +457,7 @@ class LiveScheduler(SchedulerBackend):
         UsageError
             There is none of this number.
         """
-        return job_of(self.state, number)
+        return job_of(self.state, number, self.name)
 
     def _check_host(self, host: str) -> None:
         if host not in self.state.hosts:
@@ -480,7 +484,7 @@ class LiveScheduler(SchedulerBackend):
         if job is None or report.attempt > job.attempt:
             if report.phase is not AttemptPhase.ENDED:
                 self._alarm(
-                    f"attempt {report.attempt} of job {report.job} is unknown; it is ended"
+                    f"attempt {report.attempt} of {self.name}.{report.job} is unknown; it is ended"
                 )
                 self._orders.append(
                     EndOrder(report.job, report.attempt, self.state.incarnation, "", report.hosts)
@@ -518,7 +522,7 @@ class LiveScheduler(SchedulerBackend):
             if number:
                 self._verdicts[job.number] = number, done
             if not done:
-                self._alarm(f"job {job.number} was not resized: {report.reason}")
+                self._alarm(f"{self.name}.{job.number} was not resized: {report.reason}")
             self._note_verdict(job.number, done)
             self._answer(self._change(job.settle(done), "verdict"))
         elif (
@@ -803,7 +807,7 @@ class LiveScheduler(SchedulerBackend):
         """Let go of a job's hosts that do not say that it has left them, and give them to nobody."""
         found: dict[str, Any] = {}
         for host, epoch in job.leaving.items():
-            reason = f"it has not said that job {job.number} has left it"
+            reason = f"it has not said that {self.name}.{job.number} has left it"
             found[host] = quarantine_document(
                 Quarantine(job.number, job.attempt, job.folder, epoch, reason)
             )
@@ -1057,8 +1061,8 @@ class LiveScheduler(SchedulerBackend):
         )
 
 
-def job_of(state: SchedulerState, number: int) -> LiveJob:
-    """Return a job of a state.
+def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
+    """Return a job of a state; the scheduler's name is for messages.
 
     Raises
     ------
@@ -1067,7 +1071,7 @@ def job_of(state: SchedulerState, number: int) -> LiveJob:
     """
     found = state.jobs.get(number)
     if found is None:
-        raise UsageError(f"job {number}: there is none of this number")
+        raise UsageError(f"{name}.{number}: there is none of this number")
     return found
 
 

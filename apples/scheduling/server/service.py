@@ -87,8 +87,6 @@ class SchedulerService:
 
     Parameters
     ----------
-    name
-        Of the scheduler: the first part of its jobs' ids.
     clock
         Seconds; never goes back.
     planner
@@ -100,17 +98,16 @@ class SchedulerService:
     def __init__(
         self,
         scheduler: LiveScheduler,
-        name: str,
         clock: Callable[[], float],
         planner: PlannerClient | None = None,
         shepherds: ShepherdExecutor | None = None,
     ) -> None:
-        self.scheduler, self.name = scheduler, name
+        self.scheduler, self.name = scheduler, scheduler.name
         self._clock = clock
         self.shepherds = shepherds
-        self._foresight = Foresight(scheduler, name, planner)
+        self._foresight = Foresight(scheduler, self.name, planner)
         self.events = RecentEvents(scheduler.state.incarnation)
-        self._announcer = Announcer(scheduler, name, self.events)
+        self._announcer = Announcer(scheduler, self.name, self.events)
         self._calls: SimpleQueue[Asked | None] = SimpleQueue()
         self._stopping = False
 
@@ -285,7 +282,7 @@ class SchedulerService:
                 if past
                 else None
             )
-            shown = job_document(scheduler, self.name, found or job_of(state, number))
+            shown = job_document(scheduler, self.name, found or job_of(state, number, self.name))
             return {"schema": "apples.scheduled/1", **shown}
 
         return Look(call)
@@ -295,7 +292,7 @@ class SchedulerService:
         foresight, number = self._foresight, self.number(job)
 
         def call(_: float) -> Document:
-            found = job_of(self.scheduler.recorded, number)
+            found = job_of(self.scheduler.recorded, number, self.name)
             return why_document(self.scheduler, self.name, found) | foresight.snapshot()
 
         return Look(call, lambda document: foresight.of_job(document, number))
