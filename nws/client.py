@@ -97,6 +97,12 @@ class Client:
             found += self._ask("POST", "/v1/forecasts", ("forecasts",), body=body)["forecasts"]
         return found
 
+    def league(self, series: str, **question: Any) -> Document:
+        """Return how wrong each predictor of a series has been, and which answers; ``over``, ``criterion``."""
+        return self._ask(
+            "GET", "/v1/league", ("predictors", "method"), {"series": series, **question}
+        )
+
     def time(self) -> float:
         """Return what the service's clock says."""
         return float(self._ask("POST", "/v1/forecasts", ("asof",), body={"series": []})["asof"])

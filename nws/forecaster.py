@@ -137,6 +137,20 @@ class Forecaster(ABC):
         """The name of the predictor behind `forecast`; one that chooses gives its choice."""
         return type(self).__name__
 
+    def league(
+        self,
+        samples: float = 1.0,  # noqa: ARG002 - of those that forecast a frame
+        criterion: "Criterion | None" = None,  # noqa: ARG002
+    ) -> "LeagueTable | None":
+        """Return how wrong the predictors that it chooses from have been; None where it does not choose.
+
+        Parameters
+        ----------
+        samples, criterion
+            As of `FrameForecaster.outlook`.
+        """
+        return None
+
     def miss(self) -> None:  # noqa: B027 - what has no use for it need not say so
         """Note that the value that was due now did not come; by default nothing is changed."""
 
@@ -211,6 +225,69 @@ class Outlook:
     horizon: int
     method: str
     interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorErrors:
+    """How wrong one of the predictors between which a forecaster chooses has been.
+
+    Attributes
+    ----------
+    name
+        Of the predictor.
+    error
+        Mean absolute error so far; None where it is not kept, or nothing was scored yet.
+    lately
+        The same with older errors forgotten.
+    """
+
+    name: str
+    error: float | None
+    lately: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateErrors:
+    """How wrong one of the ways to make one forecast of many predictors' has been.
+
+    Attributes
+    ----------
+    name
+        Of the candidate: a predictor of lowest error, or a mixture.
+    rmse
+        Root mean squared error so far; None before the first.
+    taken
+        Whether it is what answers, or weighs most in it.
+    """
+
+    name: str
+    rmse: float | None
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueTable:
+    """Which predictor has been how wrong, and which of them, or which mixture, answers.
+
+    Attributes
+    ----------
+    horizon
+        How many values the errors are of the mean of.
+    scored
+        How many forecasts of that horizon have met what they were made for; None: not counted.
+    method
+        As of the `Forecast`: a predictor's name, or that of a mixture.
+    predictors
+        In the order in which they are kept.
+    candidates
+        What the answer is chosen from; empty where it is one of the predictors.
+    """
+
+    horizon: int
+    scored: int | None
+    method: str
+    predictors: tuple[PredictorErrors, ...]
+    candidates: tuple[CandidateErrors, ...] = ()
 
 
 class FrameForecaster(Forecaster):

@@ -10,9 +10,18 @@ import numpy as np
 from nws.bank import layout as at
 from nws.bank.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
 from nws.bank.single_series import SeriesEngine, SingleSeriesEngine
-from nws.bank.vectorised import Array, SeriesFields, refresh_dominant_lags
+from nws.bank.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
 from nws.forecast import Interval
-from nws.forecaster import Criterion, FrameForecaster, NoValueYetError, Outlook, checked_object
+from nws.forecaster import (
+    CandidateErrors,
+    Criterion,
+    FrameForecaster,
+    LeagueTable,
+    NoValueYetError,
+    Outlook,
+    PredictorErrors,
+    checked_object,
+)
 from nws.measurement import checked_value
 
 
@@ -173,6 +182,39 @@ class MultiHorizonForecaster(FrameForecaster):
         method = self._method(place, asked)
         return Outlook(final[asked], error, rmse, self.horizons[place], method, interval)
 
+    def league(self, samples: float = 1.0, criterion: Criterion | None = None) -> LeagueTable:
+        """Return how wrong predictors and candidates were on the nearest horizon that answers for itself.
+
+        Raises
+        ------
+        LookupError
+            Transient: there has been no value yet.
+        """
+        asked = self._which if criterion is None else _place_of(criterion)
+        if not samples > 0:
+            raise ValueError(f"a frame of {samples} samples cannot be forecast")
+        if not self._samples:
+            raise NoValueYetError
+        self._engine.settle()
+        place, scores = self._answering(nearest(self.horizons, samples))
+        scored, unit = float(scores.scored[0, 0]), self._unit or 1.0
+        means = scores.expert_error[0, :, :, 0].tolist()
+        predictors = [
+            PredictorErrors(
+                name, unit * error if scored else None, unit * lately if scored else None
+            )
+            for name, error, lately in zip(_predictors(place), *means, strict=True)
+        ]
+        chosen = int(scores.chosen[0, asked, 0])
+        squares = scores.candidate_error[0, :, 0].tolist()
+        candidates = [
+            CandidateErrors(name, unit * math.sqrt(square) if scored else None, which == chosen)
+            for which, (name, square) in enumerate(zip(at.CANDIDATES, squares, strict=True))
+        ]
+        return LeagueTable(
+            self.horizons[place], int(scored), self._method(place, asked), tuple(predictors), tuple(candidates)
+        )  # fmt: skip
+
     def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
         """Return for every horizon the forecasts absolute and squared, and the ends; and the experts.
 
@@ -245,19 +287,27 @@ class MultiHorizonForecaster(FrameForecaster):
 
     def _method(self, place: int, which: int) -> str:
         self._engine.settle()
-        step = self._series.step
-        scores, first = step, place == 0
-        if not first:
-            scores = self._series.means.part(slice(place - 1, place))
-            if float(scores.scored[0, 0]) * at.stride(self.horizons[place]) < at.TRUSTED:
-                scores, first = step, True
+        place, scores = self._answering(place)
         chosen = int(scores.chosen[0, which, 0])
         if chosen not in {0, at.LATELY}:
             return at.CANDIDATES[chosen]
         expert = int(scores.expert_error[0, 0 if chosen == 0 else 1, :, 0].argmin())
-        if first:
-            return at.EXPERTS[expert]
-        return at.EXPERTS[at.HORIZON_EXPERTS[expert]] if expert < at.K else at.OWN[expert - at.K]
+        return _predictors(place)[expert]
+
+    def _answering(self, place: int) -> tuple[int, HorizonScores]:
+        """Return the horizon that answers for the one asked for, which is the first until that is trusted."""
+        if place:
+            scores = self._series.means.part(slice(place - 1, place))
+            if float(scores.scored[0, 0]) * at.stride(self.horizons[place]) >= at.TRUSTED:
+                return place, scores
+        return 0, self._series.step
+
+
+def _predictors(place: int) -> tuple[str, ...]:
+    """Return the names of what is scored at a horizon's place, in its order."""
+    if place == 0:
+        return at.EXPERTS
+    return (*(at.EXPERTS[expert] for expert in at.HORIZON_EXPERTS), *at.OWN)
 
 
 def nearest(horizons: Sequence[int], samples: float) -> int:

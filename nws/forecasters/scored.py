@@ -11,6 +11,7 @@ from nws.forecaster import (
     Criterion,
     Forecaster,
     FrameForecaster,
+    LeagueTable,
     NoValueYetError,
     OneCriterionError,
     checked_object,
@@ -216,6 +217,19 @@ class ScoredForecaster:
                 self._bounded(outlook.interval) if self._samples >= FEWEST_FOR_INTERVAL else None
             ),
         )
+
+    def league(
+        self, over: float | None = None, criterion: Criterion | None = None
+    ) -> LeagueTable | None:
+        """Return how wrong the forecaster's predictors have been; None where it does not choose.
+
+        Parameters
+        ----------
+        over, criterion
+            As of `forecast`: the league is of the horizon that answers it.
+        """
+        period = self.period
+        return self._forecaster.league(over / period if over and period else 1.0, criterion)
 
     def state(self) -> dict[str, Any]:
         """Return all there is to know, as a document of JSON; TypeError if a part cannot say."""

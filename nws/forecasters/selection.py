@@ -7,7 +7,13 @@ from itertools import chain
 from operator import add, sub
 from typing import ClassVar, Final
 
-from nws.forecaster import Criterion, Forecaster, NoValueYetError
+from nws.forecaster import (
+    Criterion,
+    Forecaster,
+    LeagueTable,
+    NoValueYetError,
+    PredictorErrors,
+)
 from nws.measurement import checked_value
 
 STRETCHES: Final = (1, 5, 10, 20, 30, 50, 100)
@@ -101,6 +107,17 @@ class TwoLevel(Forecaster):
     def method(self) -> str:
         """The name of the member chosen."""
         return self._names[self._picks[self._chosen]]
+
+    def league(self, samples: float = 1.0, criterion: Criterion | None = None) -> LeagueTable:  # noqa: ARG002
+        """Return the mean errors of its members over the latest 100 values; older ones are not counted."""
+        past = self._past[0]
+        before, scored = past[-1], len(past) - 1
+        lately = [
+            (total - old) / scored if scored else None
+            for total, old in zip(self._sums[0], before, strict=True)
+        ]
+        rows = map(PredictorErrors, self._names, [None] * len(lately), lately)
+        return LeagueTable(1, None, self.method, tuple(rows))
 
     def _score(self, value: float) -> None:
         errors = [_countable(answer - value) for answer in self._answers]

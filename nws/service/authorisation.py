@@ -22,6 +22,7 @@ ACCESS: Final = {
     ("POST", "/v1/measurements"): WRITE,
     ("GET", "/v1/forecast"): READ,
     ("POST", "/v1/forecasts"): READ,
+    ("GET", "/v1/league"): READ,
     ("GET", "/v1/weather"): READ,
     ("GET", "/v1/range"): READ,
     ("GET", "/v1/series"): READ,

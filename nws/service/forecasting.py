@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.forecast import Forecast
+from nws.forecaster import LeagueTable
 from nws.measurement import Measurement, SeriesName
 from nws.memory.column import SeriesColumn
 from nws.memory.journal_files import Files, replace_file
@@ -302,10 +303,7 @@ class Forecasting(StorageListener):
             Transient: nothing was measured of it yet.
         """
         with self._lock:
-            progress = self._progress.get(text)
-            if progress is None:
-                raise LookupError(f"nothing was measured of {text} yet")
-            self._advance(progress, progress.backlog)
+            progress = self._followed(text)
             asked = tuple(sorted(question.items()))
             answer = progress.answers.get(asked)
             if answer is None:
@@ -314,6 +312,29 @@ class Forecasting(StorageListener):
                 if len(progress.answers) < MOST_ANSWERS:
                     progress.answers[asked] = answer
             return answer
+
+    def league(self, text: str, **question: Any) -> LeagueTable | None:
+        """Return how wrong the predictors of a series have been, all that was stored of it taken in.
+
+        None where its profile does not choose between predictors.
+
+        Raises
+        ------
+        LookupError
+            Transient: nothing was measured of it yet.
+        """
+        with self._lock:
+            ask = getattr(self._looking_ahead(self._followed(text)), "league", None)
+            found: LeagueTable | None = None if ask is None else ask(**question)
+            return found
+
+    def _followed(self, text: str) -> _SeriesProgress:
+        """Return a series with all of it taken in; LookupError where nothing was measured of it."""
+        progress = self._progress.get(text)
+        if progress is None:
+            raise LookupError(f"nothing was measured of {text} yet")
+        self._advance(progress, progress.backlog)
+        return progress
 
     def order(self, text: str) -> ArrivalOrder | None:
         """Return what was made of the order in which the measurements of a series came."""

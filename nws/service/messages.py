@@ -126,6 +126,35 @@ class Forecasts(BaseModel):
     forecasts: list[NetworkForecast]
 
 
+class PredictorScore(BaseModel):
+    """One predictor of a series: its mean absolute errors, null where they are not kept."""
+
+    name: str
+    error: float | None
+    lately: float | None = Field(description="With older errors forgotten.")
+
+
+class CandidateScore(BaseModel):
+    """One way to make a forecast of the predictors': the lowest error, or a mixture."""
+
+    name: str
+    rmse: float | None
+    taken: bool = Field(description="Whether it answers, or weighs most in what does.")
+
+
+class SeriesLeague(BaseModel):
+    """How wrong each predictor of a series has been so far, the least wrong first."""
+
+    series: str
+    state: State
+    age: float | None
+    horizon: int | None = Field(None, description="Errors are of the mean of so many values.")
+    scored: int | None = Field(None, description="Forecasts that met what they were made for.")
+    method: str | None = Field(None, description="The predictor or the mixture that answers.")
+    predictors: list[PredictorScore] = []
+    candidates: list[CandidateScore] = []
+
+
 class SeriesRange(BaseModel):
     """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps.
 

@@ -36,6 +36,7 @@ from nws.service.messages import (
     Sample,
     Seconds,
     SeriesEntry,
+    SeriesLeague,
     SeriesList,
     SeriesRange,
     SeriesText,
@@ -63,6 +64,15 @@ class ForecastQuery(BaseModel):
     series: SeriesText
     over: Seconds | None = None
     level: Level | None = None
+    criterion: Criterion | None = None
+
+
+class LeagueQuery(BaseModel):
+    """Of which series, and for what."""
+
+    model_config = {"extra": "forbid"}
+    series: SeriesText
+    over: Seconds | None = None
     criterion: Criterion | None = None
 
 
@@ -151,6 +161,11 @@ def add_forecast_routes(router: FastAPI, handler: RequestHandler) -> None:
                 [query.series], over=query.over, level=query.level, criterion=query.criterion
             )
         )
+
+    @router.get("/v1/league", tags=["forecasts"])
+    async def league(query: Annotated[LeagueQuery, Query()]) -> SeriesLeague:
+        """Return how wrong each predictor of a series has been, and which answers."""
+        return handler.league(query.series, over=query.over, criterion=query.criterion)
 
     @router.post("/v1/forecasts", response_model=Forecasts, tags=["forecasts"])
     async def forecasts(question: ForecastRequest) -> Response:

@@ -22,6 +22,7 @@ BODIES = {
 }
 QUERIES = {
     "/v1/forecast": {"series": "availableCpu/ada"},
+    "/v1/league": {"series": "availableCpu/ada"},
     "/v1/range": {"series": "availableCpu/ada"},
 }
 KINDS = ("none", "wrong", "expired", "revoked", "basic", *SCOPES, "all")
