@@ -42,6 +42,7 @@ from nws.forecasters.profiles import dynamite as dynamite
 from nws.forecasters.scored import ScoredForecaster as ScoredForecaster
 from nws.measurement import AVAILABLE_CPU as AVAILABLE_CPU
 from nws.measurement import BANDWIDTH_TCP as BANDWIDTH_TCP
+from nws.measurement import CAPACITY_CPU as CAPACITY_CPU
 from nws.measurement import COMPETITORS as COMPETITORS
 from nws.measurement import CONNECT_TIME_TCP as CONNECT_TIME_TCP
 from nws.measurement import CPU_QUOTA as CPU_QUOTA
@@ -57,6 +58,9 @@ from nws.measurement import LOSS_TCP as LOSS_TCP
 from nws.measurement import LOSS_UDP as LOSS_UDP
 from nws.measurement import QUOTA_PERIOD as QUOTA_PERIOD
 from nws.measurement import SPARE_CPUS as SPARE_CPUS
+from nws.measurement import USED_CPUS as USED_CPUS
+from nws.measurement import USED_MEMORY as USED_MEMORY
+from nws.measurement import WANTED_CPUS as WANTED_CPUS
 from nws.measurement import Measurement as Measurement
 from nws.measurement import SeriesName as SeriesName
 from nws.measurement import batch as batch
@@ -70,6 +74,7 @@ from nws.memory.ring import RingMemory as RingMemory
 from nws.private import NotPrivateError as NotPrivateError
 from nws.private import check_owned as check_owned
 from nws.private import read_token as read_token
+from nws.sensing.delivery import DeliveryQueue as DeliveryQueue
 from nws.sensing.delivery import store_history as store_history
 from nws.sensing.wire import SensorDialogue as SensorDialogue
 from nws.sensing.wire import SensorReply as SensorReply
@@ -89,6 +94,7 @@ from nws.sensors.links import BandwidthSensor as BandwidthSensor
 from nws.sensors.links import ConnectTimeSensor as ConnectTimeSensor
 from nws.sensors.links import LatencySensor as LatencySensor
 from nws.sensors.links import UdpSensor as UdpSensor
+from nws.sensors.linux import parse_allowed_cpus as parse_allowed_cpus
 from nws.sensors.prometheus import PrometheusReader as PrometheusReader
 from nws.sensors.prometheus import RecordedHistory as RecordedHistory
 from nws.sensors.prometheus import read_history as read_history

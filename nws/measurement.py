@@ -48,8 +48,24 @@ JITTER_UDP: Final = "jitterUdp"
 """As ``jitterTcp``, of datagrams."""
 LOSS_UDP: Final = "lossUdp"
 """Share, 0..1, of datagrams that did not come back."""
+CAPACITY_CPU: Final = "capacityCpu"
+"""Part of a node's processors that is free, 0..1: half with a process on each, none with two."""
+CAPACITY_MEMORY: Final = "capacityMemory"
+"""Part of a node's memory, 0..1, that a new process can have; of its swap, its disk, its network likewise."""
+CAPACITY_SWAP: Final = "capacitySwap"
+CAPACITY_DISK: Final = "capacityDisk"
+CAPACITY_NETWORK: Final = "capacityNetwork"
+WANTED_CPUS: Final = "wantedCpus"
+"""Processes that want a processor of a node: all, or those of a job (the peer)."""
+USED_CPUS: Final = "usedCpus"
+"""Processor time a second of a job on a node, or of one rank of it."""
+USED_MEMORY: Final = "usedMemory"
+"""Resident bytes of a job on a node, or of one rank of it."""
 
-SHARES: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU, LOSS_TCP, LOSS_UDP})
+CAPACITIES: Final = frozenset(
+    {CAPACITY_CPU, CAPACITY_MEMORY, CAPACITY_SWAP, CAPACITY_DISK, CAPACITY_NETWORK}
+)
+SHARES: Final = CAPACITIES | {AVAILABLE_CPU, CURRENT_CPU, LOSS_TCP, LOSS_UDP}
 AMOUNTS: Final = frozenset(
     {
         COMPETITORS,
@@ -65,6 +81,9 @@ AMOUNTS: Final = frozenset(
         JITTER_TCP,
         LATENCY_UDP,
         JITTER_UDP,
+        WANTED_CPUS,
+        USED_CPUS,
+        USED_MEMORY,
     }
 )
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from apples.cli import options
+from apples.cli.nws_ask import Certificate, TokenPath, asking
 from apples.cli.options import Json
-from apples.cli.program import answers_a_terminal, repaint, show_answer
-from apples.errors import LaunchError
+from apples.cli.program import answers_a_terminal, repaint, say, show_answer
+from apples.errors import LaunchError, UsageError
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.load_slaves import load_slaves
 from apples.monitoring.decider import PRIORITIES, NodeCapacity
 from apples.monitoring.master import WINDOW, LoadMonitor
 from apples.monitoring.node_load import NOBODY, NodeSnapshot
+from apples.monitoring.series import LoadReporter
 from apples.resources import read_host_list
 from apples.views.monitor import monitor_text
 
@@ -37,35 +41,63 @@ def monitor(
     snapshots: Annotated[
         int, typer.Option("--snapshots", min=1, max=1000, help="Of which the means are.")
     ] = WINDOW,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="What each rank uses, where its launcher said which.")
+    ] = False,
+    service: Annotated[
+        str | None,
+        typer.Option("--service", help="Report to this weather service too, until stopped."),
+    ] = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=1, help="With --service: end after so many snapshots."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what every host has left and wants, idle ones too, and what jobs have and use there.
 
+    With --service all of it is also series of that service, and so forecast: see nws top 'capacity*'.
+
     Example: apples monitor --hosts hosts.toml --watch
     """
+    if rounds is not None and service is None:
+        raise UsageError("--rounds: without --service it ends by itself")
     found = read_host_list((hosts or Path("hosts.toml")).absolute())
     far = remote_hosts(found)
     heard = _Heard([host.name for host in found])
-    repeats = watch and not json and answers_a_terminal()
     slaves = load_slaves(found, far, every)
-    least = 1 if repeats else snapshots
-    with LoadMonitor(slaves, heard.hear, snapshots, least, heard.problem):
+    shows = watch and not json and answers_a_terminal()
+    least = snapshots if service is None and not shows else 1
+    with ExitStack() as stack:
+        report = None
+        if service is not None:
+            client = stack.enter_context(asking(service, token_file, certificate))
+            reporter = LoadReporter(client, every, partial(heard.problem, service))
+            stack.callback(reporter.close)
+            report = reporter.hear
+        stack.enter_context(
+            LoadMonitor(slaves, heard.hear, snapshots, least, heard.problem, report)
+        )
         heard.wait(SILENT_SECONDS + least * every)
-        if not repeats:
-            document = heard.document(snapshots, every)
-            if not document["hosts"]:
-                said = "; ".join(
-                    f"{one['machine']}: {one['text']}" for one in document["problems"]
-                )
-                raise LaunchError(f"no host was heard{': ' if said else ''}{said}")
-            show_answer(document, lambda: monitor_text(document), json)
-            return 0
+        document = heard.document(snapshots, every)
+        if not shows and not document["hosts"]:
+            said = "; ".join(f"{one['machine']}: {one['text']}" for one in document["problems"])
+            raise LaunchError(f"no host was heard{': ' if said else ''}{said}")
         try:
-            while True:
-                repaint(monitor_text(heard.document(snapshots, every)))
+            while (shows or service) and not heard.enough(rounds):
+                if shows:
+                    repaint(monitor_text(heard.document(snapshots, every), ranks))
+                else:
+                    heard.say_problems()
                 time.sleep(every)
         except KeyboardInterrupt:
             return 0
+    if not shows:
+        document = heard.document(snapshots, every)
+        show_answer(document, lambda: monitor_text(document, ranks), json)
+    return 0
 
 
 class _Heard:
@@ -75,12 +107,29 @@ class _Heard:
         self._names = names
         self._last: dict[str, NodeSnapshot] = {}
         self._problems: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._said: set[tuple[str, str]] = set()
         self._changed = threading.Condition()
 
     def hear(self, one: NodeSnapshot) -> None:
         with self._changed:
             self._last[one.host] = one
+            self._counts[one.host] = self._counts.get(one.host, 0) + 1
             self._changed.notify_all()
+
+    def enough(self, rounds: int | None) -> bool:
+        """Whether every host that was heard was heard so often."""
+        with self._changed:
+            return rounds is not None and min(self._counts.values(), default=0) >= rounds
+
+    def say_problems(self) -> None:
+        """Say what is wrong and was not said yet."""
+        with self._changed:
+            problems = {*self._problems.items()}
+        for machine, text in sorted(problems - self._said):
+            if text:
+                say(f"{machine}: {text}")
+        self._said = problems
 
     def problem(self, machine: str, text: str) -> None:
         with self._changed:
@@ -121,5 +170,12 @@ def _host(one: NodeSnapshot) -> Mapping[str, Any]:
                 "cpu_seconds": each.cpu_seconds, "memory": each.memory,
             }
             for job, each in one.jobs.items()
+        ],
+        "ranks": [
+            {
+                "job": job, "rank": rank, "processes": each.processes, "cpu_seconds": each.cpu_seconds,
+                "memory": each.memory,
+            }
+            for (job, rank), each in sorted(one.ranks.items())
         ],
     }  # fmt: skip

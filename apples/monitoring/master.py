@@ -78,6 +78,8 @@ class LoadMonitor:
         A host is not spoken of before it has so many.
     problem
         Called from any thread with what is wrong with a machine's slave, when that has changed; empty: nothing.
+    each
+        Called from any thread with each snapshot as it was taken; None: nobody asks.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class LoadMonitor:
         window: int = WINDOW,
         least: int = WINDOW,
         problem: Callable[[str, str], None] = lambda machine, text: None,  # noqa: ARG005 - nobody asks
+        each: Callable[[NodeSnapshot], None] | None = None,
     ) -> None:
+        self._each = each
         self._hear, self._window, self._least, self._tell = hear, window, least, problem
         self._problems: dict[str, str] = {}
         self._ending = threading.Event()
@@ -147,6 +151,8 @@ class LoadMonitor:
         try:
             while (line := process.stdout.readline(MOST_BYTES + 1)).endswith(b"\n"):
                 for snapshot in read_line(line):
+                    if self._each is not None:
+                        self._each(snapshot)
                     mean = means.setdefault(snapshot.host, _HostMeans(self._window))
                     told = mean.add(snapshot)
                     if mean.count >= self._least:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from apples.errors import UsageError
 from apples.monitoring.decider import available_cpu
-from apples.supervision.job_processes import MARK
-from nws import FreeMemorySensor, RunQueueReader, SensorError
+from apples.supervision.job_processes import MARK, RANK_VARIABLES
+from nws import FreeMemorySensor, RunQueueReader, SensorError, parse_allowed_cpus
 
 SCHEMA: Final = "apples.node-load/1"
 MOST_BYTES: Final = 1 << 20
@@ -33,6 +34,9 @@ CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 MEGABIT: Final = 125_000
 """Bytes a second."""
+JOB_VARIABLE: Final = MARK.encode()
+_RANK: Final = re.compile(rb"[0-9]{1,5}")
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,14 @@ class ProcessCapacity:
     cpu_seconds: float
     memory: int
 
+    def with_another(self, other: ProcessCapacity) -> ProcessCapacity:
+        """Return what both have together."""
+        return ProcessCapacity(
+            self.processes + other.processes,
+            self.cpu_seconds + other.cpu_seconds,
+            self.memory + other.memory,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
@@ -72,7 +84,9 @@ class NodeSnapshot:
         What is free of ``memory``, ``swap``, ``disk`` and ``network``, each as a part of the whole; what cannot be
         measured is left out.
     jobs
-        Job -> what its processes have.
+        Job -> what its processes have that may use the host's processors.
+    ranks
+        Of those what each rank has, by job and rank, where the launcher said which one a process is or belongs to.
     """
 
     host: str
@@ -81,6 +95,7 @@ class NodeSnapshot:
     wanting: Mapping[str, float]
     parts: Mapping[str, float]
     jobs: Mapping[str, ProcessCapacity] = field(default_factory=dict)
+    ranks: Mapping[tuple[str, int], ProcessCapacity] = field(default_factory=dict)
 
     @property
     def available(self) -> dict[str, float]:
@@ -89,12 +104,10 @@ class NodeSnapshot:
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON."""
-        jobs = {
-            name: [one.processes, one.cpu_seconds, one.memory] for name, one in self.jobs.items()
-        }
         return {
             "host": self.host, "time": self.time, "cpus": self.cpus, "wanting": dict(self.wanting),
-            "parts": dict(self.parts), "jobs": jobs,
+            "parts": dict(self.parts), "jobs": {job: astuple(one) for job, one in self.jobs.items()},
+            "ranks": [[*rank, *astuple(one)] for rank, one in self.ranks.items()],
         }  # fmt: skip
 
 
@@ -141,17 +154,27 @@ def _snapshot(found: Mapping[str, Any]) -> NodeSnapshot:
         for name, value in _few(found["parts"]).items()
         if name in ATTRIBUTES
     }
-    jobs = {
-        _name(job): ProcessCapacity(
-            int(_number(count, MOST_PROCESSES)), _number(seconds, 1e15), int(_number(memory, 1e18))
-        )
-        for job, (count, seconds, memory) in _few(found["jobs"]).items()
+    jobs = {_name(job): _capacity(*one) for job, one in _few(found["jobs"]).items()}
+    said = found.get("ranks", [])  # a slave of an older version says none
+    if not isinstance(said, list) or len(said) > MOST_JOBS:
+        raise TypeError("not a few")
+    ranks = {
+        (_name(job), int(_number(rank, MOST_PROCESSES))): _capacity(*one)
+        for job, rank, *one in said
     }
     cpus = int(_number(found["cpus"], MOST_PROCESSES))
     if cpus < 1:
         raise ValueError(cpus)
     at = _number(found["time"], 1e15)
-    return NodeSnapshot(_name(found["host"]), at, cpus, wanting, parts, jobs)
+    return NodeSnapshot(_name(found["host"]), at, cpus, wanting, parts, jobs, ranks)
+
+
+def _capacity(processes: object, seconds: object, memory: object) -> ProcessCapacity:
+    return ProcessCapacity(
+        int(_number(processes, MOST_PROCESSES)),
+        _number(seconds, 1e15),
+        int(_number(memory, 1e18)),
+    )
 
 
 def _few(found: Any) -> dict[str, Any]:
@@ -170,6 +193,26 @@ def _number(value: object, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise ValueError("no such number")
     return float(value)
+
+
+class _Belonging(NamedTuple):
+    """Whose a process is: the job of its mark, and the rank that its launcher told it to be."""
+
+    job: str
+    rank: int | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more can become of it: of a job's process that is no rank yet one can."""
+        return not self.job or self.rank is not None
+
+
+class _Used(NamedTuple):
+    """What a process of a job has, and the processors that it may use."""
+
+    of: _Belonging
+    allowed: frozenset[int]
+    capacity: ProcessCapacity
 
 
 class NodeSampler:
@@ -199,7 +242,7 @@ class NodeSampler:
         self._root, self._disk, self._clock = root, disk, clock
         self._reader = RunQueueReader(root, groups=False)
         self._memory = FreeMemorySensor("memory", root=root)
-        self._marks: dict[int, str] = {}
+        self._marks: dict[int, _Belonging] = {}
         self._traffic: dict[str, tuple[float, int]] = {}
         self._seen: dict[str, dict[str, float]] = {host: {} for host in hosts}
         self._glances = 0
@@ -235,12 +278,19 @@ class NodeSampler:
         self._look_for_marks()
         if not self._glances:
             self.glance()
-        jobs, parts = self._jobs(), dict(self._parts(now))
+        used, parts = self._used(), dict(self._parts(now))
         found = []
         for host, cpus in self._hosts.items():
             seen = islice(self._seen[host].items(), MOST_JOBS)
             wanting = {job: number / self._glances for job, number in seen}
-            found.append(NodeSnapshot(host, now, len(cpus), wanting, parts, jobs))
+            here = [one for one in used if one.allowed & cpus]
+            jobs = _summed((one.of.job, one.capacity) for one in here)
+            ranks = _summed(
+                ((one.of.job, one.of.rank), one.capacity)
+                for one in here
+                if one.of.rank is not None
+            )
+            found.append(NodeSnapshot(host, now, len(cpus), wanting, parts, jobs, ranks))
             self._seen[host] = {}
         self._glances = 0
         return found
@@ -251,37 +301,44 @@ class NodeSampler:
         with os.scandir(self._root / "proc") as entries:
             here = [int(one.name) for one in entries if one.name.isdigit()][:MOST_PROCESSES]
         known = self._marks
-        self._marks = {pid: known[pid] if pid in known else self._read_mark(pid) for pid in here}
+        self._marks = {
+            pid: known[pid] if pid in known and known[pid].settled else self._read_mark(pid)
+            for pid in here
+        }
 
     def _mark_of(self, thread: int) -> str:
         """Return the job of a thread: a process's first has its number, the others are looked up."""
         if thread not in self._marks:
             self._marks[thread] = self._read_mark(thread)
-        return self._marks[thread]
+        return self._marks[thread].job
 
-    def _read_mark(self, pid: int) -> str:
-        begin = f"{MARK}=".encode()
+    def _read_mark(self, pid: int) -> _Belonging:
+        job, rank = NOBODY, None
         for name in ("environ", "cmdline"):
             for word in self._read(f"proc/{pid}/{name}").split(b"\0"):
-                if word.startswith(begin):
-                    job = word[len(begin) :].decode(errors="replace")
-                    return job if len(job) <= LONGEST_NAME and job.isprintable() else NOBODY
-        return NOBODY
-
-    def _jobs(self) -> dict[str, ProcessCapacity]:
-        found: dict[str, ProcessCapacity] = {}
-        for pid, job in self._marks.items():
+                variable, _, value = word.partition(b"=")
+                if variable == JOB_VARIABLE and not job:
+                    said = value.decode(errors="replace")
+                    job = said if len(said) <= LONGEST_NAME and said.isprintable() else NOBODY
+                elif variable in RANK_VARIABLES and rank is None and _RANK.fullmatch(value):
+                    rank = int(value)
             if job:
+                break
+        return _Belonging(job, rank if job else None)
+
+    def _used(self) -> list[_Used]:
+        """Return what each process of a job has, and which processors it may use."""
+        found = []
+        for pid, of in self._marks.items():
+            if of.job:
                 fields = self._read(f"proc/{pid}/stat").rpartition(b")")[2].split()
                 if len(fields) > 21:  # not gone
                     seconds = (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
-                    one = found.get(job, ProcessCapacity(0, 0.0, 0))
-                    found[job] = ProcessCapacity(
-                        one.processes + 1,
-                        one.cpu_seconds + seconds,
-                        one.memory + int(fields[21]) * PAGE,
-                    )
-        return dict(islice(found.items(), MOST_JOBS))
+                    capacity = ProcessCapacity(1, seconds, int(fields[21]) * PAGE)
+                    with suppress(ValueError):  # gone meanwhile
+                        status = self._read(f"proc/{pid}/status").decode(errors="replace")
+                        found.append(_Used(of, parse_allowed_cpus(status), capacity))
+        return found
 
     # ----------------------------------------------------------------------------- what is left
     def _parts(self, now: float) -> Iterator[tuple[str, float]]:
@@ -317,6 +374,15 @@ class NodeSampler:
             return (self._root / path).read_bytes()
         except OSError:
             return b""
+
+
+def _summed(parts: Iterable[tuple[Key, ProcessCapacity]]) -> dict[Key, ProcessCapacity]:
+    """Return the sums of what processes have, of as many keys as a snapshot may have."""
+    found: dict[Key, ProcessCapacity] = {}
+    for key, one in parts:
+        if key in found or len(found) < MOST_JOBS:
+            found[key] = found.get(key, ProcessCapacity(0, 0.0, 0)).with_another(one)
+    return found
 
 
 def _amounts(meminfo: str) -> Iterator[tuple[str, int]]:

@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 
 MARK = "APPLES_JOB"
 """The variable that every process of a job bears, with the job's name."""
+RANK_VARIABLES = (b"PMI_RANK", b"PMIX_RANK", b"OMPI_COMM_WORLD_RANK")
+"""In which launchers tell a process which rank of its world it is."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36

@@ -625,6 +625,14 @@ class _MonitoredJob(TypedDict):
     memory: int
 
 
+class _MonitoredRank(TypedDict):
+    job: str
+    rank: int
+    processes: int
+    cpu_seconds: float
+    memory: int
+
+
 class _MonitoredHost(TypedDict):
     host: str
     time: float
@@ -635,6 +643,7 @@ class _MonitoredHost(TypedDict):
     capacity: float
     load: float
     jobs: list[_MonitoredJob]
+    ranks: list[_MonitoredRank]
 
 
 class _MonitorProblem(TypedDict):

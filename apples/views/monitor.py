@@ -11,8 +11,8 @@ from apples.views.columns import in_columns
 ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
 
 
-def monitor_text(document: Mapping[str, Any]) -> str:
-    """Return a line a host, then a line a job and host, then what is wrong."""
+def monitor_text(document: Mapping[str, Any], ranks: bool = False) -> str:
+    """Return a line a host, a line a job and host, if wanted a line a rank, then what is wrong."""
     head = ("host", "CPUs", "wanted", *ATTRIBUTES, "C", "L")
     rows = [
         (
@@ -34,6 +34,17 @@ def monitor_text(document: Mapping[str, Any]) -> str:
     if jobs:
         titles = ("job", "host", "processes", "wanted", "CPU s", "memory")
         lines += ["", *in_columns([titles, *jobs], numbers=True)]
+    if ranks:
+        each_rank = [
+            (
+                each["job"], str(each["rank"]), one["host"], str(each["processes"]),
+                digits(each["cpu_seconds"]), amount(each["memory"]),
+            )
+            for one in document["hosts"]
+            for each in one["ranks"]
+        ]  # fmt: skip
+        titles = ("job", "rank", "host", "processes", "CPU s", "memory")
+        lines += ["", *in_columns([titles, *each_rank], numbers=True)]
     lines += [f"{one['machine']}: {one['text']}" for one in document["problems"]]
     return "\n".join(lines)
 

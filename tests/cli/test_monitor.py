@@ -1,16 +1,22 @@
 """`apples monitor`: what hosts have left, here and in a lab, and what is said of those that are silent."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from commands import command, validator
+from waiting import until
 
 from apples.views.monitor import monitor_text
+from nws import Listen, Serving
 
 HOST = {
     "host": "ada", "time": 1.0, "cpus": 2, "wanted": 1.5, "others": 0.5, "capacity": 0.625, "load": 0.375,
     "available": {"cpu": 0.625, "memory": 0.5},
     "jobs": [{"job": "0000abcd", "wanted": 1.0, "processes": 2, "cpu_seconds": 7.5, "memory": 3_000_000}],
+    "ranks": [{"job": "0000abcd", "rank": 3, "processes": 1, "cpu_seconds": 7.0, "memory": 2_000_000}],
 }  # fmt: skip
 DOCUMENT = {
     "schema": "apples.monitor/1", "time": 2.0, "window": 5, "every": 1.0, "hosts": [HOST],
@@ -24,6 +30,8 @@ def test_the_text_has_a_line_for_each_host_job_and_problem():
     assert lines[1].split() == ["ada", "2", "1.50", "0.62", "0.50", "-", "-", "-", "0.62", "0.38"]
     assert lines[4].split() == ["0000abcd", "ada", "2", "1.00", "7.50", "3.00", "MB"]
     assert lines[5] == "bob: it has not been heard"
+    lines = monitor_text(DOCUMENT, ranks=True).splitlines()
+    assert lines[7].split() == ["0000abcd", "3", "ada", "1", "7.00", "2.00", "MB"]
 
 
 def test_hosts_of_this_machine_are_measured_idle_ones_too(tmp_path):
@@ -39,6 +47,54 @@ def test_hosts_of_this_machine_are_measured_idle_ones_too(tmp_path):
     assert {"cpu", "memory", "disk"} <= document["hosts"][0]["available"].keys()
     assert document["problems"] == []
     assert command("apples", *words).out.startswith("host  CPUs")
+
+
+def test_what_is_measured_is_also_series_of_a_service_and_forecast_there(tmp_path):
+    """The capacity of each host, and what a rank uses."""
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text('[[host]]\nname = "ada"\n')
+    listen = Listen("127.0.0.1", 0)
+    spin = [sys.executable, "-c", "while True: pass"]
+    mine = {**os.environ, "APPLES_JOB": "0000beef", "PMI_RANK": "2"}
+    with (
+        Serving(tmp_path / "nws", listen, database={"engine": "numpy"}) as serving,
+        subprocess.Popen(spin, env=mine) as spinning,
+    ):
+        words = ("monitor", "--hosts", hosts, "--service", serving.url, "--every", "0.2")
+        token = ("--token-file", tmp_path / "nws" / "token")
+        try:
+            done = command("apples", *words, *token, "--rounds", "5", "--json")
+        finally:
+            spinning.kill()
+        assert (done.code, done.err) == (0, "")
+        there = done.document["hosts"][0]["ranks"]  # with those of others on this machine
+        assert [one["rank"] for one in there if one["job"] == "0000beef"] == [2]
+        names = ["capacityCpu/ada", "capacityMemory/ada", "usedCpus/ada/0000beef.rank2"]
+        asked = ("forecast", *names, "--service", serving.url, *token, "--json")
+        until(lambda: {one["state"] for one in forecasts(asked)} == {"current"}, 60)
+        for one in forecasts(asked):
+            assert 0 <= one["value"] <= 1.5
+        top = command("nws", "top", "wantedCpus/*", "--once", "--service", serving.url, *token)
+        assert "wantedCpus/ada/0000beef" in top.out
+    done = command("apples", *words, *token, "--rounds", "2", "--json")  # it is away now
+    assert done.code == 0
+    assert done.err.count("\n") == 1
+    assert "what is measured waits here" in done.err
+    assert [one["machine"] for one in done.document["problems"]] == [words[4]]
+
+
+def forecasts(words):
+    return command("nws", *words).document["forecasts"]
+
+
+def test_options_of_a_service_are_refused_where_there_is_none(tmp_path):
+    (tmp_path / "hosts.toml").write_text('[[host]]\nname = "ada"\n')
+    words = ("monitor", "--hosts", tmp_path / "hosts.toml")
+    done = command("apples", *words, "--rounds", "2")
+    assert (done.code, done.err) == (2, "apples: --rounds: without --service it ends by itself\n")
+    done = command("apples", *words, "--service", "nowhere", "--rounds", "2")
+    assert done.code == 2
+    assert "no address of a service" in done.err
 
 
 @pytest.mark.lab

@@ -88,7 +88,8 @@ def test_processes_count_on_the_processors_that_they_may_have_and_for_their_job(
     assert (ada.cpus, ada.wanting) == (1, {"": 1.25})
     assert (bob.cpus, bob.wanting) == (2, {"": 0.5, "0000abcd": 1.0})
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    assert ada.jobs == {"0000abcd": ProcessCapacity(2, 300 / ticks, 4 * page)}
+    assert ada.jobs == {"0000abcd": ProcessCapacity(1, 200 / ticks, 3 * page)}
+    assert bob.jobs == {"0000abcd": ProcessCapacity(2, 300 / ticks, 4 * page)}
     assert ada.available["cpu"] == 1 - 1.25 / 2
     assert ada.parts["memory"] == 0.25
     assert ada.parts["swap"] == 0.4
@@ -104,6 +105,26 @@ def test_a_snapshot_has_the_mean_of_the_glances_since_the_last(machine):
         sampler.glance()
     assert sampler.snapshot()[0].wanting == {"": 0.25}
     assert sampler.snapshot()[0].wanting == {}
+
+
+def test_a_rank_is_what_its_launcher_said_and_what_that_started(machine):
+    mine = "APPLES_JOB=0000abcd\0"
+    machine.process(10, state="S", cpus="0", environ=mine, ticks=(100, 0), pages=1)
+    machine.process(11, cpus="0", environ=f"SLURM_PROCID=0\0PMI_RANK=3\0{mine}", pages=2)
+    machine.process(12, cpus="0", environ=f"PMI_RANK=3\0{mine}", pages=4)
+    machine.process(13, cpus="0", environ=f"{mine}OMPI_COMM_WORLD_RANK=4\0", pages=8)
+    machine.process(14, cpus="0", environ="PMI_RANK=5\0")
+    machine.process(15, cpus="0", environ=f"PMI_RANK=-1\0PMIX_RANK=9999999\0{mine}", pages=16)
+    sampler = NodeSampler({"ada": [0]}, machine.root)
+    found, page = sampler.snapshot()[0], os.sysconf("SC_PAGE_SIZE")
+    assert found.jobs["0000abcd"].processes == 5
+    assert found.ranks == {
+        ("0000abcd", 3): ProcessCapacity(2, 0.0, 6 * page),
+        ("0000abcd", 4): ProcessCapacity(1, 0.0, 8 * page),
+    }
+    assert read_line(line_of([found])) == [found]
+    machine.process(10, cpus="0", environ=f"{mine}PMI_RANK=7\0", pages=1)  # it became a rank
+    assert sampler.snapshot()[0].ranks["0000abcd", 7].memory == page
 
 
 def test_of_the_network_is_left_what_the_busiest_interface_did_not_carry(machine):
@@ -143,7 +164,8 @@ def test_the_mean_by_recursion_is_the_mean_of_the_latest(values, window):
                 ('"cpus":2', '"cpus":0'), ('"cpus":2', '"cpus":true'), ('"":1.0', '"":-1'), ('"":1.0', '"":1e9'),
                 ("0.5", "1.5"), ("0.5", "NaN"), ('"time":1.0', '"time":"1"'), ('"ada"', '"a\\u001b"'),
                 ('"jobs":{}', '"jobs":[]'), ('"jobs":{}', '"jobs":{"a":[1]}'),
-                ('"jobs":{}', '"jobs":{"a":[1,2,-3]}'),
+                ('"jobs":{}', '"jobs":{"a":[1,2,-3]}'), ('"ranks":[]', '"ranks":{}'),
+                ('"ranks":[]', '"ranks":[["a",-1,1,1,1]]'), ('"ranks":[]', '"ranks":[["a",1,1,1]]'),
             )
         ),
     ],

@@ -1,0 +1,155 @@
+"""The load monitor's snapshots as series of the weather service, where they are forecast like all others.
+
+capacityCpu/ada           part of ada's processors that is free, c_ij; so Memory, Swap, Disk, Network
+wantedCpus/ada            processes that want a processor of ada's
+wantedCpus/ada/1f2e3d4c   those of a job
+usedCpus/ada/1f2e3d4c     processor time a second of the job's processes there
+usedMemory/ada/1f2e3d4c   what they have, bytes
+usedCpus/ada/1f2e3d4c.rank3, usedMemory/ada/1f2e3d4c.rank3
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from apples.monitoring.node_load import NOBODY, NodeSnapshot, ProcessCapacity
+from nws import (
+    USED_CPUS,
+    USED_MEMORY,
+    WANTED_CPUS,
+    Client,
+    DeliveryQueue,
+    Measurement,
+    SeriesName,
+    ServiceError,
+)
+
+MOST_SERIES: Final = 5000
+"""That a monitor names in all: jobs come and go, and what a service has once taken it keeps."""
+MOST_WAITING: Final = 1000
+"""Snapshots that wait for a message to end."""
+
+
+class LoadSeries:
+    """Makes measurements of snapshots.
+
+    Parameters
+    ----------
+    most
+        Series that it names in all; of further ones nothing is said.
+
+    Attributes
+    ----------
+    problem
+        Why something is not among them, the last reason; empty: nothing is left out.
+
+    Examples
+    --------
+    >>> one = NodeSnapshot("ada", 9.0, 2, {"": 1.0}, {"memory": 0.5})
+    >>> [(str(m.series), m.value) for m in LoadSeries().measurements(one)]
+    [('capacityCpu/ada', 0.75), ('capacityMemory/ada', 0.5), ('wantedCpus/ada', 1.0)]
+    """
+
+    def __init__(self, most: int = MOST_SERIES) -> None:
+        self._most = most
+        self._named: dict[tuple[str, str, str | None], SeriesName | None] = {}
+        self._before: dict[tuple[str, str], tuple[float, float]] = {}
+        self.problem = ""
+
+    def measurements(self, one: NodeSnapshot) -> list[Measurement]:
+        """Return what a snapshot says, one as it was taken and no mean; processor time from the second on."""
+        found = []
+        for resource, peer, value in self._values(one):
+            name = self._name(resource, one.host, peer)
+            if name is not None:
+                found.append(Measurement(name, one.time, value))
+        return found
+
+    def _values(self, one: NodeSnapshot) -> Iterator[tuple[str, str | None, float]]:
+        for attribute, part in one.available.items():
+            yield f"capacity{attribute.title()}", None, part
+        yield WANTED_CPUS, None, sum(one.wanting.values())
+        for job in dict.fromkeys([*one.jobs, *one.wanting]):
+            if job != NOBODY:
+                yield WANTED_CPUS, job, one.wanting.get(job, 0.0)
+        parts = {job: has for job, has in one.jobs.items() if job != NOBODY}
+        parts |= {f"{job}.rank{rank}": has for (job, rank), has in one.ranks.items()}
+        now = {(one.host, peer): (one.time, has.cpu_seconds) for peer, has in parts.items()}
+        for peer, has in parts.items():
+            yield USED_MEMORY, peer, float(has.memory)
+            used = self._cpus(one, peer, has)
+            if used is not None:
+                yield USED_CPUS, peer, used
+        elsewhere = {key: seen for key, seen in self._before.items() if key[0] != one.host}
+        self._before = elsewhere | now
+
+    def _cpus(self, one: NodeSnapshot, peer: str, has: ProcessCapacity) -> float | None:
+        """Return the processor time a second since the snapshot before; None where processes of then are gone."""
+        then, seconds = self._before.get((one.host, peer), (one.time, 0.0))
+        if one.time <= then or has.cpu_seconds < seconds:
+            return None
+        return (has.cpu_seconds - seconds) / (one.time - then)
+
+    def _name(self, resource: str, host: str, peer: str | None) -> SeriesName | None:
+        key = (resource, host, peer)
+        if key not in self._named:
+            if len(self._named) >= self._most:
+                self.problem = f"more than {self._most} series: further ones are left out"
+                return None
+            try:
+                self._named[key] = SeriesName(*key)
+            except ValueError as error:
+                self._named[key], self.problem = None, f"{error}; it is left out"
+        return self._named[key]
+
+
+class LoadReporter:
+    """Sends snapshots to a weather service, in a thread of its own: one that is away holds nobody up.
+
+    Parameters
+    ----------
+    store
+        The service.
+    every
+        Seconds between two messages.
+    problem
+        Called from that thread with what is wrong with the service or the series, when that has changed; empty:
+        nothing.
+    """
+
+    def __init__(self, store: Client, every: float, problem: Callable[[str], None]) -> None:
+        self._queue, self._series, self._every = DeliveryQueue(store), LoadSeries(), every
+        self._tell, self._told = problem, ""
+        self._heard: deque[NodeSnapshot] = deque(maxlen=MOST_WAITING)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._send, name="series", daemon=True)
+        self._thread.start()
+
+    def hear(self, one: NodeSnapshot) -> None:
+        """Take a snapshot in, from any thread."""
+        self._heard.append(one)
+
+    def close(self) -> None:
+        """Send what is left, once."""
+        self._ending.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        while not self._ending.wait(self._every):
+            self._deliver()
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._heard:
+            self._queue.take(self._series.measurements(self._heard.popleft()))
+        try:
+            self._queue.deliver()
+            problem = self._queue.refused or self._series.problem
+        except ServiceError as error:
+            problem = f"{error}; what is measured waits here"
+        if problem != self._told:
+            self._told = problem
+            self._tell(problem)
