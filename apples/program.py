@@ -31,7 +31,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -118,6 +118,8 @@ class TaskDocument:
         The strips in rank order; none where `mode` is ``calibrate``, which has `sizes`.
     implementations
         Host -> name of the template's implementation to run there.
+    distances
+        Host -> other host -> what a byte between them costs beside one between the nearest; empty: all as much.
     """
 
     mode: str
@@ -128,6 +130,7 @@ class TaskDocument:
     save: bool = False
     progress_seconds: float = 0.25
     sizes: tuple[int, ...] = ()
+    distances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def layout(self) -> list[tuple[str, range]]:
@@ -187,19 +190,30 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     implementations = raw.get("implementations", {})
     output, save = raw.get("output"), raw.get("save", False)
     period = raw.get("progress_seconds", 0.25)
+    distances = raw.get("distances", {})
     for name, right in (
         ("parameters", isinstance(parameters, dict)),
         ("implementations", isinstance(implementations, dict)),
         ("output", output is None or isinstance(output, str)),
         ("save", isinstance(save, bool) and not (save and output is None)),
         ("progress_seconds", isinstance(period, int | float) and period >= 0),
+        ("distances", _are_distances(distances)),
     ):
         if not right:
             raise TaskError(f"the task's {name} is {raw.get(name)!r}")
     pieces = tuple(_pieces(raw.get("partition"), rectangles)) if mode == "run" else ()
     sizes = tuple(_sizes(raw.get("sizes"))) if mode == "calibrate" else ()
     return TaskDocument(
-        mode, parameters, pieces, implementations, output, save, float(period), sizes
+        mode, parameters, pieces, implementations, output, save, float(period), sizes, distances
+    )
+
+
+def _are_distances(found: Any) -> bool:
+    rows = found.values() if isinstance(found, dict) else [None]
+    return all(
+        isinstance(row, dict)
+        and all(type(far) in {int, float} and 0 < far < float("inf") for far in row.values())
+        for row in rows
     )
 
 

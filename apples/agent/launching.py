@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from apples.agent.information import InformationPool, needs_of, own_files, program_of, refusal
 from apples.launch.plan import (
@@ -13,7 +14,9 @@ from apples.launch.plan import (
     MalleableLimits,
     strips_of,
 )
-from apples.resources import Host
+from apples.monitoring.distances import HostDistances, tells
+from apples.monitoring.host_distances import host_distances
+from apples.resources import Host, Link
 from apples.schedule import Allocation, Schedule
 
 SILENT_ITERATIONS = 50.0
@@ -49,9 +52,33 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
         result_seconds=result_seconds(schedule, information),
         cpu_quotas=_cpu_quotas(schedule, information),
         findings=information.findings,
-        malleable=_malleable_limits(information),
+        malleable=(limits := _malleable_limits(information)),
         needs=needs_of(information),
+        distances=distances(
+            [one.host for one in limits.programs] if limits else schedule.resources, information
+        ),
     )
+
+
+MOST_PAIRED = 64
+"""Hosts up to which a program is told how far each two are from each other: the table has their square."""
+
+
+def distances(hosts: Sequence[Host], information: InformationPool) -> HostDistances:
+    """Return how far some hosts are from each other; empty where that tells nothing, or of too many hosts.
+
+    What runs measured of a link stands above its forecast, and that above what the host list says.
+    """
+
+    def link(one: Host, other: Host) -> Link:
+        forecast = information.conditions.link(one, other).link
+        learned = information.learned.links.of(one, other)
+        return learned.under(forecast) if learned else forecast
+
+    if not 2 < len(hosts) <= MOST_PAIRED:
+        return {}
+    found = host_distances(hosts, link)
+    return found if tells(found) else {}
 
 
 def calibration_plan(host: Host, implementation: str, information: InformationPool) -> LaunchPlan:

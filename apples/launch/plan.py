@@ -13,6 +13,7 @@ from typing import Any
 
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
+from apples.monitoring.distances import HostDistances
 from apples.resources import Host, HostList
 from apples.schedule import Allocation
 
@@ -125,6 +126,9 @@ class LaunchPlan:
         What the job may ever use; None where the program is not malleable.
     needs
         What a host must have, for those that can be looked at only when the queue has given them.
+    distances
+        Host -> other host -> what a byte between them costs beside one between the nearest (`host_distances`);
+        empty where all are as far.
     """
 
     application: str
@@ -140,6 +144,7 @@ class LaunchPlan:
     findings: Mapping[str, Fitness] = field(default_factory=dict)
     malleable: MalleableLimits | None = None
     needs: Needs = field(default_factory=Needs)
+    distances: HostDistances = field(default_factory=dict)
 
     @property
     def predicted_seconds(self) -> float:
@@ -243,6 +248,7 @@ def run_task(
             }
             for strip in plan.strips
         ],
+        **({"distances": plan.distances} if plan.distances else {}),
         "output": None if output is None else str(output.absolute()),
         "progress_seconds": progress_seconds,
         "save": save,

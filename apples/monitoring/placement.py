@@ -154,7 +154,8 @@ def place(
     begin
         Owners that hold now: they are improved too, and kept unless others cost less.
     worth
-        By which part others must cost less than the improved ones of `begin` to be taken in their place.
+        By which part others must cost less than the improved ones of `begin` to be taken in their place: of what
+        they cost beyond the step that none can go below.
     """
     tasks = len(problem.loads)
     if not tasks:
@@ -167,7 +168,8 @@ def place(
         found = min(found, again, key=lambda one: one[0])
     if len(begin):
         kept = search.improved(np.array(begin, dtype=np.intp))
-        found = kept if kept[0] * (1 - worth) <= found[0] else found
+        floor = problem.weight * search.least_step
+        found = kept if (kept[0] - floor) * (1 - worth) <= found[0] - floor else found
     return tuple(map(int, found[1]))
 
 

@@ -214,6 +214,61 @@ def test_blocks_that_send_each_other_much_live_on_one_host():
     assert placement(again) == found
 
 
+HOSTS = "abcd"
+
+
+def in_two_sites(near):
+    """Four ranks on four hosts: `near` are one site, the others another; between them a byte costs fifty times."""
+    site = {host: host in near for host in HOSTS}
+    return tuple(
+        Processor(
+            one, distances={o: 50.0 - 49.0 * (site[o] == site[one]) for o in HOSTS if o != one}
+        )
+        for one in HOSTS
+    )
+
+
+def test_blocks_that_send_each_other_much_live_in_one_site_and_hosts_are_as_loaded_as_before():
+    pairs = tuple((block, (block + 8) % 16, 100.0) for block in range(16))
+    rest = tuple((block, (block + 1) % 16, 1.0) for block in range(16))
+    begin = tuple(block // 4 for block in range(16))
+    blind = Measured((1.0,) * 16, begin, tuple(map(Processor, HOSTS)), messages=pairs + rest)
+    least = (
+        2 * 2 * 50 + 2 * 2 * 1
+    )  # a ring of eight pairs, cut twice between sites and twice inside
+    told = [replace(blind, processors=in_two_sites(near)) for near in ("ab", "ac", "ad")]
+    for now in told:
+        found = placement(now)
+        assert now.step(found) == 4.0
+        assert now.bytes_times_distance(found) == least
+    assert max(now.bytes_times_distance(placement(blind)) for now in told) > least
+
+
+@FEW
+@given(
+    measured=measurements(),
+    pairs=st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=20),
+    far=st.floats(1, 1e6),
+)
+def test_however_far_hosts_are_no_step_is_longer_than_refine_tolerates(measured, pairs, far):
+    names = [one.host for one in measured.processors]
+    table = [dict.fromkeys(names[i + 1 :] + names[:i], far) for i in range(len(names))]
+    placed = tuple(
+        replace(one, distances=row) for one, row in zip(measured.processors, table, strict=True)
+    )
+    blocks = len(measured.work)
+    talk = tuple((a % blocks, b % blocks, 1.0) for a, b in pairs if blocks)
+    told = replace(measured, processors=placed, messages=talk)
+    most = max(told.step(refine(told)), 1.03 * told.mean()) + 0.03 * told.mean()
+    assert told.step(placement(told)) <= most * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize("far", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_distance_that_is_none_is_refused(far):
+    with pytest.raises(UsageError, match="ada: a distance of"):
+        Processor("ada", distances={"bob": far})
+
+
 def test_without_messages_placement_is_refine():
     now = Measured((3.0, 1.0, 2.0), (0, 0, 0), (Processor("ada"), Processor("bob")))
     assert placement(now) == refine(now)

@@ -362,6 +362,18 @@ job.finish()
 """
 
 
+FAR = {"ada": {"bob": 7.0}, "bob": {"ada": 7.0}}
+
+
+@pytest.mark.mpi
+def test_blocks_of_a_job_that_is_run_rigid_know_how_far_their_hosts_are(run):
+    program = JOB.replace("len(blocks.items())", "[p.distances for p in blocks.processors]")
+    asked = task(partition=partition(("ada", 2, 18), ("bob", 1, 6)), distances=FAR)
+    code, found, said = run(program, ranks=3, asked=asked)
+    assert code == 0, said
+    assert found[0]["ranks"][2][4] == [{"bob": 7.0}, {"bob": 7.0}, {"ada": 7.0}]
+
+
 @pytest.mark.mpi
 def test_a_job_that_is_run_rigid_has_the_rows_and_hosts_of_its_task(run):
     code, found, said = run(

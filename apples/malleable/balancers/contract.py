@@ -7,10 +7,11 @@ speed and the background load of each processor are known, and the processor map
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from apples.errors import UsageError
+from apples.monitoring.distances import between
 
 BUSIEST = 0.95
 """Background load counted at most: even a processor that others want whole gives us turns."""
@@ -30,18 +31,25 @@ class Processor:
         Share of its CPU that others take, 0 to 1.
     enabled
         Whether it may have load: its bit of the processor map.
+    distances
+        What a byte to each other host costs, where one between the nearest two costs 1; one that is not named
+        costs 1. Empty: nobody knows who is near.
     """
 
     host: str
     speed: float = 1.0
     background: float = 0.0
     enabled: bool = True
+    distances: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.speed) and self.speed > 0):
             raise UsageError(f"{self.host}: a speed of {self.speed} is none; it must be above 0")
         if not 0 <= self.background <= 1:
             raise UsageError(f"{self.host}: a background load of {self.background} is no share")
+        for other, far in self.distances.items():
+            if not (math.isfinite(far) and far > 0):
+                raise UsageError(f"{self.host}: a distance of {far} to {other} is none")
 
     @property
     def capacity(self) -> float:
@@ -132,6 +140,19 @@ class Measured:
             else:
                 far += size
         return near, far
+
+    @property
+    def distances(self) -> list[list[float]]:
+        """What a byte between each two processors costs; 0 inside one."""
+        places = [one.host for one in self.processors]
+        return between(places, {one.host: one.distances for one in self.processors})
+
+    def bytes_times_distance(self, owners: Sequence[int]) -> float:
+        """Return the bytes of a step, each as often as its two hosts are far from each other."""
+        distances = self.distances
+        return sum(
+            size * distances[owners[one]][owners[other]] for one, other, size in self.messages
+        )
 
     def moved(self, owners: Sequence[int]) -> int:
         """Return how many blocks would move."""

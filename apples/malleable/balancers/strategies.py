@@ -195,8 +195,6 @@ def _task(
     return -max(fitting)[1] if fitting else None
 
 
-NEAR = 0.05
-"""What a byte between two ranks of one host costs, where one between two hosts costs 1."""
 MOST_PLACED = 512
 """Blocks up to which a placement takes a second or so of the rank that is asked."""
 WORTH = 0.1
@@ -206,9 +204,9 @@ WORTH = 0.1
 def placement(measured: Measured) -> tuple[int, ...]:
     """Return owners that keep blocks which send each other much on one host, and the step as short as `refine`'s.
 
-    Bytes between hosts are minimised among divisions with a step that `refine` would leave as it is; one beyond
-    costs more than all messages. Without messages (`Blocks(partners=..)`), and of more blocks
-    than `MOST_PLACED`, the owners are those of `refine`.
+    Bytes, each as often as its hosts are far from each other, are minimised among divisions with a step that
+    `refine` would leave as it is; one beyond costs more than all messages. Without messages
+    (`Blocks(partners=..)`), and of more blocks than `MOST_PLACED`, the owners are those of `refine`.
 
     Examples
     --------
@@ -235,16 +233,14 @@ def placement(measured: Measured) -> tuple[int, ...]:
         messages[one, other] += size
     if not messages.any():
         return refined
-    hosts = [one.host for one in measured.processors]
-    distances = np.array([[NEAR if one == other else 1.0 for other in hosts] for one in hosts])
-    np.fill_diagonal(distances, 0.0)
+    distances = np.array(measured.distances)
     problem = PlacementProblem(
         messages,
         distances,
-        measured.work,
+        [work / mean for work in measured.work],
         [one.capacity for one in measured.processors],
-        weight=messages.sum() / ((TOLERANCE - 1) * mean),
-        tolerated=TOLERANCE * mean,
+        weight=messages.sum() * distances.max() / (TOLERANCE - 1),
+        tolerated=TOLERANCE,
         room=[blocks * one.enabled for one in measured.processors],
     )
     return place(problem, begin=refined, worth=WORTH)

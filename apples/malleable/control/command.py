@@ -117,6 +117,8 @@ class ChangePlan:
         The declared state of rank 0. Completed by rank 0.
     ahead
         Ranks, host and number there, that have got their parts of constant arrays already.
+    distances
+        Host -> other host -> what a byte between them costs, as the job was told at its start.
     """
 
     epoch: int
@@ -132,6 +134,7 @@ class ChangePlan:
     cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     ahead: tuple[tuple[str, int], ...] = ()
+    distances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """Return the plan as JSON has it."""

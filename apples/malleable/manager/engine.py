@@ -454,6 +454,7 @@ class ReconfigurationEngine:
             commits=self.groups.directory,
             attempt=self.job.attempt,
             ahead=tuple(change.fetched),
+            distances=self.job.task.get("distances", {}),
             cpus={share.host: share.cpus for share in command.hosts if share.cpus}
             if command and not change.reason
             else {},

@@ -476,7 +476,10 @@ class MalleableJob:
         self.layout = rank_ranges(self.members, slots)
         self.host, self.strip = self.layout[self._local_rank]
         speeds = {member.host: member.weight / slots[member.host] for member in self.members}
-        processors = [Processor(host, speeds[host]) for host, _ in self.layout]
+        known = self._task.distances if self._task is not None else {}
+        processors = [
+            Processor(host, speeds[host], distances=known.get(host, {})) for host, _ in self.layout
+        ]
         ranges = [found for _, found in self.layout]
         membership.begin_all(self._world, self._declared, ranges, processors)
         self._work_on(self._world.Dup())

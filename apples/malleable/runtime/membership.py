@@ -427,7 +427,8 @@ def processors(
     found = []
     for one, place in zip(ids, order, strict=True):
         speed = weights.get(one.host, 1.0) / plan.slots.get(one.host, 1)
-        found.append(Processor(one.host, speed, enabled=place is not None))
+        known = plan.distances.get(one.host, {})
+        found.append(Processor(one.host, speed, enabled=place is not None, distances=known))
     return tuple(found)
 
 

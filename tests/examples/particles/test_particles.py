@@ -105,6 +105,36 @@ def test_energy_and_every_bit_survive_random_resizes():
     assert result["sha256"] == rigid["sha256"]
 
 
+SEES = """
+from pathlib import Path
+
+def sees(now):
+    far = [sorted(one.distances.items()) for one in now.processors]
+    with open(FILE, "a") as file:
+        print([one.host for one in now.processors], far, file=file)
+    return now.owners if all(one.enabled for one in now.processors) else [now.enabled[0]] * len(now.owners)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_the_balancer_of_a_job_knows_how_far_its_hosts_are_those_too_that_come_later(tmp_path):
+    seen, strategy = tmp_path / "seen", tmp_path / "sees.py"
+    strategy.write_text(SEES.replace("FILE", repr(str(seen))))
+    far = {"ada": {"bob": 3.0, "eve": 9.0}, "bob": {"ada": 3.0}, "eve": {"ada": 9.0}}
+    asked = task(steps=1000, balance_every=9, strategy=f"{strategy}:sees")
+    run = rehearse(
+        SOLVER, SLOTS, [HostShare("ada"), HostShare("bob")],
+        [[HostShare("eve"), HostShare("ada")]], task={**asked, "distances": far},
+    )  # fmt: skip
+    assert run.ended.state == "finished", run.ended
+    lines = seen.read_text().splitlines()
+    all_of = {host: sorted(row.items()) for host, row in far.items()}
+    assert f"['ada', 'bob'] {[all_of['ada'], all_of['bob']]}" in lines
+    orders = [["ada", "eve"], ["eve", "ada"]]  # whichever moves less
+    assert any(f"{order} {[all_of[host] for host in order]}" in lines for order in orders)
+
+
 @pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
