@@ -202,7 +202,9 @@ class JobServiceExecutor(JobExecutor):
     def _start(self, order: StartOrder) -> None:
         """Make the attempt's folder and start its supervisor, unless it had one."""
         try:
-            job = self._create(order, {**bare(order.work), "on": list(order.hosts)})
+            silent = [] if self._looks is None else self._looks.silent()
+            where = {"on": list(order.hosts), "silent": silent}
+            job = self._create(order, {**bare(order.work), **where})
         except FileExistsError:
             job = store.StoredJob(self._folder / order.folder)
             if not job.unbegun():

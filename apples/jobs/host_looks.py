@@ -121,6 +121,11 @@ class HostLooks:
                 one.leaving[job, attempt] = _Leaving(job, attempt, folder, epoch)
             return True
 
+    def silent(self) -> list[str]:
+        """Return the hosts that did not answer when they were asked last."""
+        with self._lock:
+            return [name for name, one in self._far.items() if one.said]
+
     def step(self, used: Collection[str]) -> None:
         """Begin the looks that are due; hosts that jobs use are left alone unless something is asked of them."""
         now = self._clock()

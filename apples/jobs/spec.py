@@ -79,6 +79,7 @@ class JobSpec:
             "engine": run.engine,
             "fresh": run.fresh,
             "on": list(run.on),
+            "silent": list(run.silent),
             "count_messages": run.count_messages,
         }
 
@@ -97,6 +98,7 @@ class JobSpec:
             warm=tuple(document["warm"]),
             fresh=bool(document.get("fresh", False)),
             on=tuple(document.get("on", ())),
+            silent=tuple(document.get("silent", ())),
             count_messages=bool(document.get("count_messages", False)),
         )
         return cls(run, Path(document["directory"]))

@@ -97,6 +97,9 @@ def test_a_host_that_is_cut_off_in_a_job_is_lost_and_comes_back_by_itself(site, 
         assert one.ask("cancel", job)["state"] == "cancelled"
         answered(one, "ada", "bob")
         assert one.job(waiting)["state"] == "queued"
+        there = one.submit("--min", "2", "--max", "2", "--priority", "9", *SHORT)
+        until(lambda: one.job(there)["state"] == "finished", 180)
+        assert "far" not in one.run("logs", there).stdout  # nobody looked at it
         assert one.host("far")["state"] in {"lost", "quarantined"}
     assert one.ask("wait", waiting)["schema"] == "apples.run/1"
     answered(one, "ada", "bob", "far")

@@ -101,11 +101,13 @@ def test_a_host_that_cannot_be_asked_is_lost_with_its_reason_and_comes_back_by_i
     m.cut.add("ada")
     m.looks.left(1, 1, JOB, "ada", LAST)
     assert m.step(1.0) == [HostAnswer("ada", "no route")]
+    assert m.looks.silent() == ["ada"]
     for _ in range(100):
         assert m.step(1.0, used=["ada"]) == []
     assert len(m.asked) <= 12
     m.cut.clear()
     assert m.step(20.0) == [HostAnswer("ada"), HostLeft(1, 1, "ada", LAST)]
+    assert m.looks.silent() == []
 
 
 def test_what_was_asked_during_a_look_is_asked_by_the_next(machines):

@@ -14,7 +14,7 @@ HERE = Path("/somewhere")
 FULL = RunSpec(
     "hosts.toml", "template.toml", "user.toml", {"grid": "400", "note": "a=b"}, "module:name", "static",
     "linear", "paper", "strip", "slurm", {"partition": "short"}, Path("out"), False,
-    warm=("ada", "bob"), commit_seconds=2.5, engine="merge",
+    warm=("ada", "bob"), commit_seconds=2.5, engine="merge", silent=("bob",),
 )  # fmt: skip
 
 

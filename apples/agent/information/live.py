@@ -62,13 +62,17 @@ def under_live_weather(
 def _logged_into(
     information: InformationPool, others: Callable[[HostList], Sequence[Host]]
 ) -> list[Host]:
-    """Return the other machines that the user may use; nobody logs in on a node before a queue gives it."""
+    """Return the other machines that the user may use and that answer, as far as is known.
+
+    Nobody logs in on a node before a queue gives it.
+    """
     refused = information.specifications.constraints.refusal
+    unfit = {name for name, one in information.findings.items() if one.refusal}
     queued = behind_a_queue(information.hosts)
     return [
         host
         for host in others(information.hosts)
-        if host not in queued and refused(host.name, host.site) is None
+        if host not in queued and host.name not in unfit and refused(host.name, host.site) is None
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import hat
 from apples.agent.information.measuring import BRIEFLY, IN_FULL, Measuring
@@ -14,6 +15,7 @@ from apples.agent.weather.conditions import Conditions
 from apples.errors import UsageError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
+from apples.launch.remote.fitness import Fitness
 from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
 from nws import Weather
@@ -34,6 +36,7 @@ def load_information(
     talk: Talk = unheard,
     launcher: str = "",
     measuring: Measuring = IN_FULL,
+    findings: Mapping[str, Fitness] = MappingProxyType({}),
 ) -> InformationPool:
     """Return the pool for a host list, a template and user specifications.
 
@@ -58,6 +61,8 @@ def load_information(
         Name of the actuator that would start the run; default: ssh where hosts are other machines, else local.
     measuring
         How a live weather is measured.
+    findings
+        What is known of hosts already, by name: those are not looked at, nor measured where they cannot be used.
 
     Raises
     ------
@@ -84,6 +89,7 @@ def load_information(
         make_model,
         launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
     )
+    information = information.with_findings(findings)
     information = under(weather, information, others, talk, measuring)
     if chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)

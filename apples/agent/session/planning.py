@@ -23,11 +23,13 @@ from apples.launch.actuator import Actuator
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
+from apples.launch.remote.fitness import Finding, Fitness
 from apples.plugins import resolve
 from apples.resources import Host, HostList
 from apples.schedule import Estimate, NoFeasiblePlanError, Schedule
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
+SILENT = Finding("ssh", "fail", "it did not answer whoever asked it last")
 
 Others = Callable[[HostList], Sequence[Host]]
 
@@ -94,6 +96,7 @@ def load(
         talk=talk,
         launcher=launcher,
         measuring=measuring or Measuring(),
+        findings={name: Fitness(name, (SILENT,)) for name in spec.silent},
     )
 
 

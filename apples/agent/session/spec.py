@@ -58,6 +58,8 @@ class PlanSpec:
     on
         Hosts that somebody has chosen already, of the list: the plan uses no others. Empty: any. A job may be
         resized to others later.
+    silent
+        Hosts of the list that are known not to answer: nobody looks at them, and no plan uses them.
     """
 
     hosts: str | Path = "hosts.toml"
@@ -71,6 +73,7 @@ class PlanSpec:
     model: str | None = None
     fresh: bool = field(default=False, kw_only=True)
     on: tuple[str, ...] = field(default=(), kw_only=True)
+    silent: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

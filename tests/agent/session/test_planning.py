@@ -6,6 +6,7 @@ import pytest
 from commands import EXAMPLE, HOSTS, files
 
 from apples import NoFeasiblePlanError, PlanSpec, UsageError, plan
+from apples.agent.launching import host_survey
 from apples.agent.planners import equal_strips
 from apples.agent.session.planning import load
 from blueprints import blocked
@@ -38,6 +39,15 @@ def test_no_plan_is_a_result_whose_refusal_says_why_and_what_would_help(tmp_path
     assert refused.value is result.refusal
     assert result.document()["chosen"] is None
     assert result.document()["remedy"] == result.refusal.remedy
+
+
+def test_a_host_that_is_known_not_to_answer_is_neither_used_nor_looked_at():
+    lost = next(iter(plan(SPEC).rows))
+    spec = dataclasses.replace(SPEC, silent=(lost,))
+    result = plan(spec)
+    assert lost not in result.rows
+    assert f"{lost} cannot be used: ssh: it did not answer" in str(result.document())
+    assert lost not in [host.name for host in host_survey(load(spec)).unseen]
 
 
 def test_functions_of_ones_own_take_the_place_of_names():
