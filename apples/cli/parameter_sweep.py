@@ -12,6 +12,8 @@ from apples.cli.program import say, show_answer
 
 HEURISTIC_HELP = "The only one that plans, or queue: nobody plans. Default: the best of all."
 
+DASK_HELP = "Scheduler of an existing Dask cluster, whose workers run the tasks."
+
 
 def parameter_sweep(
     sweep: Annotated[Path, typer.Argument(help="The sweep.")] = Path("sweep.toml"),
@@ -24,6 +26,9 @@ def parameter_sweep(
     ] = None,
     heuristic: Annotated[
         str, typer.Option("--heuristic", help=HEURISTIC_HELP, show_default=False)
+    ] = "",
+    dask: Annotated[
+        str, typer.Option("--dask", help=DASK_HELP, show_default=False, metavar="ADDRESS")
     ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done where.")
@@ -39,7 +44,7 @@ def parameter_sweep(
     from apples.sweeps import SweepSpec, plan_parameter_sweep, run_parameter_sweep  # noqa: PLC0415 - help does without
     from apples.views.parameter_sweep import sweep_text  # noqa: PLC0415 - likewise
 
-    spec = SweepSpec(sweep, hosts or Path("hosts.toml"), weather, out, heuristic)
+    spec = SweepSpec(sweep, hosts or Path("hosts.toml"), weather, out, heuristic, dask)
     result = plan_parameter_sweep(spec) if dry_run else run_parameter_sweep(spec, say)
     document = result.document()
     show_answer(document, lambda: sweep_text(document), json)

@@ -37,7 +37,14 @@ from apples.master_worker.node import LEAVE, MASTERLESS, PORT, PROGRESS, host_of
 from apples.master_worker.rates import MasterChoice, WorkerRates, choose
 from apples.resources import Host, HostList, read_host_list
 from apples.sweeps.document import Value
-from apples.sweeps.hosts import HostWorker, HostWorkers, ending, host_workers, last_line, result_of
+from apples.sweeps.hosts import (
+    HostWorkers,
+    WorkerConnection,
+    ending,
+    host_workers,
+    last_line,
+    result_of,
+)
 from apples.sweeps.running import recorded_weather
 
 SCHEMA = "apples.master-worker/1"
@@ -322,7 +329,7 @@ class _Run:
         size = max(1.0, self._job.rates.costs.size)
         return max(1, min(MOST_UNITS, int(MOST_CHUNK / size)))
 
-    def _connect(self, host: Host) -> HostWorker:
+    def _connect(self, host: Host) -> WorkerConnection:
         """Return the connection to a host, whose folder is there with the program's files in it."""
         self._workers.start([host.name])
         worker = self._workers.by_name[host.name]
@@ -535,7 +542,7 @@ def _script(told: Mapping[str, Any]) -> bytes:
     return shipping.parcel((CHUNKS, NODE), f"{NODE}:main", told)[10:]
 
 
-def _read(worker: HostWorker, path: str) -> dict[str, Any]:
+def _read(worker: WorkerConnection, path: str) -> dict[str, Any]:
     """Return a document of a host; empty as long as it is not there.
 
     Raises

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.errors import LaunchError, UsageError
+from apples.dask_cluster import dask_client
+from apples.errors import UsageError
 from apples.scheduling.policies import POLICIES
 from apples.simulation.metrics import JobOutcomes, job_outcomes, summary
 from apples.simulation.prepare import options_of_policy, prepare
@@ -275,15 +276,8 @@ def sweep(
             yield row
         return
     if dask is not None:
-        try:
+        with dask_client(dask) as client:
             distributed = import_module("distributed")
-        except ImportError as error:
-            raise UsageError("--dask needs: pip install 'apples[dask]'") from error
-        try:
-            connected = distributed.Client(dask, timeout=10)
-        except (OSError, ValueError) as error:
-            raise LaunchError(f"no Dask scheduler at {dask}: {error}") from error
-        with connected as client:
             files = client.scatter(files_of(missing), hash=False, broadcast=True)
             for _, row in distributed.as_completed(
                 client.map(run_cell, missing, [files] * len(missing), pure=False),

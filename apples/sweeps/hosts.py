@@ -13,13 +13,14 @@ import re
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Protocol
 
 import hat
 from apples.errors import LaunchError
@@ -47,13 +48,57 @@ HOLE = re.compile(r"\{([A-Za-z_]\w*)\}")
 """What stands for a value in a word of a command."""
 
 
-class HostWorker:
-    """The connection to the worker of one host. Every method may be called from any thread.
+class WorkerConnection(ABC):
+    """The connection to the program that obeys on one host. Every method may be called from any thread.
+
+    Attributes
+    ----------
+    name
+        The host's.
+    reason
+        Why nothing more comes from it; empty while it may.
+    python
+        Its interpreter.
+    """
+
+    name: str
+    reason: str
+    python: str
+
+    @abstractmethod
+    def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
+        """Return when the program talks.
+
+        Raises
+        ------
+        LaunchError
+            It does not begin to.
+        """
+
+    @abstractmethod
+    def ask(
+        self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the program's answer; None `within`: whenever it comes.
+
+        Raises
+        ------
+        LaunchError
+            The connection is gone, it does not answer, or says that it cannot.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection, and with it whatever runs there."""
+
+
+class HostWorker(WorkerConnection):
+    """One over ssh, or a child where the host is this machine.
 
     Raises
     ------
     LaunchError
-        It cannot be started, or does not begin to talk.
+        It cannot be started.
     """
 
     def __init__(self, host: Host, hosts: HostList) -> None:
@@ -79,7 +124,7 @@ class HostWorker:
             thread.start()
 
     def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
-        """Return when the worker talks."""
+        """Return when the program talks."""
         with suppress(queue.Empty):
             if self._heard.get(timeout=seconds):
                 return
@@ -90,13 +135,7 @@ class HostWorker:
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the worker's answer; None `within`: whenever it comes.
-
-        Raises
-        ------
-        LaunchError
-            The connection is gone, it does not answer, or says that it cannot.
-        """
+        """Return the program's answer."""
         answer: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
         number = next(self._numbers)
         self._answers[number] = answer
@@ -173,6 +212,16 @@ class HostWorker:
             self._talk = [*self._talk[-4:], line.decode(errors="replace").rstrip()]
 
 
+class ConnectedHosts(Protocol):
+    """Hosts that are reached in another way than over ssh."""
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a host is one of these."""
+
+    def connect(self, name: str) -> WorkerConnection:
+        """Return the connection to one."""
+
+
 class HostWorkers:
     """Connections to workers of hosts, opened when first needed.
 
@@ -184,16 +233,21 @@ class HostWorkers:
         The list that names the hosts.
     """
 
-    def __init__(self) -> None:
-        self.by_name: dict[str, HostWorker] = {}
+    def __init__(self, cluster: ConnectedHosts | None = None) -> None:
+        self.by_name: dict[str, WorkerConnection] = {}
         self.hosts = HostList((), None)  # type: ignore[arg-type]
+        self._cluster = cluster
 
     def start(self, names: list[str], talk: Talk | None = None) -> dict[str, str]:
         """Connect to hosts, all at once; return those that cannot be reached, an error unless there is `talk`."""
         lost: dict[str, str] = {}
         new = [name for name in dict.fromkeys(names) if name not in self.by_name]
         for name in new:
-            self.by_name[name] = HostWorker(self.hosts[name], self.hosts)
+            self.by_name[name] = (
+                self._cluster.connect(name)
+                if self._cluster and name in self._cluster
+                else HostWorker(self.hosts[name], self.hosts)
+            )
         for name in new:
             try:
                 self.by_name[name].await_hello()
@@ -208,9 +262,9 @@ class HostWorkers:
 
 
 @contextmanager
-def host_workers() -> Iterator[HostWorkers]:
-    """Hand out connections, none yet, that are closed at the end."""
-    found = HostWorkers()
+def host_workers(cluster: ConnectedHosts | None = None) -> Iterator[HostWorkers]:
+    """Hand out connections, none yet, that are closed at the end; those to hosts of `cluster` are made by it."""
+    found = HostWorkers(cluster)
     try:
         yield found
     finally:
@@ -272,7 +326,7 @@ class HostsExecutor(SweepExecutor):
         self,
         costs: SweepCosts,
         command: SweepCommand,
-        workers: Mapping[str, HostWorker],
+        workers: Mapping[str, WorkerConnection],
         folders: Mapping[str, str],
         results: Path,
     ) -> None:
@@ -367,7 +421,7 @@ class HostsExecutor(SweepExecutor):
     def _living(self, cache: SiteCache) -> Sequence[str]:
         return [h for h in cache.hosts if h not in self._lost and not self._workers[h].reason]
 
-    def _send(self, worker: HostWorker, data: bytes, path: str) -> None:
+    def _send(self, worker: WorkerConnection, data: bytes, path: str) -> None:
         for offset in range(0, max(1, len(data)), MOST_BYTES):
             piece = data[offset : offset + MOST_BYTES]
             last = offset + MOST_BYTES >= len(data)
@@ -391,7 +445,9 @@ class HostsExecutor(SweepExecutor):
             failure = f"{type(error).__name__}: {error}"
         self._events.put(FileMoved(name, cache, self.now() - begun, failure))
 
-    def _copy(self, source: HostWorker, target: HostWorker, file: InputFile, path: str) -> None:
+    def _copy(
+        self, source: WorkerConnection, target: WorkerConnection, file: InputFile, path: str
+    ) -> None:
         """Copy a file piece by piece: one is read while the one before is written."""
         place, size = self._command.storage[file.name], int(file.size)
         pieces = [
@@ -437,7 +493,12 @@ class HostsExecutor(SweepExecutor):
             self._events.put(TaskEnded(task, lane, 0.0, {}, words))
 
     def _ended(
-        self, task: str, lane: int, header: Mapping[str, Any], said: bytes, worker: HostWorker
+        self,
+        task: str,
+        lane: int,
+        header: Mapping[str, Any],
+        said: bytes,
+        worker: WorkerConnection,
     ) -> TaskEnded:
         """Return how a task ended: its result, checked, and the files that it left fetched."""
         seconds = float(header["seconds"])
@@ -466,7 +527,7 @@ class HostsExecutor(SweepExecutor):
                 documents.sync(folder)
         return TaskEnded(task, lane, seconds, result)
 
-    def _fetch(self, worker: HostWorker, there: str, here: Path) -> None:
+    def _fetch(self, worker: WorkerConnection, there: str, here: Path) -> None:
         size = worker.ask("stat", path=there)[0]["bytes"]
         if not isinstance(size, int) or not 0 <= size <= MOST_OUTPUT_FILE:
             raise LaunchError(f"{worker.name}: a file of {size} bytes")

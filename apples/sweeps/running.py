@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +29,7 @@ from apples.storage import documents
 from apples.storage.folder import Folder
 from apples.storage.journal import Journal
 from apples.sweeps.costs import SweepCosts, sweep_costs
+from apples.sweeps.dask_hosts import DaskHosts, dask_hosts
 from apples.sweeps.document import (
     ParameterSweepFile,
     TaskSetting,
@@ -70,6 +71,8 @@ class SweepSpec:
         Folder of results; None: the sweep's name and ``-results``, beside its file.
     heuristic
         The only one that plans, or ``queue``; empty: the best of all.
+    dask
+        Address of the scheduler of a Dask cluster, whose workers run the tasks; empty: the hosts of the list do.
     """
 
     sweep: Path = Path("sweep.toml")
@@ -77,6 +80,7 @@ class SweepSpec:
     weather: str = "static"
     out: Path | None = None
     heuristic: str = ""
+    dask: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,8 @@ def plan_parameter_sweep(spec: SweepSpec) -> SweepResult:
     LaunchError
         A storage cannot be reached.
     """
-    with host_workers() as workers:
-        ready = _prepare(spec, workers)
+    with dask_hosts(spec.dask) as cluster, host_workers(cluster) as workers:
+        ready = _prepare(spec, workers, cluster)
     decision = plan_sweep(
         ready.costs, heuristics=ready.heuristics or {"work-queue": HEURISTICS["work-queue"]}
     )
@@ -190,8 +194,9 @@ def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
         A storage, or the last host, cannot be reached; a result cannot be written.
     """
     with ExitStack() as stack:
-        workers = stack.enter_context(host_workers())
-        ready = _prepare(spec, workers)
+        cluster = stack.enter_context(dask_hosts(spec.dask))
+        workers = stack.enter_context(host_workers(cluster))
+        ready = _prepare(spec, workers, cluster)
         journal, done = stack.enter_context(_journal(ready))
         lost = workers.start(list(ready.costs.hosts), talk)
         executor = HostsExecutor(
@@ -217,20 +222,21 @@ def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
     )  # fmt: skip
 
 
-def _prepare(spec: SweepSpec, workers: HostWorkers) -> _Prepared:
+def _prepare(spec: SweepSpec, workers: HostWorkers, cluster: DaskHosts | None) -> _Prepared:
     document = hat.read(spec.sweep, ParameterSweepFile)
-    hosts = workers.hosts = read_host_list(spec.hosts)
+    hosts = read_host_list(spec.hosts)
+    workers.hosts = hosts = cluster.hosts(hosts) if cluster else hosts
     folder = spec.sweep.absolute().parent
     with told_of(spec.sweep):
         program = program_files(document, folder)
         settings = task_settings(document)
-        files, places, cached = _files(document, settings, hosts, folder, workers)
+        files, places, cached = _files(document, settings, hosts, folder, workers, cluster or ())
     tasks = tuple(
         SweepTask(t.name, t.work, tuple(dict.fromkeys(t.inputs.values()))) for t in settings
     )
     out = spec.out or folder / f"{document.name}-results"
     with told_of(spec.sweep):
-        caches, folders = _caches(document, hosts, out)
+        caches, folders = _caches(document, hosts, cluster or hosts, out)
     weather = recorded_weather(spec.weather)
     costs = sweep_costs(ParameterSweep(tasks, files), caches, Conditions(hosts, weather))
     command = SweepCommand(
@@ -277,7 +283,7 @@ def recorded_weather(name: str) -> Weather:
 
 
 def _caches(
-    document: ParameterSweepFile, hosts: HostList, out: Path
+    document: ParameterSweepFile, hosts: HostList, able: Container[str], out: Path
 ) -> tuple[tuple[SiteCache, ...], dict[str, str]]:
     """Return the caches of the sites, and their folders, which no other sweep has."""
     own = hashlib.sha256(f"{socket.gethostname()}:{out.absolute()}".encode()).hexdigest()[:12]
@@ -289,13 +295,16 @@ def _caches(
             hint = f"; did you mean '{near}'?" if near else ""
             raise UsageError(f"cache: '{site}' is no site of {hosts.source}{hint}")
     found, folders = [], {}
-    known = [host.name for host in hosts]
+    known = [host.name for host in hosts if host.name in able]
     for name in document.hosts:
         if name not in known:
             near = hat.nearest(name, known)
             hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(f"hosts: '{name}' is no host of {hosts.source}{hint}")
-    used = tuple(h for h in hosts if not document.hosts or h.name in document.hosts)
+            what = (
+                "no worker of the Dask cluster" if name in hosts else f"no host of {hosts.source}"
+            )
+            raise UsageError(f"hosts: '{name}' is {what}{hint}")
+    used = tuple(hosts[name] for name in known if not document.hosts or name in document.hosts)
     for cache in one_cache_a_site(replace(hosts, hosts=used)):
         entry = entries.get(cache.name)
         capacity = inf if entry is None or entry.capacity is None else float(entry.capacity)
@@ -311,6 +320,7 @@ def _files(
     hosts: HostList,
     folder: Path,
     workers: HostWorkers,
+    cluster: Container[str],
 ) -> tuple[tuple[InputFile, ...], dict[str, str], dict[str, str]]:
     """Return the input files with their sizes, their paths on the storages and their names in caches.
 
@@ -331,7 +341,9 @@ def _files(
             if known[0] != entry.storage:
                 raise UsageError(f"input {key}: {name} lies on {known[0]} already")
     workers.start([storage for storage, _, _ in wanted.values()])
-    far = {host.name for host in remote_hosts(hosts)}
+    far = {host.name for host in remote_hosts(hosts)} | {
+        h.name for h in hosts if h.name in cluster
+    }
 
     def look(name: str) -> tuple[InputFile, str, str]:
         storage, key, setting = wanted[name]

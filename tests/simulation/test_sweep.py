@@ -1,13 +1,10 @@
-import json
-import subprocess
-import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 from commands import command
+from dask_cluster import dask_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,44 +205,17 @@ def test_the_command_says_what_differs_and_what_does_not(tmp_path):
     assert "apples report" in text.splitlines()[-1]
 
 
-@pytest.fixture
-def dask_cluster(tmp_path):
-    """A scheduler and a worker as processes; the address of the scheduler."""
-    pytest.importorskip("distributed", reason="the extra [dask] is not installed")
-    file = tmp_path / "scheduler.json"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-    scheduler = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", *words], **quiet
-    )
-    deadline = time.monotonic() + 60
-    while not file.exists() or not file.read_text():
-        assert scheduler.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between looks at the condition
-    words = ["--scheduler-file", str(file), "--no-dashboard", "--nthreads", "1",
-             "--local-directory", str(tmp_path)]  # fmt: skip
-    elsewhere = tmp_path / "worker"
-    elsewhere.mkdir()
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", *words], cwd=elsewhere, **quiet
-    )
-    yield json.loads(file.read_text())["address"]
-    for process in (worker, scheduler):
-        process.terminate()
-        process.wait(30)
-
-
 @pytest.mark.more
 @pytest.mark.slow
-def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, dask_cluster, monkeypatch):
+def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, monkeypatch):
     """Slow: a cluster is started, where the extra is installed. Its worker runs in another folder."""
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("from apples.scheduling.policies.easy import Easy as Mine\n")
     alone, together = Results(tmp_path / "one"), Results(tmp_path / "two")
     grids = [*cells(), *grid([LOG], ["mine.py:Mine"], [], range(2), **MACHINE)]
     list(sweep(grids, alone))
-    list(sweep(grids, together, dask=dask_cluster))
+    with dask_cluster(tmp_path, ("one",)) as address:
+        list(sweep(grids, together, dask=address))
     assert {key: row["mean_wait"] for key, row in alone.rows.items()} == {
         key: row["mean_wait"] for key, row in together.rows.items()
     }

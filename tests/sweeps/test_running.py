@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from commands import command
-from waiting import until
 
 import apples
 from apples import (
@@ -131,96 +129,6 @@ def test_a_sweep_that_is_over_is_not_run_again(folder):
     again = run_parameter_sweep(SweepSpec())
     assert (again.resumed, again.outcome.plans, again.outcome.moves) == (6, 0, 0)
     assert len(results(folder)) == 6
-
-
-SLOW = """
-import json, os, sys, time
-with open(os.environ["RUNS"], "a") as stream:
-    stream.write(sys.argv[1] + "\\n")
-    stream.flush()
-time.sleep(0.2)
-print(json.dumps({"n": int(sys.argv[1])}))
-"""
-COUNTED = """
-name = "counted"
-command = ["{python}", "task.py", "{n}"]
-program = ["task.py"]
-work = "4"
-[parameters]
-n = {from = 1, to = 24}
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_sweep_that_is_killed_goes_on_and_runs_nothing_that_was_acknowledged(
-    folder, number, monkeypatch
-):
-    runs = folder / "runs"
-    monkeypatch.setenv("RUNS", str(runs))
-    write("sweep.toml", COUNTED)
-    write("task.py", SLOW)
-    journal = folder / "counted-results/journal"
-    apples_command = Path(sys.executable).parent / "apples"
-    process = subprocess.Popen(
-        [apples_command, "parameter-sweep"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-
-    def acknowledged():
-        return journal.read_bytes().count(b'"do":"done"') if journal.exists() else 0
-
-    until(lambda: acknowledged() >= 5, 60)
-    process.send_signal(number)
-    process.communicate()
-    before = {
-        json.loads(line.split(b" ", 2)[2])["task"]
-        for line in journal.read_bytes().splitlines()
-        if b'"done"' in line
-    }
-    until(lambda: not left_over(str(folder)), 30)
-    result = run_parameter_sweep(SweepSpec())
-    result.check()
-    assert result.resumed == len(before) >= 5
-    assert [line["result"]["n"] for line in results(folder, "counted-results")] == list(
-        range(1, 25)
-    )
-    ran = runs.read_text().split()
-    assert all(ran.count(str(int(task))) == 1 for task in before)
-    assert set(ran) == {str(n) for n in range(1, 25)}
-
-
-ENDLESS = """
-import os, time
-open(os.environ["RUNS"], "w").close()
-time.sleep(3600)
-"""
-
-
-def test_tasks_end_with_the_agent_whatever_ends_it(folder, monkeypatch):
-    monkeypatch.setenv("RUNS", str(folder / "runs"))
-    write("sweep.toml", COUNTED.replace("to = 24", "to = 1"))
-    write("task.py", ENDLESS)
-    process = subprocess.Popen(
-        [Path(sys.executable).parent / "apples", "parameter-sweep"], stderr=subprocess.PIPE
-    )
-    until((folder / "runs").exists, 60)
-    assert left_over(str(folder))
-    process.kill()
-    process.communicate()
-    until(lambda: not left_over(str(folder)), 30)
-
-
-def left_over(folder):
-    """Return the processes of tasks of a sweep below a folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"task.py" in words and folder.encode() in words:
-                found.append(entry.name)
-    return found
 
 
 def test_two_agents_do_not_run_one_sweep_at_once(folder):
