@@ -113,13 +113,17 @@ from nws.service.listening import ListenRefusedError as ListenRefusedError
 from nws.service.listening import address_of as address_of
 from nws.service.listening import check_exposure as check_exposure
 from nws.service.listening import check_installed as check_installed
+from nws.service.listing import LISTING_ORDERS as LISTING_ORDERS
+from nws.service.listing import ListingQuery as ListingQuery
 from nws.service.messages import LeaseAnswer as LeaseAnswer
 from nws.service.messages import NetworkForecast as NetworkForecast
 from nws.service.messages import SeriesList as SeriesList
 from nws.service.messages import SeriesRange as SeriesRange
 from nws.service.messages import ServiceStatus as ServiceStatus
+from nws.service.server import AddPages as AddPages
 from nws.service.server import HttpServer as HttpServer
 from nws.service.server import Serving as Serving
+from nws.service.tokens import Token as Token
 from nws.service.tokens import TokenFile as TokenFile
 from nws.service.tokens import TokenFileError as TokenFileError
 from nws.weather import Weather as Weather

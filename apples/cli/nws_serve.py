@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,9 @@ from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import LaunchError, UsageError
 from apples.storage import documents, state
 from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
+
+PAGES = "apples.web.weather_service"
+"""What answers browsers; found by its name, as commands are: neither face of the library imports the other."""
 
 
 def serve(
@@ -91,7 +96,14 @@ def serve(
 
 
 def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:
-    serving = nws.Serving(home, listen, period=period, database=database, own_process=True)
+    def tell(link: str) -> None:
+        if sys.stderr.isatty():  # a link admits whoever reads it: it is for eyes, not for logs
+            say(f"nws serve: open {link}")
+
+    pages = import_module(PAGES).WeatherPages(tell)
+    serving = nws.Serving(
+        home, listen, period=period, database=database, own_process=True, pages=pages.add
+    )
     for line in [*serving.database.problems(), *serving.database.mended()][:20]:
         say(f"nws serve: {line}")
     url = home / "url"
@@ -99,6 +111,7 @@ def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float
     def started() -> None:
         documents.replace(url, f"{serving.url}\n")
         say(f"nws serve: {serving.url}, kept in {home}, token in {home / 'token'}")
+        pages.announce()
 
     try:
         serving.run(started)

@@ -7,7 +7,7 @@ in SVG.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,11 @@ def render(template: str, **context: object) -> str:
     """Return the page of a template; text that no encoding can hold is replaced."""
     text = _environment().get_template(template).render(context)
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def pieces(template: str, **context: object) -> Iterator[str]:
+    """Yield the page of a template piece by piece, for whoever has to let others go on in between."""
+    return _environment().get_template(template).generate(context)
 
 
 def style_sheet() -> str:

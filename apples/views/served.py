@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
-from importlib import resources
 from itertools import groupby
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,8 +16,9 @@ import hat
 from apples.jobs import JobStatus
 from apples.views.cluster import is_waiting
 from apples.views.foretold import Supposition, doing, starts
+from apples.views.frame import Frame
 from apples.views.job import iteration_text
-from apples.views.page import reasons, render, style_sheet
+from apples.views.page import reasons, render
 from apples.views.queue import OVER, why_text
 from apples.views.run_page import run_parts
 from apples.views.runs import CLEAR, comparison_sentences
@@ -28,65 +26,12 @@ from apples.views.timeline import Events
 
 Document = dict[str, Any]
 
-PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
 """Of a run's state; of one that goes on there is nothing to say yet."""
 MOST_CHOICES = 200
 """Waiting jobs that a form lists."""
 STALE_SECONDS = 600.0
 """From this age on a measurement is hatched, and said to be stale."""
-
-
-@cache
-def served_style() -> tuple[str, str]:
-    """Return the style sheet, and the name of its content by which browsers keep it."""
-    sheet = style_sheet()
-    return sheet, sha256(sheet.encode()).hexdigest()[:16]
-
-
-@cache
-def served_script() -> tuple[str, str]:
-    """Return the script, without which every page is complete, and the name of its content."""
-    script = resources.files("apples.views").joinpath("templates/script.js").read_text("utf-8")
-    return script, sha256(script.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What stands around every served page.
-
-    Attributes
-    ----------
-    token
-        Goes into every form.
-    folder, machine
-        Whose files, and where.
-    said
-        What the last verb answered: ``good`` or ``bad``, and the text.
-    here
-        Which of `PAGES` this belongs to.
-    """
-
-    token: str
-    folder: str
-    machine: str
-    said: tuple[str, str] | None = None
-    here: str = ""
-
-    @property
-    def pages(self) -> Mapping[str, str]:
-        """The pages that every page links to."""
-        return PAGES
-
-    @property
-    def style(self) -> str:
-        """Names the style sheet's content."""
-        return served_style()[1]
-
-    @property
-    def script(self) -> str:
-        """Names the script's content."""
-        return served_script()[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +51,6 @@ class Form:
     fields: Sequence[hat.FormField] = ()
     addable: Sequence[str] = ()
     missing: str = ""
-
-
-def said_page(frame: Frame, title: str, lines: Sequence[str]) -> str:
-    """Return a page that says something and no more: a refusal, a page that is not there."""
-    return render("said.html.j2", frame=frame, title=title, lines=lines)
 
 
 def runs_page(frame: Frame, query: Any, found: Any) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
-from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 import hat
@@ -30,13 +28,15 @@ from apples.views import served
 from apples.views.cluster import ClusterQuery
 from apples.views.demo import demo_page
 from apples.views.foretold import Supposition
+from apples.views.frame import Frame, said_page
 from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.views.run_page import run_page
 from apples.web import planning
+from apples.web.answers import STATUSES, add_assets, handle_errors
 from apples.web.clusters import Cluster, Clusters
 from apples.web.folder import DocumentFolder
 from apples.web.forms import EditedFile
-from apples.web.gate import HEADERS, LOOPBACK, Gate, Session, Sessions
+from apples.web.gate import LOOPBACK, Gate, Session, Sessions
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.web.streams import (
     TAIL_BYTES,
@@ -57,8 +57,6 @@ SAVED_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
 """Of a page that is one file: its style is inside."""
-STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
-"""The HTTP status of a refusal, by the exit code that it would end a command with."""
 
 Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
 Name = Annotated[str, Query(max_length=1000)]
@@ -80,13 +78,13 @@ class Pages:
         self.weather = HostWeather()
         self.clusters = Clusters(schedulers, folder, self.weather)
 
-    def frame(self, request: Request | None, here: str = "") -> served.Frame:
+    def frame(self, request: Request | None, here: str = "") -> Frame:
         """Return what stands around the page that answers a request."""
         session: Session | None = (
             None if request is None else getattr(request.state, "session", None)
         )
         token, said = (session.token, session.take_said()) if session else ("", None)
-        return served.Frame(token, str(self.folder.path), socket.gethostname(), said, here)
+        return Frame(token, str(self.folder.path), socket.gethostname(), said, here)
 
 
 def create_app(
@@ -126,21 +124,12 @@ def create_app(
     ):
         add(app, pages)
 
-    kept = {"cache-control": "private, max-age=31536000, immutable"}
-
-    @app.get("/style.css")
-    def style() -> Response:
-        return Response(served.served_style()[0], media_type="text/css", headers=kept)
-
-    @app.get("/script.js")
-    def script() -> Response:
-        return Response(served.served_script()[0], media_type="text/javascript", headers=kept)
-
-    _handle_errors(app, pages)
+    add_assets(app)
+    handle_errors(app, pages.frame)
 
     def refuse(status: int, reason: str) -> Response:
         return HTMLResponse(
-            served.said_page(pages.frame(None), f"Not admitted: {status}", [reason]), status
+            said_page(pages.frame(None), f"Not admitted: {status}", [reason]), status
         )
 
     return Gate(app, sessions, refuse, (*LOOPBACK, *names), secure=secure)
@@ -534,41 +523,3 @@ def _add_plan(app: FastAPI, pages: Pages) -> None:
         )
         request.state.session.said = "good", submitted_text(job, f"wait {job.id}")
         return RedirectResponse(f"/runs/{job.id}", 303)
-
-
-# ---------------------------------------------------------------------------- errors
-def _handle_errors(app: FastAPI, pages: Pages) -> None:
-    def answer(request: Request, status: int, title: str, lines: list[str]) -> Response:
-        return HTMLResponse(
-            served.said_page(pages.frame(request), title, lines), status, dict(HEADERS)
-        )
-
-    async def refused(request: Request, error: Exception) -> Response:
-        text, code = refusal_of(error)
-        return answer(
-            request, STATUSES.get(code, 500), f"Refused, exit code {code}", text.splitlines()
-        )
-
-    async def unfit(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
-        told = [
-            f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg'][:120]}"
-            for one in error.errors()[:5]
-        ]
-        return answer(request, 422, "That cannot be asked", told)
-
-    async def http(request: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 500)
-        title = "There is no such page" if status == 404 else f"Not done: {status}"
-        return answer(request, status, title, [str(getattr(error, "detail", ""))])
-
-    async def broken(request: Request, error: Exception) -> Response:
-        text, code = refusal_of(error)
-        return answer(request, 500, f"Failed, exit code {code}", [text])
-
-    app.add_exception_handler(RequestValidationError, unfit)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(ApplesError, refused)
-    app.add_exception_handler(hat.DocumentError, refused)
-    app.add_exception_handler(OSError, refused)
-    app.add_exception_handler(Exception, broken)

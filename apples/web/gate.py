@@ -10,7 +10,9 @@ only our own pages hold.
 from __future__ import annotations
 
 import hmac
+import math
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -56,10 +58,16 @@ class Session:
         Stands in every form of its pages; a post without it is refused.
     said
         What the last verb answered, for the next page: kind and text.
+    holds
+        Whether what its browser was admitted with is still good.
+    since
+        When it was admitted, on the clock that only goes forward.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     said: tuple[str, str] | None = None
+    holds: Callable[[], bool] = lambda: True
+    since: float = field(default_factory=time.monotonic)
 
     def take_said(self) -> tuple[str, str] | None:
         """Return what the last verb answered, once."""
@@ -74,10 +82,19 @@ class Sessions:
     ----------
     on_link
         Is told the key of the next one-time link, at the start and whenever one was used.
+    seconds
+        For how long a browser stays admitted.
+    holds
+        Of the sessions that a link opens: `Session.holds`.
     """
 
-    def __init__(self, on_link: Callable[[str], None]) -> None:
-        self._on_link = on_link
+    def __init__(
+        self,
+        on_link: Callable[[str], None],
+        seconds: float = math.inf,
+        holds: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._on_link, self._seconds, self._holds = on_link, seconds, holds
         self._open: OrderedDict[str, Session] = OrderedDict()
         self._key = secrets.token_urlsafe(24)
 
@@ -89,16 +106,28 @@ class Sessions:
         """Return the secret of a new session for the key of a link that was not used before; else None."""
         if not hmac.compare_digest(key.encode(), self._key.encode()):
             return None
-        self._key, secret = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
-        self._open[_digest(secret)] = Session()
+        self._key = secrets.token_urlsafe(24)
+        self.announce()
+        return self.open(self._holds)
+
+    def open(self, holds: Callable[[], bool]) -> str:
+        """Return the secret of a new session, which is one as long as what it was opened with `holds`."""
+        secret = secrets.token_urlsafe(32)
+        self._open[_digest(secret)] = Session(holds=holds)
         while len(self._open) > MOST_SESSIONS:
             self._open.popitem(last=False)
-        self.announce()
         return secret
 
     def find(self, secret: str) -> Session | None:
-        """Return the session of a cookie."""
-        return self._open.get(_digest(secret))
+        """Return the session of a cookie; None where there is none, or none any more."""
+        name = _digest(secret)
+        session = self._open.get(name)
+        if session is None:
+            return None
+        if time.monotonic() - session.since < self._seconds and session.holds():
+            return session
+        del self._open[name]
+        return None
 
 
 def _digest(secret: str) -> str:
@@ -122,6 +151,11 @@ class Gate:
         Whether it is reached by HTTPS alone.
     limits
         Of a form: bytes, and seconds until it has arrived.
+    command
+        What prints the links, for those who need one.
+    sign_in
+        Opens a session for what somebody typed in place of a link (``key`` of a form sent to `ENTER`) and
+        returns its secret, or refuses; None: links alone admit.
     """
 
     def __init__(
@@ -133,7 +167,10 @@ class Gate:
         *,
         secure: bool = False,
         limits: BodyLimits | None = None,
+        command: str = "apples serve",
+        sign_in: Callable[[str], str] | None = None,
     ) -> None:
+        self._command, self._sign_in = command, sign_in
         self._application, self._sessions, self._refuse = application, sessions, refuse
         self._hosts = frozenset(host.lower() for host in hosts)
         self._secure = secure
@@ -172,13 +209,17 @@ class Gate:
         if (name if port.isdigit() else host) not in self._hosts:
             raise RefusedRequestError(421, "This server does not answer to that Host.")
         if scope["path"] == ENTER and scope["method"] == "GET":
-            return self._entered(request)
+            return self._entered(request, self._by_link(request))
+        if scope["path"] == ENTER and scope["method"] == "POST" and self._sign_in is not None:
+            self._check_origin(request)
+            form = await self._form(request, receive)
+            return self._entered(request, self._sign_in(form.get("key", [""])[-1][:200].strip()))
         if scope["path"] in PUBLIC:
             return None
         session = self._sessions.find(request.cookies.get(cookie_name(request), ""))
         if session is None:
             raise RefusedRequestError(
-                401, "Open the link that apples serve printed last in its terminal."
+                401, f"Open the link that {self._command} printed last in its terminal."
             )
         state = scope.setdefault("state", {})
         state["session"] = session
@@ -190,18 +231,22 @@ class Gate:
                 raise RefusedRequestError(403, "This form is not from one of these pages as they are now; load the page again.")  # fmt: skip  # noqa: E501
         return None
 
-    def _entered(self, request: Request) -> Response:
-        """Admit the first who shows the key of the link.
-
-        The page that follows is fetched from our own page: a redirect would belong to whichever site the link
-        was clicked on, and the browser would keep a cookie that is SameSite=Strict to itself.
-        """
+    def _by_link(self, request: Request) -> str:
+        """Return the secret of a session for the first who shows the key of the link."""
         secret = self._sessions.enter(request.query_params.get("key", "")[:200])
         if secret is None:
             raise RefusedRequestError(
                 401,
-                "This link was used before; apples serve has printed the next in its terminal.",
+                f"This link was used before; {self._command} has printed the next in its terminal.",
             )
+        return secret
+
+    def _entered(self, request: Request, secret: str) -> Response:
+        """Give a browser its cookie.
+
+        The page that follows is fetched from our own page: a redirect would belong to whichever site the link
+        was clicked on, and the browser would keep a cookie that is SameSite=Strict to itself.
+        """
         answer = Response(
             '<!DOCTYPE html><html lang="en"><title>apples</title><meta http-equiv="refresh" content="0; url=/">'
             '<p><a href="/">Go on to the pages</a></p></html>',
@@ -213,11 +258,11 @@ class Gate:
         return answer
 
     def _check_origin(self, request: Request) -> None:
-        """Refuse what a page of another site sends."""
-        own = (request.url.scheme, request.headers["host"].lower())
+        """Refuse what a page of another site sends; a page that came by HTTPS is ours behind a proxy, too."""
+        schemes, own = {request.url.scheme, "https"}, request.headers["host"].lower()
         origin = request.headers.get("origin")
         sent = urlsplit(origin.lower()) if origin else None
-        foreign = sent is not None and (sent.scheme, sent.netloc) != own
+        foreign = sent is not None and (sent.scheme not in schemes or sent.netloc != own)
         site = request.headers.get("sec-fetch-site", "same-origin")
         if foreign or site not in {"same-origin", "none"}:
             raise RefusedRequestError(403, "This form was sent from a page of another site.")

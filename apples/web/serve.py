@@ -61,7 +61,7 @@ def serve(
 def _serve(folder: Path, listen: nws.Listen, schedulers: Sequence[Path]) -> None:
     """Serve the pages, and say the link that admits a browser, whenever there is another."""
     # FastAPI and the templates: this command's help does without.
-    from apples.views.served import served_style  # noqa: PLC0415
+    from apples.views.frame import served_style  # noqa: PLC0415
     from apples.web.app import create_app  # noqa: PLC0415
     from apples.web.folder import DocumentFolder  # noqa: PLC0415
     from apples.web.gate import ENTER, Sessions  # noqa: PLC0415

@@ -15,12 +15,15 @@ from typing import Any, Final
 from nws.clique.sites import cliques_of
 from nws.forecast import Forecast, Interval
 from nws.forecasters.scored import FEWEST_FOR_INTERVAL
+from nws.memory.archive import Slot
 from nws.memory.column import SeriesColumn
 from nws.memory.journal import BusyError, LogError
 from nws.memory.journalled import Submission
 from nws.service.arrival_order import ArrivalOrder
 from nws.service.database import CURRENT, Arrivals, ForecastDatabase
 from nws.service.events import EventBroker
+from nws.service.grid import on_grid
+from nws.service.listing import ListingQuery, listed
 from nws.service.messages import (
     MOST_REASONS,
     CandidateScore,
@@ -30,6 +33,7 @@ from nws.service.messages import (
     PredictorScore,
     Receipt,
     SeriesLeague,
+    SeriesRange,
     ServiceStatus,
 )
 from nws.service.metrics import MetricsPage, in_slices
@@ -145,8 +149,63 @@ class RequestHandler:
         """Return the forecasts of series, known or not, as JSON; others are served meanwhile."""
         asked = {key: value for key, value in question.items() if value is not None}
         asof = self.clock()
-        found = await in_slices(names, lambda name: json.dumps(self._forecast(name, asked)))
+        found = await in_slices(names, lambda name: json.dumps(self.forecast(name, **asked)))
         return f'{{"asof":{asof!r},"forecasts":[{",".join(found)}]}}'.encode()
+
+    async def listing(self, query: ListingQuery, **question: Any) -> dict[str, Any]:
+        """Return a page of the series, each as of `forecasts` with its ``latest`` value.
+
+        No other is forecast. With them ``found``, ``total``, ``page`` and ``pages`` of a
+        `nws.service.listing.SeriesListing`.
+        """
+        asked = {key: value for key, value in question.items() if value is not None}
+        found = await listed(self.database.columns(), query, self.clock())
+        series = await in_slices(
+            found.columns,
+            lambda column: {**self.forecast(column.text, **asked), "latest": column.latest},
+        )
+        return {
+            "series": series,
+            **{name: getattr(found, name) for name in ("found", "total", "page", "pages")},
+        }
+
+    def kept(
+        self,
+        series: str,
+        start: float | None = None,
+        stop: float | None = None,
+        count: int = 1000,
+        step: float | None = None,
+    ) -> SeriesRange:
+        """Return the measurements later than `start`, until `stop`, the latest `count` of them.
+
+        On a grid of `step` from a start on, those archived too. It may read files.
+
+        Raises
+        ------
+        ValueError
+            The grid would have too many places.
+        """
+        database = self.database
+        since = float("-inf") if start is None else start
+        until = float("inf") if stop is None else stop
+        fresh = database.freshness(series)
+        answer = SeriesRange(series=series, state=fresh.state, age=fresh.age, times=[], values=[])
+        if step is None or start is None:
+            samples = database.memory.samples(series, since, until, count)
+            slots = [Slot(at, 0.0, 1, value, value, value) for at, value in samples]
+        else:
+            until = min(until, self.clock() + database.memory.retention.skew)
+            slots = database.slots(series, since, until, step)
+        if step is None:
+            answer.times, answer.values = [s.start for s in slots], [s.mean for s in slots]
+        elif slots:
+            grid = on_grid(slots, step)
+            answer.times, answer.values = grid.times, grid.means
+            answer.lows, answer.highs, answer.counts = grid.lows, grid.highs, grid.counts
+            answer.partial = grid.partial
+            answer.resolution = max(slot.step for slot in slots)
+        return answer
 
     async def weather(self, **question: Any) -> list[bytes]:
         """Return the weather of what is current as ``nws.weather/1``, in pieces: what is stale is not known."""
@@ -176,6 +235,30 @@ class RequestHandler:
         while len(self.pages) > MOST_PAGES:
             del self.pages[next(iter(self.pages))]
         return await page.pieces(self.status)
+
+    def forecast(self, name: str, **question: Any) -> dict[str, Any]:
+        """Return a `NetworkForecast` as a document."""
+        forecast, fresh = self.database.forecast(name, **question)
+        answer = {
+            **NOTHING_KNOWN,
+            "series": name,
+            "state": fresh.state,
+            "age": fresh.age,
+            "period": fresh.period,
+        }
+        if forecast is None:
+            return answer
+        answer |= forecast_fields(forecast)
+        order = self.database.forecasting.order(name)
+        if order is not None:
+            answer |= order_fields(order)
+        answer["remarks"] = [*answer["remarks"], *no_interval(forecast)]
+        return answer
+
+    def latest(self, name: str) -> float | None:
+        """Return the last value of a series; None where nothing was measured."""
+        column = self.database.memory.column(name)
+        return None if column is None else column.latest
 
     def league(self, name: str, **question: Any) -> SeriesLeague:
         """Return the league of a series' predictors; empty where it is unknown, or its profile keeps none."""
@@ -251,25 +334,6 @@ class RequestHandler:
             archived_bytes=self.database.archive.size(),
             mended=[*self.mended, *self.database.mended()][:MOST_PROBLEMS],
         )
-
-    def _forecast(self, name: str, question: dict[str, Any]) -> dict[str, Any]:
-        """Return a `NetworkForecast` as a document."""
-        forecast, fresh = self.database.forecast(name, **question)
-        answer = {
-            **NOTHING_KNOWN,
-            "series": name,
-            "state": fresh.state,
-            "age": fresh.age,
-            "period": fresh.period,
-        }
-        if forecast is None:
-            return answer
-        answer |= forecast_fields(forecast)
-        order = self.database.forecasting.order(name)
-        if order is not None:
-            answer |= order_fields(order)
-        answer["remarks"] = [*answer["remarks"], *no_interval(forecast)]
-        return answer
 
 
 async def _on_disk(futures: "list[Future[int]]") -> None:

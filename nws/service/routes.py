@@ -11,10 +11,8 @@ from pydantic import BaseModel, Field
 
 from nws.forecaster import Criterion
 from nws.measurement import checked_amount
-from nws.memory.archive import Slot
 from nws.memory.column import SeriesColumn
 from nws.service.events import Subscriber
-from nws.service.grid import on_grid
 from nws.service.handler import RequestHandler
 from nws.service.messages import (
     BATCH,
@@ -131,7 +129,12 @@ def add_memory_routes(router: FastAPI, handler: RequestHandler) -> None:
         highs of five minutes, and of an hour, where there are no single measurements any more.
         ``partial`` names the first and the last place where they are not whole.
         """
-        found = await asyncio.to_thread(lambda: _range(handler, query).model_dump_json())
+        try:
+            found = await asyncio.to_thread(
+                lambda: handler.kept(**query.model_dump()).model_dump_json()
+            )
+        except ValueError as error:
+            raise HTTPException(422, f"step: {error}") from None
         return _json(found.encode())
 
     @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
@@ -232,35 +235,6 @@ async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
 
 def _json(document: bytes) -> Response:
     return Response(document, media_type="application/json")
-
-
-def _range(handler: RequestHandler, query: RangeQuery) -> SeriesRange:
-    """Return the measurements that a query means; on a grid from a start on, those archived too."""
-    database = handler.database
-    start = float("-inf") if query.start is None else query.start
-    stop = float("inf") if query.stop is None else query.stop
-    fresh = database.freshness(query.series)
-    answer = SeriesRange(
-        series=query.series, state=fresh.state, age=fresh.age, times=[], values=[]
-    )
-    if query.step is None or query.start is None:
-        samples = database.memory.samples(query.series, start, stop, query.count)
-        slots = [Slot(at, 0.0, 1, value, value, value) for at, value in samples]
-    else:
-        stop = min(stop, handler.clock() + database.memory.retention.skew)
-        slots = database.slots(query.series, start, stop, query.step)
-    if query.step is None:
-        answer.times, answer.values = [s.start for s in slots], [s.mean for s in slots]
-    elif slots:
-        try:
-            grid = on_grid(slots, query.step)
-        except ValueError as error:
-            raise HTTPException(422, f"step: {error}") from None
-        answer.times, answer.values = grid.times, grid.means
-        answer.lows, answer.highs, answer.counts = grid.lows, grid.highs, grid.counts
-        answer.partial = grid.partial
-        answer.resolution = max(slot.step for slot in slots)
-    return answer
 
 
 def _entry(handler: RequestHandler, column: SeriesColumn) -> SeriesEntry:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from nws.private import check_directory, read_secret
 from nws.service.app import LOOPBACK, create_app
@@ -59,11 +60,17 @@ class Serving:
         Whether nothing else runs in this process, as under ``nws serve``; then the garbage
         collector is told to leave alone what is there (12,000 series: 250 ms each time), and the
         threads that write to the disk leave the interpreter to a request at once.
+    pages
+        Makes of this and of its application one that answers browsers, too.
 
     Attributes
     ----------
     token
         The operator's.
+    handler, tokens
+        What the routes share, and who may come in.
+    names, secure
+        What the Host header may say, and whether it is reached by HTTPS alone.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class Serving:
         limits: BodyLimits | None = None,
         database: dict[str, Any] | None = None,
         own_process: bool = False,
+        pages: "AddPages | None" = None,
     ) -> None:
         listen = listen or Listen()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,9 +101,10 @@ class Serving:
         secret = _secret(directory, mended)
         self.handler = RequestHandler(self.database, secret, period, own_process=own_process)
         self.handler.mended += mended
-        names = (*LOOPBACK, listen.host.lower(), *listen.names)
-        app = create_app(self.handler, self.tokens, names, limits)
-        self._server = HttpServer(app, listen)
+        self.names = (*LOOPBACK, listen.host.lower(), *listen.names)
+        self.secure = listen.certificate is not None
+        app: ASGIApp = create_app(self.handler, self.tokens, self.names, limits)
+        self._server = HttpServer(app if pages is None else pages(self, app), listen)
         if own_process:
             sys.setswitchinterval(SWITCH_SECONDS)
         self._thread: threading.Thread | None = None
@@ -150,6 +159,9 @@ class Serving:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+AddPages = Callable[[Serving, ASGIApp], ASGIApp]
 
 
 class HttpServer(uvicorn.Server):

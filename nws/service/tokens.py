@@ -105,7 +105,14 @@ class TokenFile:
 
     def find(self, secret: str) -> Token | None:
         """Return the token that `secret` is, if it is good now; all are compared, always."""
-        wanted, found = digest(secret), None
+        return self._good(digest(secret))
+
+    def still_good(self, token: Token) -> bool:
+        """Return whether a token that was found is good now, too."""
+        return self._good(token.hash) is not None
+
+    def _good(self, wanted: str) -> Token | None:
+        found = None
         for token in self.tokens():
             if hmac.compare_digest(token.hash, wanted):
                 found = token

@@ -1,0 +1,69 @@
+"""What all served pages answer alike: their style sheet and script, and what is refused or fails, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
+
+import hat
+from apples.errors import ApplesError
+from apples.refusals import refusal_of
+from apples.views.frame import Frame, said_page, served_script, served_style
+from apples.web.gate import HEADERS
+
+STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
+"""The HTTP status of a refusal, by the exit code that it would end a command with."""
+
+
+def add_assets(app: FastAPI) -> None:
+    """Add what every page loads; the address of each names its content, so that browsers keep it."""
+    kept = {"cache-control": "private, max-age=31536000, immutable"}
+
+    @app.get("/style.css")
+    async def style() -> Response:
+        return Response(served_style()[0], media_type="text/css", headers=kept)
+
+    @app.get("/script.js")
+    async def script() -> Response:
+        return Response(served_script()[0], media_type="text/javascript", headers=kept)
+
+
+def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
+    """Answer what is refused, and what fails, with a page that says it in the words of the command line."""
+
+    def answer(request: Request, status: int, title: str, lines: list[str]) -> Response:
+        return HTMLResponse(said_page(frame(request), title, lines), status, dict(HEADERS))
+
+    async def refused(request: Request, error: Exception) -> Response:
+        text, code = refusal_of(error)
+        return answer(
+            request, STATUSES.get(code, 500), f"Refused, exit code {code}", text.splitlines()
+        )
+
+    async def unfit(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
+        told = [
+            f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg'][:120]}"
+            for one in error.errors()[:5]
+        ]
+        return answer(request, 422, "That cannot be asked", told)
+
+    async def http(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 500)
+        title = "There is no such page" if status == 404 else f"Not done: {status}"
+        return answer(request, status, title, [str(getattr(error, "detail", ""))])
+
+    async def broken(request: Request, error: Exception) -> Response:
+        text, code = refusal_of(error)
+        return answer(request, 500, f"Failed, exit code {code}", [text])
+
+    app.add_exception_handler(RequestValidationError, unfit)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(ApplesError, refused)
+    app.add_exception_handler(hat.DocumentError, refused)
+    app.add_exception_handler(OSError, refused)
+    app.add_exception_handler(Exception, broken)
