@@ -14,11 +14,13 @@ from typing import Literal, get_args
 import numpy as np
 
 import hat
+from apples.agent.arrangement import Arrangement, arranged
 from apples.agent.estimator import (
     PerformanceEstimator,
     alone_seconds,
     by_value,
     preferred,
+    waiting,
     with_queue_wait,
 )
 from apples.agent.information import InformationPool, refusal
@@ -29,6 +31,7 @@ from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError, UsageError
 from apples.launch.actuator import Actuator, Execution, Progress, Resized
 from apples.launch.actuators.recording import RecordingActuator
+from apples.monitoring.message_counts import MessageMatrix
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 
@@ -72,6 +75,9 @@ class DecisionLog:
         The pool that the estimates were made under.
     policy
         What looks after the application while it runs, if anything does.
+    arrangement
+        In which order the chosen hosts were put by the messages of their ranks; None where nothing was known of
+        them.
     """
 
     usable: tuple[Host, ...] = ()
@@ -82,6 +88,7 @@ class DecisionLog:
     chosen: Estimate | None = None
     information: InformationPool | None = None
     policy: ExecutionPolicy | None = None
+    arrangement: Arrangement | None = None
 
     def reject(self, rejections: Iterable[Rejection]) -> None:
         """Record refusals."""
@@ -125,6 +132,8 @@ class Coordinator:
         longer it takes there now than the model says, for an application that runs. None: nobody can.
     clock
         Seconds, for an application that runs.
+    messages
+        Which rank sends which how much, by a run with as many ranks: what `best` chooses is ordered by it.
     """
 
     def __init__(
@@ -138,9 +147,11 @@ class Coordinator:
         refresh: Callable[[InformationPool], InformationPool] = lambda information: information,
         probe: Probe | None = None,
         clock: Callable[[], float] = time.monotonic,
+        messages: MessageMatrix | None = None,
     ) -> None:
         self.information = information
         self.refresh, self.probe, self.clock = refresh, probe, clock
+        self.messages = messages
         self.actuator = actuator or RecordingActuator()
         self.selector = selector or ResourceSelector()
         self.planner = planner
@@ -187,6 +198,7 @@ class Coordinator:
             refresh=self.refresh,
             probe=self.probe,
             clock=self.clock,
+            messages=self.messages,
         )
         other.decision_log = self.decision_log if log is None else log
         other._present = self._present
@@ -276,9 +288,29 @@ class Coordinator:
         log.reject(refused)
         if not ranked:
             raise NoFeasiblePlanError(tuple(log.rejections))
-        chosen = preferred(ranked, information.specifications.preferences)
+        chosen = self._arranged(preferred(ranked, information.specifications.preferences))
         log.chosen, log.information = self.estimator.promised(chosen, information), information
         return log.chosen
+
+    def _arranged(self, chosen: Estimate) -> Estimate:
+        """Return an estimate with its hosts in the order of their messages, where that is better.
+
+        What a run has counted is believed; what rectangles declare only where the model sees a gain in it too.
+        """
+        log, information = self.decision_log, self.information
+        found = arranged(chosen.schedule, information, self.messages)
+        log.arrangement = found if self.messages else None
+        if found is None or found.schedule is chosen.schedule:
+            return chosen
+        if self.selector.rejection(found.schedule, information):
+            log.arrangement = None
+            return chosen
+        again = self.estimator.estimate(found.schedule, information, self._alone_seconds())
+        again = waiting(again, chosen.wait_seconds, information)
+        if self.messages is None and again.value >= chosen.value:
+            return chosen
+        log.arrangement = found
+        return again
 
     def _alone_seconds(self) -> float | None:
         """Return the iteration seconds of the user's reference, else of the fastest host that holds the grid."""

@@ -256,7 +256,7 @@ def with_queue_wait(
         if isinstance(answer, str):
             refused.append(Rejection(estimate.names, answer, (0.0, 0.0), "queue"))
         else:
-            found.append(_waiting(estimate, answer, information))
+            found.append(waiting(estimate, answer, information))
     return by_value(found), refused
 
 
@@ -303,10 +303,10 @@ def with_queue(information: InformationPool, actuator: Actuator) -> InformationP
 
 def _at_once(estimates: Sequence[Estimate], information: InformationPool) -> list[Estimate]:
     """Return estimates as they are where nothing is waited for, best first."""
-    return by_value(_waiting(e, 0.0, information) if e.wait_seconds else e for e in estimates)
+    return by_value(waiting(e, 0.0, information) if e.wait_seconds else e for e in estimates)
 
 
-def _waiting(estimate: Estimate, seconds: float, information: InformationPool) -> Estimate:
+def waiting(estimate: Estimate, seconds: float, information: InformationPool) -> Estimate:
     """Return the estimate of a run that is waited for so long, as the queue itself says."""
     later = replace(estimate, wait_seconds=seconds)
     return replace(later, value=objective_value(later, information))

@@ -64,8 +64,10 @@ MOST_PAIRED = 64
 """Hosts up to which a program is told how far each two are from each other: the table has their square."""
 
 
-def distances(hosts: Sequence[Host], information: InformationPool) -> HostDistances:
-    """Return how far some hosts are from each other; empty where that tells nothing, or of too many hosts.
+def distances(
+    hosts: Sequence[Host], information: InformationPool, most: int = MOST_PAIRED
+) -> HostDistances:
+    """Return how far some hosts are from each other; empty where that tells nothing, or of more hosts than `most`.
 
     What runs measured of a link stands above its forecast, and that above what the host list says.
     """
@@ -75,7 +77,7 @@ def distances(hosts: Sequence[Host], information: InformationPool) -> HostDistan
         learned = information.learned.links.of(one, other)
         return learned.under(forecast) if learned else forecast
 
-    if not 2 < len(hosts) <= MOST_PAIRED:
+    if not 2 < len(hosts) <= most:
         return {}
     found = host_distances(hosts, link)
     return found if tells(found) else {}

@@ -39,6 +39,15 @@ WeatherName = Annotated[
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
 ]
+Messages = Annotated[
+    str | None,
+    typer.Option(
+        "--messages",
+        metavar="RUN",
+        help="Order hosts by the messages of a run (id, or its JSON): who talks most is nearest.",
+        autocompletion=completion.runs,
+    ),
+]
 PlannerName = Annotated[
     str | None,
     typer.Option("--planner", help="time_balancing, linear, milp, rectangles, or your own."),

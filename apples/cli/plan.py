@@ -12,6 +12,7 @@ from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options
 from apples.cli.program import say, show_answer
+from apples.cli.queue import messages_of
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.views.plan import explained_text, plan_text
@@ -28,6 +29,7 @@ def plan(
     distance: options.DistanceName = None,
     model: options.ModelName = None,
     fresh: options.Fresh = False,
+    messages: options.Messages = None,
     explain: Annotated[bool, typer.Option("--explain", help="The whole argument.")] = False,
     json: options.Json = False,
 ) -> int:
@@ -37,7 +39,7 @@ def plan(
     """
     spec = PlanSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint, weather,
-        planner, distance, model, fresh=fresh,
+        planner, distance, model, fresh=fresh, messages=messages_of(messages),
     )  # fmt: skip
     result = planning.plan(spec, explain=explain, talk=say)
     document = result.document()

@@ -87,6 +87,7 @@ def submit(
     count_messages: Annotated[
         bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
     ] = False,
+    messages: options.Messages = None,
     scheduler: Scheduler = None,
     token_file: TokenPath = None,
     certificate: Certificate = None,
@@ -111,7 +112,7 @@ def submit(
     spec = RunSpec(
         nothing, place, wishes, options.settings_of(settings),
         "minimum_execution_time", weather, verify="none" if no_verify else "auto",
-        count_messages=count_messages,
+        count_messages=count_messages, messages=messages_of(messages),
     )  # fmt: skip
     work = sealed(JobSpec(spec).document())
     submission = {
@@ -372,6 +373,21 @@ def record_of(job: str) -> str:
     if not folder:
         raise UsageError(f"{job} has not been started, and has no record; see: apples why {job}")
     return folder
+
+
+def messages_of(run: str | None) -> Path | None:
+    """Return the document of a run that ``--messages`` names: a file, or the result of a record.
+
+    Raises
+    ------
+    UsageError
+        There is no such file and no such record.
+    """
+    if run is None or Path(run).is_file():
+        return None if run is None else Path(run)
+    from apples.jobs import store  # noqa: PLC0415 - most commands ask for no record
+
+    return store.record(record_of(run)).result
 
 
 def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:

@@ -28,6 +28,7 @@ def run(
     distance: options.DistanceName = None,
     model: options.ModelName = None,
     fresh: options.Fresh = False,
+    messages: options.Messages = None,
     actuator: options.ActuatorName = None,
     slurm: options.SlurmSettings = None,
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
@@ -94,12 +95,14 @@ def run(
             weather=weather, output=output,
         )  # fmt: skip
         return detach_job(job, json) if detach else run_program(job, json)
+    from apples.cli.queue import messages_of  # noqa: PLC0415 - a program has none
+
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
         options.how_verified(verify, no_verify) or "auto",
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
-        count_messages=count_messages,
+        count_messages=count_messages, messages=messages_of(messages),
     )  # fmt: skip
     if dry_run:
         from apples.cli.dry_run import show_dry_run  # noqa: PLC0415 - what runs needs none of what this loads

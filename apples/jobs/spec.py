@@ -53,6 +53,7 @@ class JobSpec:
             template=here / run.template,
             user=None if run.user is None else here / run.user,
             output=None if run.output is None else here / run.output,
+            messages=None if run.messages is None else here / run.messages,
         )
         object.__setattr__(self, "run", absolute)
 
@@ -81,6 +82,7 @@ class JobSpec:
             "on": list(run.on),
             "silent": list(run.silent),
             "count_messages": run.count_messages,
+            "messages": None if run.messages is None else str(run.messages),
         }
 
     @classmethod
@@ -100,6 +102,7 @@ class JobSpec:
             on=tuple(document.get("on", ())),
             silent=tuple(document.get("silent", ())),
             count_messages=bool(document.get("count_messages", False)),
+            messages=Path(document["messages"]) if document.get("messages") else None,
         )
         return cls(run, Path(document["directory"]))
 

@@ -8,6 +8,7 @@ while it runs: a message costs two additions, and reading costs the rank nothing
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
 import os
 import shutil
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, UsageError
 from apples.storage import state
 
 SOURCE = Path(__file__).with_name("count_messages.c")
@@ -109,6 +110,58 @@ class MessageMatrix:
 
         return cls(everyone, chain(sent), chain(messages), source="declared")
 
+    @classmethod
+    def of_run(cls, path: Path) -> MessageMatrix:
+        """Return the messages of a run, from its document (``apples.run/1``).
+
+        Raises
+        ------
+        UsageError
+            There is no such document, the run was moved or its ranks were too many to be listed, or the document
+            has no matrix of its ranks. Permanent.
+        """
+        try:
+            with path.open("rb") as file:
+                text = file.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"--messages: {path}: {error.strerror}") from None
+        try:
+            document = json.loads(text) if len(text) <= MOST_BYTES else None
+        except (ValueError, RecursionError):
+            document = None
+        execution = document.get("execution") if isinstance(document, dict) else None
+        if not isinstance(execution, dict):
+            raise UsageError(f"--messages: {path}: is no document of a run (apples run --json)")
+        if execution.get("moved"):
+            raise UsageError(
+                f"--messages: {path}: the run was moved: its ranks are not those of one plan"
+            )
+        return cls._read(execution.get("messages"), path)
+
+    @classmethod
+    def _read(cls, found: Any, path: Path) -> MessageMatrix:
+        if not isinstance(found, dict) or not isinstance(found.get("ranks"), list):
+            raise UsageError(
+                f"--messages: {path}: execution.messages names no ranks; run it with --count-messages"
+            )
+        named = found["ranks"][: MOST_RANKS_SHOWN + 1]
+        if not 0 < len(named) <= MOST_RANKS_SHOWN:
+            raise UsageError(
+                f"--messages: {path}: execution.messages.ranks must be 1 to {MOST_RANKS_SHOWN} ranks"
+            )
+        try:
+            ranks = tuple(
+                CountedRank(str(one["host"]), int(one["world"]), int(one["rank"])) for one in named
+            )
+        except (TypeError, KeyError, ValueError, OverflowError):
+            raise UsageError(
+                f"--messages: {path}: execution.messages.ranks must each say host, world and rank"
+            ) from None
+        matrices = [
+            _matrix(found, name, len(ranks), path) for name in ("rank_bytes", "rank_messages")
+        ]
+        return cls(ranks, matrices[0], matrices[1], source=str(found.get("source"))[:16])
+
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts, each once, in the order of their ranks."""
@@ -144,6 +197,23 @@ class MessageMatrix:
             "rank_bytes": [list(row) for row in self.bytes] if shown else None,
             "rank_messages": [list(row) for row in self.messages] if shown else None,
         }
+
+
+def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matrix:
+    """Return a square of counts of a document; `UsageError` where it is none."""
+    rows: Any = found.get(name)
+    lengths = (
+        [len(row) if isinstance(row, list) else -1 for row in rows]
+        if isinstance(rows, list)
+        else []
+    )
+    if lengths != [size] * size or any(
+        type(n) is not int or not 0 <= n < 1 << 62 for row in rows for n in row
+    ):
+        raise UsageError(
+            f"--messages: {path}: execution.messages.{name} must be {size} x {size} counts"
+        )
+    return tuple(map(tuple, rows))
 
 
 @dataclass(frozen=True, slots=True)

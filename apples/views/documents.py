@@ -176,6 +176,13 @@ class _EqualStrips(TypedDict):
     ratio: float
 
 
+class _Arrangement(TypedDict):
+    source: str
+    ranks: int
+    bytes_times_distance: float | None
+    bytes_times_distance_before: float | None
+
+
 class PlanDocument(TypedDict):
     """``apples plan --json``; ``chosen`` is null where there is no plan."""
 
@@ -194,6 +201,7 @@ class PlanDocument(TypedDict):
     weather: _Sky
     risk: float
     coverage: float | None
+    arrangement: NotRequired[_Arrangement]
     remedy: NotRequired[str]
     sets: NotRequired[list[_Set]]
     changes: NotRequired[list[_Change]]

@@ -101,6 +101,18 @@ def _head(document: Document) -> Iterator[str]:
     objective = chosen["objective"]
     if objective["measure"] != "execution_time":
         yield f"By {objective['measure']}, the {objective['better']} the better: {objective['value']:.4g}"
+    if "arrangement" in document:
+        yield _order(document["arrangement"])
+
+
+def _order(found: Document) -> str:
+    """Return a line about the order of hosts by the messages of their ranks."""
+    now, before = found["bytes_times_distance"], found["bytes_times_distance_before"]
+    if now is None:
+        return f"The messages are of {counted(found['ranks'], 'rank')}, not as many as here: the order is kept."
+    if now == before:
+        return f"By messages ({found['source']}) no order of the hosts is better."
+    return f"Ordered by messages ({found['source']}): {now / before:.2f} of the bytes x distance before."
 
 
 def _between(low: float, high: float) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from apples.agent.arrangement import Arrangement
 from apples.agent.coordinator import DecisionLog
 from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
@@ -249,6 +250,16 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
         },
         "risk": information.specifications.preferences.risk,
         "coverage": decided.learned.coverage,
+        **({"arrangement": _arrangement(record.arrangement)} if record.arrangement else {}),
+    }
+
+
+def _arrangement(found: Arrangement) -> Document:
+    return {
+        "source": found.source,
+        "ranks": found.ranks,
+        "bytes_times_distance": found.after,
+        "bytes_times_distance_before": found.before,
     }
 
 

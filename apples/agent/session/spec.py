@@ -60,6 +60,8 @@ class PlanSpec:
         resized to others later.
     silent
         Hosts of the list that are known not to answer: nobody looks at them, and no plan uses them.
+    messages
+        Document of a run (``apples.run/1``) whose messages say which hosts are to be neighbours; None: no.
     """
 
     hosts: str | Path = "hosts.toml"
@@ -74,6 +76,7 @@ class PlanSpec:
     fresh: bool = field(default=False, kw_only=True)
     on: tuple[str, ...] = field(default=(), kw_only=True)
     silent: tuple[str, ...] = field(default=(), kw_only=True)
+    messages: Path | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

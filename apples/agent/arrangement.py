@@ -1,0 +1,130 @@
+"""Which of a plan's places each of its hosts takes: hosts whose ranks talk most are the nearest to each other.
+
+A planner puts hosts in the order that its model likes: for strips the selector's chain, for rectangles columns of
+hosts. Where it is known which rank sends which how much, the same hosts may do better in another order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from apples.agent.information import InformationPool
+from apples.agent.launching import distances
+from apples.agent.models.rectangle import contacts
+from apples.monitoring.distances import between
+from apples.monitoring.message_counts import MOST_RANKS_SHOWN, MessageMatrix
+from apples.monitoring.placement import Array, PlacementProblem, place
+from apples.resources import names
+from apples.schedule import Schedule
+
+TOLERANCE = 1.03
+"""How much more of the work than the planner gave it a host may get with another's rectangle."""
+WORTH = 0.02
+"""Part of bytes times distance that another order must save: less is the noise of what was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """A schedule whose hosts were put in the order of their messages.
+
+    Attributes
+    ----------
+    schedule
+        With the hosts in the order that was found; as the planner made it where no other is better.
+    source
+        How the messages are known: ``counted`` in a run, or ``declared`` by it or by the rectangles' borders.
+    ranks
+        Of how many ranks they are.
+    before, after
+        Bytes times distance in the planner's order and in this one; None where the schedule has more or fewer
+        ranks, of which it is not known who is who.
+    """
+
+    schedule: Schedule
+    source: str
+    ranks: int
+    before: float | None = None
+    after: float | None = None
+
+
+def arranged(
+    schedule: Schedule, information: InformationPool, counted: MessageMatrix | None = None
+) -> Arrangement | None:
+    """Return a schedule with its hosts in the order of least bytes times distance; None where nothing tells.
+
+    Strips: each host keeps its rows, and takes the place of one with as many ranks. Rectangles: each host takes
+    one of those there are, as large as its own but for `TOLERANCE`.
+
+    Parameters
+    ----------
+    counted
+        None: the borders of rectangles, and nothing of strips, which are in the selector's order.
+    """
+    ranks = sum(one.ranks for one in schedule.allocations)
+    if counted is not None and len(counted.ranks) != ranks:
+        return Arrangement(schedule, counted.source, len(counted.ranks))
+    told = distances(schedule.resources, information, MOST_RANKS_SHOWN)
+    messages = _counted(schedule, counted) if counted else _borders(schedule)
+    if messages is None or (counted is None and not told):
+        return None
+    of_rectangles = bool(schedule.rectangles)
+    sizes = [float(r.points) for r in schedule.rectangles] or [
+        float(one.ranks) for one in schedule.allocations
+    ]
+    apart = np.array(between(names(schedule.resources), told))
+    tolerated = TOLERANCE if of_rectangles else 1.0
+    problem = PlacementProblem(
+        messages,
+        apart,
+        sizes,
+        sizes,
+        weight=float(messages.sum() * apart.max()) / (TOLERANCE - 1),
+        room=(1,) * len(sizes),
+        tolerated=tolerated,
+    )
+    here = range(len(sizes))
+    order = place(problem, begin=here)
+    before, after = problem.talk(here), problem.talk(order)
+    source = counted.source if counted else "declared"
+    fits = problem.seconds(order).max() <= tolerated * (1 + 1e-9)
+    if not (fits and after < (1 - WORTH) * before):
+        return Arrangement(schedule, source, ranks, before, before)
+    return Arrangement(_in_order(schedule, order), source, ranks, before, after)
+
+
+def _in_order(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
+    """Return a schedule in which each place is taken by the host whose number stands there."""
+    old = schedule.allocations
+    if not schedule.rectangles:
+        return replace(schedule, allocations=tuple(old[host] for host in order))
+    taken = zip(old, order, strict=True)
+    return replace(
+        schedule,
+        allocations=tuple(
+            replace(place, host=old[host].host, implementation=old[host].implementation)
+            for place, host in taken
+        ),
+    )
+
+
+def _counted(schedule: Schedule, counted: MessageMatrix) -> Array:
+    """Return the bytes between the places of a schedule by those between as many ranks."""
+    ends = list(accumulate(one.ranks for one in schedule.allocations))
+    place = np.searchsorted(ends, np.arange(ends[-1]), side="right")
+    found = np.zeros((len(ends), len(ends)))
+    np.add.at(found, (place[:, None], place[None, :]), np.array(counted.bytes, dtype=float))
+    return found
+
+
+def _borders(schedule: Schedule) -> Array | None:
+    """Return the points of the borders between rectangles."""
+    rectangles = schedule.rectangles
+    if not rectangles:
+        return None
+    touching = contacts(rectangles)
+    found = np.zeros((len(rectangles), len(rectangles)))
+    found[touching.first, touching.second] = touching.points
+    return found
