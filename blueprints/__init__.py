@@ -2,13 +2,16 @@
 
 Read `minimum_execution_time` first (Berman et al. 1996, Figures 4 and 11), then what the paper compared
 it with in section 3: `compile_time` (method 2), `all_resources` (method 3), `square_blocks` (method 1; `blocked`
-is equal strips); and `single_host`; and `redistribute`, which goes on deciding while the application runs. Yours
-is any function that takes a Coordinator and returns an Execution.
+is equal strips); and `single_host`; and `redistribute`, which goes on deciding while the application runs, as do
+`migrate` and `decider`, by the loads of hosts. Yours is any function that takes a Coordinator and returns an
+Execution.
 """
 
 from blueprints.all_resources import all_resources
 from blueprints.blocked import blocked
 from blueprints.compile_time import compile_time
+from blueprints.decider import decider
+from blueprints.migrate import migrate
 from blueprints.minimum_execution_time import minimum_execution_time
 from blueprints.redistribute import redistribute
 from blueprints.single_host import single_host
@@ -18,6 +21,8 @@ __all__ = [
     "all_resources",
     "blocked",
     "compile_time",
+    "decider",
+    "migrate",
     "minimum_execution_time",
     "redistribute",
     "single_host",

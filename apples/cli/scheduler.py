@@ -29,8 +29,9 @@ from apples.monitoring.master import LoadMonitor
 from apples.monitoring.node_load import NodeSnapshot
 from apples.monitoring.slave import EVERY_SECONDS
 from apples.resources import Host, HostList, read_host_list
+from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.policies import POLICIES
-from apples.scheduling.policy import NodeLoad, SchedulingPolicy
+from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.access import GIVEN, Scope
 from apples.scheduling.server.client import home
 from apples.scheduling.server.host_claims import HostClaims
@@ -120,7 +121,7 @@ def scheduler(
         lambda: secrets.token_hex(4),
         lost={host.name: "it has not answered yet" for host in far},
         prefer=HostPreference.of(found),
-        nodes=_nodes(found),
+        nodes=known_nodes(found),
         shared=shared,
         name=name,
     )
@@ -140,19 +141,6 @@ def scheduler(
         serve(service, executor, where, lambda url: _ready(where, url), tls)
     claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
-
-
-def _nodes(hosts: HostList) -> dict[str, NodeLoad]:
-    """Return what a policy is shown of the hosts of a list, their loads left out."""
-    dedicated = [one.seconds_per_point for one in hosts if one.seconds_per_point]
-    slowest = max(dedicated, default=1.0)
-    return {
-        one.name: NodeLoad(
-            one.name, processes=one.slots, speed=slowest / (one.seconds_per_point or slowest),
-            owner_first=one.owner_first, site=one.site,
-        )
-        for one in hosts
-    }  # fmt: skip
 
 
 def _say_unmonitored(machine: str, problem: str) -> None:

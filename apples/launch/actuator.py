@@ -71,6 +71,11 @@ class Execution(ABC):
         return False
 
     @property
+    def mark(self) -> str:
+        """The mark that its processes bear (`apples.supervision.job_processes`); empty: it is not known."""
+        return ""
+
+    @property
     def queue_seconds(self) -> float | None:
         """How long the queue held its resources back; None where there was none, or nobody says."""
         return None

@@ -152,6 +152,10 @@ class RunningJob(NamedTuple):
         as a rigid job.
     moved
         When it was moved to other nodes last, seconds; -inf: it was not.
+    iteration_seconds
+        What an iteration of it takes now, as measured; 0: nobody says.
+    messages
+        What its nodes send each other in an iteration, where it was counted or declared: node, node, bytes.
     """
 
     job: Job
@@ -168,6 +172,8 @@ class RunningJob(NamedTuple):
     overruns: int = 0
     proposal: int = 0
     moved: float = -inf
+    iteration_seconds: float = 0.0
+    messages: tuple[tuple[int, int, float], ...] = ()
 
     @property
     def more_wanted(self) -> int:

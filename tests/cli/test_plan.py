@@ -136,7 +136,8 @@ def test_at_most_a_hundred_refusals_are_printed_and_all_counted(tmp_path):
             ["--blueprint", "block"],
             (
                 "apples: blueprint 'block': did you mean 'blocked'? known are all_resources, blocked, "
-                "compile_time, minimum_execution_time, redistribute, single_host, square_blocks; "
+                "compile_time, decider, migrate, minimum_execution_time, redistribute, single_host, "
+                "square_blocks; "
                 "your own is module:name or file.py:name"
             ),
         ),

@@ -182,3 +182,16 @@ def test_jobs_that_cannot_be_moved_stay():
 def test_options_that_mean_nothing_are_refused(make):
     with pytest.raises(UsageError):
         make()
+
+
+def test_what_a_job_is_known_to_send_and_to_take_stands_in_the_reason():
+    loads = [load._replace(site=site) for load, site in zip(loads_of(0, 2, 0), "aab", strict=True)]
+    told = {"messages": ((0, 1, 300.0), (1, 0, 200.0)), "iteration_seconds": 0.03}
+    (moved,) = moves(PaybackMigration(), state(loads, running(1, 0, 1, **told)))
+    assert "; an iteration from 0.03 s to 0.01 s with 1 move: " in moved.reason
+    sent = "its nodes send each other 500 bytes an iteration, between sites 0 before and 500 after"
+    assert moved.reason.endswith(f"; {sent}")
+    (moved,) = moves(ThresholdMigration(), state(loads, running(1, 0, 1, **told)))
+    assert moved.reason.endswith(f"; {sent}")
+    (moved,) = moves(PaybackMigration(), state(loads, running(1, 0, 1)))
+    assert "bytes" not in moved.reason

@@ -31,7 +31,8 @@ IDS = st.frozensets(st.integers(0, 99), max_size=5)
 TUPLES = st.lists(NUMBERS, max_size=3).map(tuple)
 RUNNING = st.builds(
     RunningJob, JOBS, TIMES, NODES, TIMES, TIMES, st.none() | NUMBERS, TUPLES, NODES,
-    st.floats(0, 1), st.none() | NODES, IDS, st.integers(0, 60), st.integers(0, 9), TIMES,
+    st.floats(0, 1), st.none() | NODES, IDS, st.integers(0, 60), st.integers(0, 9), TIMES, TIMES,
+    st.lists(st.tuples(NUMBERS, NUMBERS, TIMES), max_size=2).map(tuple),
 )  # fmt: skip
 
 

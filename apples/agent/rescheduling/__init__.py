@@ -2,7 +2,8 @@
 
 The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `monitor` (the contract, and the
 measured rate that is held against it), `evaluation` (what a move would bring and cost), `rescheduler` (the policy,
-the decisions, and the execution that carries both), `size` (the hosts for one that asks for more, or fewer).
+the decisions, and the execution that carries both), `monitored` (the same by the loads of hosts, by a scheduling
+policy), `size` (the hosts for one that asks for more, or fewer).
 """
 
 from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
@@ -11,6 +12,7 @@ from apples.agent.rescheduling.monitor import (
     PerformanceContract,
     PerformanceMonitor,
 )
+from apples.agent.rescheduling.monitored import LoadRescheduling
 from apples.agent.rescheduling.rescheduler import (
     AdaptiveExecution,
     Rescheduler,
@@ -22,6 +24,7 @@ from apples.agent.rescheduling.size import best_of_size
 __all__ = [
     "AdaptiveExecution",
     "IterationRate",
+    "LoadRescheduling",
     "Move",
     "PerformanceContract",
     "PerformanceMonitor",

@@ -139,7 +139,7 @@ def evaluate_move(
         rate.iteration_seconds,
         candidate.iteration_seconds * overhead,
         remaining,
-        max([_move_seconds(rows, candidate.schedule, information), *costs[-REMEMBERED_MOVES:]]),
+        max([move_seconds(rows, candidate.schedule, information), *costs[-REMEMBERED_MOVES:]]),
         rate.error,
         violation,
         {
@@ -162,7 +162,7 @@ def _estimate_of(
     return estimator.estimate(Schedule(allocations), information)
 
 
-def _move_seconds(
+def move_seconds(
     rows: Mapping[str, int], schedule: Schedule, information: InformationPool
 ) -> float:
     """Return the expected seconds of a move: the rows each host gains over its slowest link, and the stall."""

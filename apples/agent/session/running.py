@@ -303,6 +303,8 @@ def _prepared(
         probe = partial(probe_hosts, others=kind.sensed_hosts) if weather == "live" else None
         coordinator = coordinator_of(spec, information, rehearsal, refresh, probe)
         decided = decide(title, blueprint, coordinator)
+        if spec.on:
+            decided.decisions.policy = None  # whoever chose its hosts moves it
         moves = decided.refusal is None and decided.decisions.policy is not None
         if not moves or starter.movable:
             break

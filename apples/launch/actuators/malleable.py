@@ -59,6 +59,11 @@ class MalleableExecution(RunExecution):
         return True
 
     @property
+    def mark(self) -> str:
+        """The job's name."""
+        return self.control.job
+
+    @property
     def moved(self) -> bool:
         """Whether it said so when it was last asked."""
         return self._epoch > 0
@@ -169,6 +174,11 @@ class MalleableActuator(Actuator):
         self.commits, self.commit_seconds = commits, commit_seconds
         self.warm, self.engine, self.through = warm, engine, through
         self.attempt, self.epoch = attempt, epoch
+
+    @property
+    def reaches_other_machines(self) -> bool:  # type: ignore[override] # of a class elsewhere
+        """Whether the launcher does that it runs through."""
+        return self.through.reaches_other_machines
 
     def count_messages(self, counts: MessageCounts) -> None:
         """Let the ranks count, where the launcher can that it runs through."""

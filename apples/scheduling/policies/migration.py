@@ -90,7 +90,8 @@ class LoadMigration(Easy):
             mine = [one for one in exchanged if one.job == running.job.id]
             if mine:
                 nodes = running.node_ids - {one.source for one in mine}
-                reason = "; ".join(dict.fromkeys(one.reason for one in mine))
+                reasons = [*(one.reason for one in mine), _messages(running, mine, loads)]
+                reason = "; ".join(dict.fromkeys(filter(None, reasons)))
                 yield Migrate(running.job.id, nodes | {one.target for one in mine}, reason)
         again = self._again_at(cluster, movable)
         if again < inf:
@@ -118,6 +119,25 @@ class LoadMigration(Easy):
     def is_held(self, running: RunningJob, now: float) -> bool:
         """Return whether a job was started or moved a moment ago."""
         return now < max(running.start, running.moved) + self.hold
+
+
+def _messages(
+    running: RunningJob, exchanges: Sequence[NodeExchange], loads: Sequence[NodeLoad]
+) -> str:
+    """Say how many bytes an iteration sends between nodes, and between sites before and after; empty: unknown."""
+    instead = {one.source: one.target for one in exchanges}
+    between, before, after = 0.0, 0.0, 0.0
+    for one, other, sent in running.messages:
+        there = loads[instead.get(one, one)], loads[instead.get(other, other)]
+        between += sent
+        before += sent * (loads[one].site != loads[other].site)
+        after += sent * (there[0].site != there[1].site)
+    if not between:
+        return ""
+    text = f"its nodes send each other {between:.3g} bytes an iteration"
+    return text + (
+        f", between sites {before:.3g} before and {after:.3g} after" if before or after else ""
+    )
 
 
 def _can_be_moved(running: RunningJob) -> bool:
@@ -210,7 +230,8 @@ def _capacity(load: NodeLoad, task: int | None, priorities: Mapping[str, float])
 class PaybackMigration(LoadMigration):
     """Moves jobs where that pays before things have changed again, and off nodes whose owner is back at once.
 
-    An iteration of a job takes as long as on its slowest node. Jobs are looked at one after the other, first those
+    An iteration of a job takes as long as on its slowest node: what was measured of it, else a second where nobody
+    else wants its nodes. Jobs are looked at one after the other, first those
     that an owner wants gone, then in the order of their starts.
 
     Attributes
@@ -281,6 +302,9 @@ class PaybackMigration(LoadMigration):
             for one in (loads[node] for node in numbers)
         )
         now = payback.SharedHosts(hosts, tuple(loads[node].speed for node in own))
+        if running.iteration_seconds > 0:
+            scale = running.iteration_seconds / now.iteration_seconds(range(len(own)))
+            now = payback.SharedHosts(hosts, tuple(scale * work for work in now.work))
         seconds = max(0.0, min(self.horizon, running.limit - cluster.time))
         rule = payback.MigrationRule(
             self.shorter, seconds, self.base_seconds, self.move_seconds, self.hold

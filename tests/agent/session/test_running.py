@@ -192,6 +192,15 @@ def test_a_blueprint_that_moves_its_run_needs_a_malleable_template(tmp_path):
         prepare(RunSpec(*given, weather="static", blueprint="redistribute", actuator="local"))
 
 
+@pytest.mark.parametrize("blueprint", ["redistribute", "migrate", "decider"])
+def test_a_run_whose_hosts_somebody_has_chosen_is_not_moved_by_its_blueprint(blueprint):
+    spec = RunSpec(*FILES, settings=SMALL, weather="static", blueprint=blueprint)
+    assert prepare(spec, look=False).plan.decisions.policy is not None
+    chosen = prepare(replace(spec, on=("ada",)), look=False)
+    assert chosen.plan.decisions.policy is None
+    assert list(chosen.plan.rows) == ["ada"]
+
+
 def test_the_command_of_a_prepared_run_is_there_without_starting_it():
     prepared = prepare(SPEC, look=False)
     assert "mpiexec" in " ".join(prepared.command().argv)

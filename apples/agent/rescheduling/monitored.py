@@ -1,0 +1,293 @@
+"""`LoadRescheduling`: one running application, moved by a scheduling policy that looks at the loads of hosts.
+
+The policies are Dynamite's decider and the one with payback (`apples.scheduling.policies.migration`), the same
+that a scheduler has: they are shown a cluster of one job and of the other hosts that it may use. What they see of
+hosts is what the load monitor measures there; processes of the job itself are no others. What a policy moves is
+one host for another, in its place in the strip, with its rows; the other hosts keep theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import refusal
+from apples.agent.rescheduling.evaluation import REMEMBERED_MOVES, Move, move_seconds
+from apples.agent.rescheduling.monitor import (
+    IterationRate,
+    PerformanceContract,
+    PerformanceMonitor,
+)
+from apples.agent.rescheduling.rescheduler import AdaptiveExecution
+from apples.errors import LaunchError, UsageError
+from apples.launch.actuator import Execution, Progress
+from apples.launch.events import to_stderr
+from apples.launch.remote.addresses import is_here
+from apples.launch.remote.load_slaves import load_slaves
+from apples.monitoring.master import LoadMonitor
+from apples.monitoring.node_load import NodeSnapshot
+from apples.resources import Host, HostList
+from apples.schedule import Allocation, Estimate, Schedule
+from apples.scheduling.jobs import Job, JobKind, Migrate
+from apples.scheduling.node_loads import known_nodes
+from apples.scheduling.policies import POLICIES
+from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob, SchedulingPolicy
+from apples.units import amount
+
+EVERY_SECONDS = 2.0
+"""Between two snapshots of a host."""
+ASKED_SECONDS = 0.5
+"""Between two decisions: the snapshots of hosts do not come at one time."""
+THE_JOB = 1
+Hear = Callable[[NodeSnapshot], None]
+Watch = Callable[[HostList, Collection[Host], Hear], AbstractContextManager[Any]]
+"""Has the hosts of a list monitored, of which some are other machines, for as long as the context lasts."""
+
+
+def watched(
+    hosts: HostList, far: Collection[Host], hear: Hear
+) -> AbstractContextManager[LoadMonitor]:
+    """Return the load monitor of some hosts; what cannot be measured is said on standard error."""
+
+    def problem(machine: str, text: str) -> None:
+        if text:
+            to_stderr(f"warning: {machine}: its load is not known: {text}")
+
+    return LoadMonitor(load_slaves(hosts, far, EVERY_SECONDS), hear, problem=problem)
+
+
+class LoadRescheduling:
+    """Moves a running application by the loads of its hosts, and off those whose owner is back.
+
+    A `Coordinator` is handed it with the estimate it starts: ``coordinator.actuate(estimate,
+    LoadRescheduling("migrate"))``.
+
+    Parameters
+    ----------
+    policy
+        ``migrate``, ``decider``, or your own that yields `Migrate`.
+    watch
+        Who monitors the hosts.
+    options
+        Of a policy that is named: `shorter`, `horizon`, `threshold`, ..
+
+    Raises
+    ------
+    UsageError
+        No such policy or option, or a policy that does not look at loads. Permanent.
+
+    Examples
+    --------
+    >>> LoadRescheduling("decider", threshold=0.5).policy.threshold
+    0.5
+    """
+
+    def __init__(
+        self, policy: str | SchedulingPolicy, watch: Watch = watched, **options: float
+    ) -> None:
+        if isinstance(policy, str):
+            if policy not in POLICIES:
+                raise UsageError(f"policy '{policy}': known are {', '.join(sorted(POLICIES))}")
+            try:
+                policy = POLICIES[policy](**options)
+            except TypeError as error:
+                raise UsageError(f"policy '{policy}': {error}") from None
+        if "loads" not in policy.looks_at:
+            raise UsageError(f"policy {type(policy).__name__}: it does not look at loads")
+        self.policy, self.watch = policy, watch
+
+    def __call__(
+        self, coordinator: Coordinator, execution: Execution, estimate: Estimate
+    ) -> AdaptiveExecution:
+        """Return the execution of an estimate, moved by the policy while it runs."""
+        rescheduler = LoadRescheduler(coordinator, self.policy, execution.mark)
+        information = coordinator.information
+        mine = estimate.schedule.resources
+        hosts = [h for h in information.hosts if h in mine or not refusal(information, h)]
+        other_machines = coordinator.actuator.reaches_other_machines
+        far = [host for host in hosts if other_machines and not is_here(host)]
+        listed = replace(information.hosts, hosts=tuple(hosts))
+        return MonitoredExecution(
+            execution,
+            PerformanceContract.of(estimate),
+            PerformanceMonitor(clock=coordinator.clock),
+            rescheduler,
+            loads=self.watch(listed, far, rescheduler.hear),
+        )
+
+
+@dataclass
+class MonitoredExecution(AdaptiveExecution):
+    """An execution whose hosts are monitored until it ends.
+
+    Attributes
+    ----------
+    loads
+        Monitors them.
+    """
+
+    loads: AbstractContextManager[Any] = field(default_factory=nullcontext)
+
+    def monitor(self) -> Iterator[Progress]:
+        """Yield progress until the run ends, and the monitor with it."""
+        with self.loads:
+            yield from super().monitor()
+
+    def cancel(self) -> None:
+        """End the run, and the monitor."""
+        with self.loads:
+            super().cancel()
+
+
+class LoadRescheduler:
+    """Asks a policy what to do with one running application, after its progress messages.
+
+    Parameters
+    ----------
+    mark
+        Of the application's own processes: what they want of a host is not wanted by others.
+    """
+
+    def __init__(self, coordinator: Coordinator, policy: SchedulingPolicy, mark: str) -> None:
+        self.coordinator = coordinator
+        self.policy = policy
+        self._mark = mark
+        self._heard: dict[str, NodeSnapshot] = {}
+        self._began = self._asked = coordinator.clock()
+        self._moved = -math.inf
+        information = coordinator.information
+        self._known = known_nodes(information.hosts)
+        for name, speed in information.speeds.items():
+            pace = information.hosts[name].cpu / speed.at(information.application.rows)
+            self._known[name] = self._known[name]._replace(speed=pace)
+
+    def hear(self, one: NodeSnapshot) -> None:
+        """Take in the means of a host's latest snapshots, from any thread."""
+        self._heard[one.host] = one
+
+    def __call__(self, run: AdaptiveExecution) -> None:
+        """Ask the policy, and move the application where it says."""
+        now, last = self.coordinator.clock(), run.performance.last
+        if last is None or now - self._asked < ASKED_SECONDS:
+            return
+        self._asked = now
+        own = [one.host for one in last.hosts]
+        heard = dict(self._heard)
+        if not own or not heard.keys() >= {*own}:
+            return
+        nodes = [*own, *(name for name in self._usable() if name in heard and name not in own)]
+        rate = run.performance.rate()
+        cluster = self._cluster(nodes, len(own), heard, now, last, rate)
+        for decision in self.policy.decide(cluster):
+            if isinstance(decision, Migrate):
+                self._moved = now  # a refusal too is for a while
+                chosen = [nodes[number] for number in sorted(decision.nodes)]
+                try:
+                    self._move(run, cluster, chosen, decision.reason, rate)
+                except LaunchError:  # it is between two configurations, or has just ended
+                    return
+
+    def _usable(self) -> list[str]:
+        """Return the hosts that it may be moved to."""
+        coordinator = self.coordinator
+        usable, _ = coordinator.selector.usable_hosts(coordinator.information)
+        return [host.name for host in usable]
+
+    def _cluster(
+        self,
+        nodes: list[str],
+        count: int,
+        heard: Mapping[str, NodeSnapshot],
+        now: float,
+        last: Progress,
+        rate: IterationRate | None,
+    ) -> ClusterState:
+        """Return what the policy is shown: the first `count` nodes are the application's."""
+        seconds = rate.iteration_seconds if rate else 0.0
+        left = (last.iterations - last.iteration) * seconds if rate else math.inf
+        job = Job(THE_JOB, self._began, count, left, count, count, JobKind.MALLEABLE)
+        running = RunningJob(
+            job, self._began, count, now + left, node_ids=frozenset(range(count)), moved=self._moved,
+            iteration_seconds=seconds, messages=self._messages(count),
+        )  # fmt: skip
+        free = tuple(range(count, len(nodes)))
+        return ClusterState(
+            len(nodes), time=now, free=len(free), free_node_ids=free, running={THE_JOB: running},
+            loads=tuple(self._load(heard[name]) for name in nodes),
+        )  # fmt: skip
+
+    def _load(self, one: NodeSnapshot) -> NodeLoad:
+        others = sum(wanting for job, wanting in one.wanting.items() if job != self._mark)
+        known = self._known[one.host]
+        return known._replace(cpus=one.cpus, others=others, parts=tuple(one.parts.items()))
+
+    def _messages(self, count: int) -> tuple[tuple[int, int, float], ...]:
+        """Return what the template and the map declare: the borders of strips in a row."""
+        border = self.coordinator.information.application.border_bytes
+        if border <= 0:
+            return ()
+        pairs = [(place, place + 1) for place in range(count - 1)]
+        return tuple((a, b, border) for pair in pairs for a, b in (pair, pair[::-1]))
+
+    def _move(
+        self,
+        run: AdaptiveExecution,
+        cluster: ClusterState,
+        chosen: list[str],
+        reason: str,
+        rate: IterationRate | None,
+    ) -> None:
+        """Put the hosts chosen anew in the place of those that are left, and record it."""
+        coordinator, rows = self.coordinator, run.rows()
+        loads = {load.name: load for load in cluster.loads}
+        pace = {name: load.speed * load.share for name, load in loads.items()}
+        given = sorted(
+            (name for name in rows if name not in chosen), key=rows.__getitem__, reverse=True
+        )
+        taken = sorted((name for name in chosen if name not in rows), key=pace.__getitem__)
+        if not given or len(given) != len(taken):
+            return
+        instead = dict(zip(given, reversed(taken), strict=True))
+        schedule = self._schedule({instead.get(name, name): n for name, n in rows.items()})
+        information = coordinator.information
+        seconds = (rate or run.contract).iteration_seconds
+        before = max(n / pace[name] for name, n in rows.items())
+        after = max(n / pace[instead.get(name, name)] for name, n in rows.items())
+        last = run.performance.last
+        move = Move(
+            coordinator.estimator.estimate(schedule, information),
+            seconds,
+            seconds * after / before,
+            last.iterations - last.iteration if last else 0,
+            max([move_seconds(rows, schedule, information), *run.costs[-REMEMBERED_MOVES:]]),
+            rate.error if rate else 1.0,
+            reason,
+        )
+        application = information.application
+        going = sum(rows[name] for name in given) * application.columns * application.point_bytes
+        text = f"{move.explanation()}; {amount(going)} of rows go to {', '.join(instead.values())}"
+        if not coordinator.is_feasible(schedule):
+            rejected = coordinator.decision_log.rejections[-1].reason
+            run.record(move, f"stays, though {text}: {rejected}")
+            return
+        try:
+            resized = coordinator.resize(run, move.estimate)
+        except (UsageError, LaunchError) as error:
+            run.record(move, f"stays, though {text}: {error}")
+            return
+        self._moved = coordinator.clock()
+        run.record(move, f"moves: {text}", resized)
+
+    def _schedule(self, rows: Mapping[str, int]) -> Schedule:
+        information = self.coordinator.information
+        hosts = information.hosts
+        return Schedule(
+            tuple(
+                Allocation(hosts[name], float(n), information.implementation(hosts[name]))
+                for name, n in rows.items()
+            )
+        )
