@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,8 +28,6 @@ from apples.views.queue import (
     why_text,
 )
 
-KINDS = ("rigid", "moldable", "malleable", "evolving")
-MOST_TEMPLATE = 1 << 20
 WATCH_SECONDS = 2.0
 SCHEDULED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.[0-9]{1,12}")
 """NAME.NUMBER, the id of a scheduler's job."""
@@ -67,7 +63,9 @@ def submit(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help=f"{', '.join(KINDS)}; by the template and the hosts."),
+        typer.Option(
+            "--kind", help="rigid, moldable, malleable, evolving; by the template and the hosts."
+        ),
     ] = None,
     seconds: Annotated[
         float,
@@ -97,29 +95,15 @@ def submit(
 
     Example: apples submit --template template.toml --min 1 --max 4
     """
-    from apples.agent.session.spec import RunSpec  # noqa: PLC0415 - for this command only
-    from apples.jobs.seals import sealed  # noqa: PLC0415
-    from apples.jobs.spec import JobSpec  # noqa: PLC0415
+    from apples.jobs.submission import JobRequest  # noqa: PLC0415 - for this command only
 
     client = _client(scheduler, token_file, certificate)
-    # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
-    nothing = Path(os.devnull)
+    nothing = Path(os.devnull)  # the scheduler has a list of its own
     _, place, wishes = options.files_of(nothing, template or Path("template.toml"), user)
-    malleable, name = _template(place)
-    most = minimum if maximum is None else maximum
-    if most < minimum:
-        raise UsageError(f"--max {most}: is less than --min {minimum}")
-    spec = RunSpec(
-        nothing, place, wishes, options.settings_of(settings),
-        "minimum_execution_time", weather, verify="none" if no_verify else "auto",
-        count_messages=count_messages, messages=messages_of(messages),
-    )  # fmt: skip
-    work = sealed(JobSpec(spec).document())
-    submission = {
-        "minimum": minimum, "maximum": most, "kind": _kind(kind, minimum, most, malleable),
-        "requested": seconds, "priority": priority, "name": name, "work": work, "after": after or [],
-    }  # fmt: skip
-    body = {"request": secrets.token_hex(8), "submission": submission}
+    body = JobRequest(
+        place, wishes, options.settings_of(settings), minimum, maximum, kind, seconds, priority, after or (),
+        weather, "none" if no_verify else "auto", count_messages, messages_of(messages),
+    ).body()  # fmt: skip
     answer = client.ask("POST", "/v1/jobs", body)
     shown = {key: value for key, value in answer.items() if key != "state"}
     reasons = None
@@ -136,28 +120,6 @@ def _foretold(client: SchedulerClient, job: str) -> dict[str, Any] | None:
         return client.ask("GET", f"/v1/jobs/{_named(job)}/why")
     except ApplesError:
         return None
-
-
-def _template(place: Path) -> tuple[bool, str]:
-    """Return whether a template's program is malleable, and what it is called; its job reads the rest."""
-    try:
-        with place.open("rb") as stream:
-            read = tomllib.loads(stream.read(MOST_TEMPLATE).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place}: {error}") from None
-    return read.get("malleable") is True, str(read.get("name") or place.parent.name)[:80]
-
-
-def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str:
-    if asked is None:
-        return "rigid" if minimum == maximum else "malleable" if malleable else "moldable"
-    if asked not in KINDS:
-        raise UsageError(f"--kind {asked}: known are {', '.join(KINDS)}")
-    if asked in {"malleable", "evolving"} and not malleable:
-        raise UsageError(f"--kind {asked}: the template does not say 'malleable = true'")
-    if asked == "rigid" and minimum != maximum:
-        raise UsageError(f"--kind rigid: --min {minimum} and --max {maximum} differ")
-    return asked
 
 
 def queue(

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from apples.views.formats import moment
 from apples.views.job import iteration_text, pace_text
-from apples.views.queue import OVER, interval_text
+from apples.views.queue import OVER, asks_text, interval_text, rest_text
 from apples.views.queue_chart import counts_of, host_map, queue_chart, strip_bar
 
 Document = Mapping[str, Any]
@@ -182,7 +182,7 @@ def cluster_parts(
 def _running_row(job: Document, record: Document | None, now: float) -> dict[str, Any]:
     """Return a running job with what its record says of its strips, pace and last resize."""
     row: dict[str, Any] = {"job": job, "iteration": iteration_text(job), "strips": Markup()}
-    row |= {"pace": "", "resize": None}
+    row |= {"pace": "", "resize": None, "rest": rest_text(job, now), "asks": asks_text(job)}
     if record is not None:
         row["pace"] = pace_text(job, record["predicted_seconds"], now)
         row["resize"] = record["last_resize"]

@@ -114,11 +114,37 @@ def _said(one: Document, now: float) -> str:
     said = [str(one["reason"])] if one["reason"] else []
     if one["start"]:
         said.append(f"starts {interval_text(one['start'], now)}")
-    if (
-        one.get("expected_end") and one["state"] not in OVER
-    ):  # an older scheduler says nothing of it
-        said.append(f"ends in about {duration(max(0.0, one['expected_end'] - now))}")
+    if rest := rest_text(one, now):
+        said.append(f"ends {rest}")
     return "; ".join(said)
+
+
+def rest_text(one: Document, now: float) -> str:
+    """Return when a running job is expected to end, by its iterations so far; empty: nobody can say.
+
+    Examples
+    --------
+    >>> rest_text({"state": "running", "expected_end": 1090.0}, 1000.0)
+    'in about 90.0 s'
+    """
+    end = one.get("expected_end")  # an older scheduler says nothing of it
+    if end is None or one["state"] in OVER:
+        return ""
+    return f"in about {duration(max(0.0, end - now))}"
+
+
+def asks_text(one: Document) -> str:
+    """Return how many hosts a running job has asked for; empty: it has not asked.
+
+    Examples
+    --------
+    >>> asks_text({"state": "running", "asks": [2, 4]}), asks_text({"state": "running", "asks": [3, 3]})
+    ('2 to 4', '3')
+    """
+    if not one.get("asks") or one["state"] in OVER:
+        return ""
+    least, most = one["asks"]
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _iteration(one: Document) -> str:

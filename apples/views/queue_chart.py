@@ -51,9 +51,14 @@ class Occupied:
 
 
 def expected_end(job: Document) -> float | None:
-    """Return when a running job's estimate ends: on fewer hosts than its most it takes longer in proportion."""
+    """Return when a running job ends by its iterations, else by its estimate.
+
+    On fewer hosts than its most the estimate is longer in proportion.
+    """
     if job["started"] is None or not job["hosts"]:
         return None
+    if job.get("expected_end") is not None:
+        return float(job["expected_end"])
     slower = max(1.0, job["maximum"] / len(job["hosts"]))
     return float(job["started"] + job["requested"] * slower)
 

@@ -19,7 +19,7 @@ from apples.views.foretold import Supposition, doing, starts
 from apples.views.frame import Frame
 from apples.views.job import iteration_text
 from apples.views.page import reasons, render
-from apples.views.queue import OVER, why_text
+from apples.views.queue import OVER, asks_text, rest_text, why_text
 from apples.views.run_page import run_parts
 from apples.views.runs import CLEAR, comparison_sentences
 from apples.views.timeline import Events
@@ -164,7 +164,9 @@ def plan_page(
     files: Mapping[str, Sequence[str]],
     plan: Document | None,
     refusal: str,
-    commands: tuple[str, str],
+    commands: tuple[str, str, str],
+    launchers: Sequence[str],
+    schedulers: Sequence[str],
 ) -> str:
     """Return the form for a plan, and the plan.
 
@@ -177,11 +179,14 @@ def plan_page(
     plan
         As ``apples.plan/1``; None where there is none, for the `refusal` or because nothing was asked.
     commands
-        That plans it, and that runs it.
+        That plans it, that runs it, and that submits it.
+    launchers, schedulers
+        What may run it, by their names.
     """
     return render(
         "plan.html.j2", frame=frame, asked=asked, files=files, plan=plan, refusal=refusal, reasons=reasons(plan),
-        command=commands[0], run_command=commands[1],
+        command=commands[0], run_command=commands[1], submit_command=commands[2], launchers=launchers,
+        schedulers=schedulers,
     )  # fmt: skip
 
 
@@ -272,7 +277,9 @@ def what_if_page(
     )  # fmt: skip
 
 
-def cluster_job_page(frame: Frame, name: str, job: Document, why: Document) -> str:
+def cluster_job_page(
+    frame: Frame, name: str, job: Document, why: Document, now: float, stream: str
+) -> str:
     """Return the page of a scheduler's job.
 
     Parameters
@@ -281,10 +288,15 @@ def cluster_job_page(frame: Frame, name: str, job: Document, why: Document) -> s
         As ``apples.scheduled/1``.
     why
         As ``apples.waiting/1``.
+    now
+        The time at which it is made.
+    stream
+        Address of the events that say what changes.
     """
     return render(
         "cluster_job.html.j2", frame=frame, base=cluster_address(name), job=job, why=why_text(why),
         iteration=iteration_text(job), over=job["state"] in OVER, number=job["job"].rpartition(".")[2],
+        rest=rest_text(job, now), asks=asks_text(job), stream=stream,
     )  # fmt: skip
 
 

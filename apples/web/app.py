@@ -367,7 +367,11 @@ def cluster_job_answer(
     """Return the page of a scheduler's job as it is just now."""
     one = pages.clusters.one(name)
     shown, why = one.ask("GET", f"/v1/jobs/{number}"), one.ask("GET", f"/v1/jobs/{number}/why")
-    page = served.cluster_job_page(pages.frame(request, "Cluster"), name, shown, why)
+    address = cluster_events(name)
+    page = served.cluster_job_page(
+        pages.frame(request, "Cluster"), name, shown, why, time.time(),
+        f"{address}?since={pages.streams.last(address)}",
+    )  # fmt: skip
     return HTMLResponse(page, status)
 
 
@@ -512,14 +516,28 @@ def _add_plan(app: FastAPI, pages: Pages) -> None:
         except (ApplesError, hat.DocumentError, OSError) as error:
             refusal, _ = refusal_of(error)
         return served.plan_page(
-            pages.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted)
-        )
+            pages.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted),
+            planning.LAUNCHERS, [each.name for each in pages.clusters.all()],
+        )  # fmt: skip
+
+    def asked_of(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+        """Return a form, and what it asks for; a form that leaves a file out has none."""
+        form = {key: values[-1] for key, values in request.state.form.items()}
+        return form, planning.asked(form, dict.fromkeys(planning.KINDS, ()))
+
+    @app.post("/plan/submit")
+    def submit_planned(request: Request) -> Response:
+        form, wanted = asked_of(request)
+        one = pages.clusters.one(form.get("scheduler", ""))
+        hosts = form.get("minimum", "").strip(), form.get("maximum", "").strip()
+        answer = one.ask("POST", "/v1/jobs", planning.submission(pages.folder, wanted, hosts))
+        request.state.session.said = "good", f"{answer['job']} is submitted"
+        number = answer["job"].rpartition(".")[2]
+        return RedirectResponse(f"{served.cluster_address(one.name)}/jobs/{number}", 303)
 
     @app.post("/plan/run")
     def run_planned(request: Request) -> Response:
-        form = {key: values[-1] for key, values in request.state.form.items()}
-        job = planning.submitted(
-            pages.folder, planning.asked(form, dict.fromkeys(planning.KINDS, ()))
-        )
+        _, wanted = asked_of(request)
+        job = planning.submitted(pages.folder, wanted)
         request.state.session.said = "good", submitted_text(job, f"wait {job.id}")
         return RedirectResponse(f"/runs/{job.id}", 303)

@@ -17,9 +17,13 @@ from apples.agent.session.spec import PlanSpec, RunSpec
 from apples.agent.weather.remembered import remembered_weather
 from apples.agent.weather.service import service_settings
 from apples.errors import UsageError
+from apples.jobs.submission import JobRequest
 from apples.web.folder import DocumentFolder
 
 NAMES = ("template", "hosts", "user")
+LAUNCHERS = ("local", "ssh")
+"""Those that ``apples run`` can be told and that ask for no more than their name."""
+MOST_HOSTS = 10**6
 KINDS: Mapping[str, str] = {
     "templates": hat.TEMPLATE,
     "hosts": user_files.HOST_LIST,
@@ -44,6 +48,7 @@ def asked(form: Mapping[str, str], files: Mapping[str, Sequence[str]]) -> dict[s
         "user": form.get("user", first["users"]),
         "set": form.get("set", ""),
         "weather": form.get("weather") or "remembered",
+        "actuator": form.get("actuator") or LAUNCHERS[0],
     }
 
 
@@ -70,21 +75,51 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]
 def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStatus:
     """Start a job, as ``apples run --detach`` does, and return it once it runs."""
     hosts, template, user = _files(folder, wanted)
-    return jobs.submit(RunSpec(hosts, template, user, _settings(wanted["set"])))
+    if wanted["actuator"] not in LAUNCHERS:
+        raise UsageError(f"'{hat.printable(wanted['actuator'])}': is no launcher to choose")
+    launcher = None if wanted["actuator"] == LAUNCHERS[0] else wanted["actuator"]
+    spec = RunSpec(hosts, template, user, _settings(wanted["set"]), actuator=launcher)
+    return jobs.submit(jobs.JobSpec(spec, folder.path))
 
 
-def commands(wanted: Mapping[str, str]) -> tuple[str, str]:
-    """Return the commands that plan and run this, typed in the folder."""
-    words = []
-    for name in NAMES:
-        if wanted[name]:
-            words += [f"--{name}", wanted[name]]
-    for pair in wanted["set"].split():
-        words += ["--set", pair]
+def submission(folder: DocumentFolder, wanted: Mapping[str, str], hosts: tuple[str, str]) -> Any:
+    """Return what a scheduler is sent, as ``apples submit`` sends it.
+
+    Parameters
+    ----------
+    hosts
+        The fewest and the most, as somebody typed them; empty: 1, and as many as the fewest.
+    """
+    _, template, user = _files(folder, {**wanted, "hosts": wanted["template"]})
+    least, most = (
+        _count(name, text) for name, text in zip(("--min", "--max"), hosts, strict=True)
+    )
+    request = JobRequest(
+        template, user, _settings(wanted["set"]), least or 1, most, directory=folder.path
+    )
+    return request.body()
+
+
+def _count(option: str, text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_HOSTS):
+        raise UsageError(f"{option} {hat.printable(text)}: must be a number from 1 on")
+    return int(text)
+
+
+def commands(wanted: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the commands that plan, run and submit this, typed in the folder."""
+    settings = [word for pair in wanted["set"].split() for word in ("--set", pair)]
+    files = {name: [f"--{name}", wanted[name]] if wanted[name] else [] for name in NAMES}
+    words = [word for name in NAMES for word in files[name]] + settings
     static = ["--weather", "static"] if wanted["weather"] == "static" else []
+    other = wanted["actuator"] != LAUNCHERS[0]
+    launcher = ["--actuator", wanted["actuator"]] if other else []
     return (
         shlex.join(["apples", "plan", *words, *static]),
-        shlex.join(["apples", "run", "--detach", *words]),
+        shlex.join(["apples", "run", "--detach", *words, *launcher]),
+        shlex.join(["apples", "submit", *files["template"], *files["user"], *settings]),
     )
 
 

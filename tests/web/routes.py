@@ -28,6 +28,7 @@ ROUTES = [
     ("POST", "/file"),
     ("GET", "/plan"),
     ("POST", "/plan/run"),
+    ("POST", "/plan/submit"),
     ("GET", "/hosts"),
     ("POST", "/hosts/measure"),
 ]

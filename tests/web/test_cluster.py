@@ -1,21 +1,34 @@
 """The pages of a live scheduler: what its queue says, bounded; stale when nobody answers; buttons are commands."""
 
 import gzip
+import html
 import re
+import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from commands import command
 from hypothesis import given
 from hypothesis import strategies as st
+from sites import SAMPLE
 from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
+from apples.scheduling.server.client import recorded_job
 from apples.views.cluster import PER_PAGE, ClusterQuery, cluster_parts, matching, part_of, said
 from apples.views.foretold import Supposition
+from apples.views.frame import Frame
 from apples.views.page import render
-from apples.views.queue_chart import MOST_HOSTS, MOST_WAITING, host_map, time_scale
+from apples.views.queue_chart import (
+    MOST_HOSTS,
+    MOST_WAITING,
+    expected_end,
+    host_map,
+    time_scale,
+)
+from apples.views.served import cluster_job_page
 from apples.web.clusters import Kept
 
 
@@ -148,6 +161,92 @@ def test_a_running_job_shows_strips_pace_and_its_last_resize():
     assert 'aria-label="ada 300 rows, bob 100 rows"' in text
     assert 'width="75.00%"' in text
     assert '<data value="0.5">500 ms</data>' in text
+
+
+def test_a_running_job_says_when_it_ends_and_what_it_asks_for():
+    document = queue(1, running=1)
+    document["jobs"][0] |= {"expected_end": 1090.0, "asks": [2, 4]}
+    text = page_of(document)
+    assert "in about 90.0 s" in text
+    assert "asks for 2 to 4" in text
+    document["jobs"][0] |= {"expected_end": None, "asks": None}
+    assert "in about" not in page_of(document)
+    why = {"job": "lab.1", "state": "running", "position": None, "placed": "", "reason": ""}
+    frame = Frame("", "", "", None, "")
+    job = document["jobs"][0] | {"expected_end": 1090.0, "asks": [2, 2], "reason": "1 is free"}
+    page = cluster_job_page(frame, "lab", job, why, 1000.0, "/")
+    assert "in about 90.0 s" in page
+    assert "2 hosts: <bdi>1 is free</bdi>" in page
+
+
+def test_a_bar_ends_when_the_job_is_expected_to_and_else_when_its_estimate_does():
+    (job,) = queue(1, running=1)["jobs"]
+    assert expected_end(job) == 300.0 + 1200.0
+    assert expected_end({**job, "expected_end": 1090.0}) == 1090.0
+
+
+@pytest.fixture
+def sample(own_state):
+    """The address of a plan of the sample."""
+    for each in SAMPLE.iterdir():
+        if each.is_file():
+            shutil.copy(each, own_state)
+    return "/plan?weather=static"
+
+
+def test_a_form_submits_what_apples_submit_does(
+    site, visitor, live, sample, own_state, monkeypatch
+):
+    text = visitor.get(site.url + sample).text
+    assert "<option>lab</option>" in text
+    fields = {
+        "template": "template.toml",
+        "user": "user.toml",
+        "set": "iterations=7",
+        "scheduler": "lab",
+    }
+    answer = site.post(
+        visitor, "/plan/submit", sample, minimum="1", maximum="3", priority="9", **fields
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, "/cluster/lab/jobs/1")
+    assert "lab.1 is submitted" in visitor.get(site.url + "/cluster/lab/jobs/1").text
+    typed = re.search(r"<code>(apples submit .*?)</code>", text)[1].split()
+    monkeypatch.chdir(own_state)
+    said = command(*typed, "--set", "iterations=7", "--max", "3", "--scheduler", live.folder)
+    assert said.code == 0, said.err
+    ours, theirs = (recorded_job(live.folder, k).submission for k in (1, 2))
+    assert replace(ours, work={}) == replace(theirs, work={})
+    assert {**ours.work, "seal": ""} == {**theirs.work, "seal": ""}
+
+
+def test_what_cannot_be_submitted_is_said_as_the_command_says_it(site, visitor, live, sample):
+    fields = {"template": "template.toml", "user": "", "set": ""}
+    for least, most, scheduler, words in (
+        ("2", "1", "lab", "--max 1: is less than --min 2"),
+        ("x", "", "lab", "--min x: must be a number from 1 on"),
+        ("0", "", "lab", "--min 0: must be a number from 1 on"),
+        ("1", "", "<nobody>", "there is no scheduler of this name here"),
+    ):
+        answer = site.post(
+            visitor, "/plan/submit", sample, minimum=least, maximum=most, scheduler=scheduler,
+            **fields,
+        )  # fmt: skip
+        assert answer.status_code == 400
+        assert words in html.unescape(answer.text)
+    answer = site.post(
+        visitor, "/plan/submit", sample, template="../x.toml", user="", scheduler="lab"
+    )
+    assert "is no .toml file of" in answer.text
+    assert live.client.ask("GET", "/v1/queue")["jobs"] == []
+
+
+def test_a_plan_for_a_launcher_that_is_none_is_refused(site, visitor, sample):
+    text = visitor.get(site.url + sample + "&actuator=ssh").text
+    assert "apples run --detach" in text
+    assert "--actuator ssh" in text
+    answer = site.post(visitor, "/plan/run", sample, template="template.toml", hosts="hosts.toml", actuator="rm.py:x")  # fmt: skip  # noqa: E501
+    assert answer.status_code == 400
+    assert "is no launcher to choose" in answer.text
 
 
 # ------------------------------------------------------------------------------- what if

@@ -54,7 +54,7 @@
     }, 1500);
     again = false;
     try {
-      const answer = await fetch(location.href);
+      const answer = await fetch(live()?.dataset.page || location.href); // after a button that was refused
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (answer.status === 401) return say(page.querySelector("main").textContent.trim());
       if (!answer.ok) throw new Error(answer.status);
