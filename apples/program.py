@@ -120,6 +120,8 @@ class TaskDocument:
         Host -> name of the template's implementation to run there.
     distances
         Host -> other host -> what a byte between them costs beside one between the nearest; empty: all as much.
+    threads
+        Of the one process, where its implementation is by threads.
     """
 
     mode: str
@@ -131,6 +133,7 @@ class TaskDocument:
     progress_seconds: float = 0.25
     sizes: tuple[int, ...] = ()
     distances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    threads: int = 1
 
     @property
     def layout(self) -> list[tuple[str, range]]:
@@ -203,8 +206,20 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
             raise TaskError(f"the task's {name} is {raw.get(name)!r}")
     pieces = tuple(_pieces(raw.get("partition"), rectangles)) if mode == "run" else ()
     sizes = tuple(_sizes(raw.get("sizes"))) if mode == "calibrate" else ()
+    threads = raw.get("threads", 1) if sizes else raw["partition"][0].get("threads", 1)
+    if type(threads) is not int or not threads >= 1:
+        raise TaskError(f"the task's threads are {threads!r}, not a number of them")
     return TaskDocument(
-        mode, parameters, pieces, implementations, output, save, float(period), sizes, distances
+        mode,
+        parameters,
+        pieces,
+        implementations,
+        output,
+        save,
+        float(period),
+        sizes,
+        distances,
+        threads,
     )
 
 
@@ -402,17 +417,22 @@ def emit(event: str, **fields: object) -> None:
 class _Clock:
     """Seconds of this rank since the loop began: computing, of that on the processor, and communicating."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         self.compute = self.processor = self.communicate = 0.0
         self.begin = self._wall = time.perf_counter()
-        self._processor = time.thread_time()
+        self._threads = threads
+        self._processor = self._processor_time()
 
     def lap(self) -> tuple[float, float]:
         """Return wall and processor seconds since the last lap."""
-        wall, processor = time.perf_counter(), time.thread_time()
+        wall, processor = time.perf_counter(), self._processor_time()
         spent = wall - self._wall, processor - self._processor
         self._wall, self._processor = wall, processor
         return spent
+
+    def _processor_time(self) -> float:
+        """Return the processor time of this thread, or the mean of the threads that share the work."""
+        return time.process_time() / self._threads if self._threads > 1 else time.thread_time()
 
     def computed(self) -> None:
         """Count the time since the last lap as computing."""
@@ -626,6 +646,11 @@ class ProgramTask:
         return (self._document.implementations or {}).get(self.host, "")
 
     @property
+    def threads(self) -> int:
+        """By how many threads this rank is to compute: 1, unless its implementation is by threads."""
+        return self._document.threads
+
+    @property
     def neighbours(self) -> tuple[int, int]:
         """The ranks above and below; ``MPI.PROC_NULL`` where there is none."""
         rank, nobody = self.rank, self._mpi.PROC_NULL
@@ -807,7 +832,7 @@ class ProgramTask:
             self._say("ready", protocol=1, program=_name(), version="1", ranks=self.size)
         if not self._begun:
             self._startup = time.perf_counter() - STARTED
-            self._clock = _Clock()
+            self._clock = _Clock(self.threads)
         self._begun = True
         self._barrier()
         elapsed = self._reduced([was], self._mpi.MAX)[0]
@@ -1093,7 +1118,8 @@ class ProgramTask:
         samples = self._samples[1:] or [
             (self._clock.processor / count, self._clock.compute / count)
         ]
-        used = sorted(used / points for used, _ in samples)
+        own = points / self.threads  # those of each thread
+        used = sorted(used / own for used, _ in samples)
         quarter = len(used) // 4
         emit(
             "calibration",
@@ -1101,7 +1127,7 @@ class ProgramTask:
             seconds_per_point=statistics.median(used),
             error=(used[-1 - quarter] - used[quarter]) / 2,
             repeats=len(used),
-            wall_seconds_per_point=statistics.fmean(wall for _, wall in samples) / points,
+            wall_seconds_per_point=statistics.fmean(wall for _, wall in samples) / own,
         )
 
     # ---------------------------------------------------------------------- the end

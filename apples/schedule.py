@@ -42,12 +42,15 @@ class Allocation:
         The template's implementation that runs there.
     rectangle
         Its rectangle; None where it has a strip.
+    threads
+        Threads of the one process that computes it, where the implementation is by threads; 0: it is by ranks.
     """
 
     host: Host
     rows: float
     implementation: str = ""
     rectangle: Rectangle | None = None
+    threads: int = 0
 
     @property
     def height(self) -> float:
@@ -57,7 +60,7 @@ class Allocation:
     @property
     def ranks(self) -> int:
         """How many processes share it, cut by rows: the host's slots, but never more than there are rows."""
-        return max(1, min(self.host.slots, int(self.height)))
+        return 1 if self.threads else max(1, min(self.host.slots, int(self.height)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,11 @@ class Schedule:
     def rows(self) -> tuple[float, ...]:
         """Rows of each strip, in strip order (`Allocation.rows`)."""
         return tuple(allocation.rows for allocation in self.allocations)
+
+    @property
+    def threads(self) -> int:
+        """Threads of the one process that computes all of it on its one host; 0: it is computed by ranks."""
+        return sum(allocation.threads for allocation in self.allocations)
 
     @property
     def rectangles(self) -> tuple[Rectangle, ...]:
@@ -139,6 +147,7 @@ class HostEstimate:
     memory: float
     free_memory: float | None
     rectangle: Rectangle | None = None
+    threads: int = 0
 
     @property
     def seconds(self) -> float:

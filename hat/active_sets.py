@@ -45,6 +45,8 @@ def active_set(
     hosts: Mapping[str, str],
     available: Available,
     cost: Cost = nothing_known,
+    *,
+    threads: bool = False,
 ) -> ActiveSet:
     """Return for each host the implementation measured fastest of those available there.
 
@@ -63,6 +65,8 @@ def active_set(
         Whether a host has what an implementation requires.
     cost
         Seconds per point measured on a host, or None.
+    threads
+        Whether of those by threads, each host being a set of its own; else of those by ranks.
 
     Examples
     --------
@@ -77,7 +81,11 @@ def active_set(
     left_out: dict[str, str] = {}
     for host, platform in hosts.items():
         wanted = template.active_set.get(host)
-        offered = [one for one in template.implementations if wanted in {None, one.name}]
+        offered = [
+            one
+            for one in template.implementations
+            if wanted in {None, one.name} and one.threads == threads
+        ]
         fitting = [one for one in offered if one.runs_on(platform)]
         found = [one for one in fitting if available(host, one)]
         if found:

@@ -284,6 +284,11 @@ class Implementation(StrictTable):
         False,
         description="Whether it takes rectangles of rows and columns, not only strips; one of a single sweep.",
     )
+    threads: bool = Field(
+        False,
+        description="Whether it is one process whose threads share a host, in the place of ranks: for a set of "
+        "one host.",
+    )
     description: Text = Field("", description="What is special about it.")
 
     def runs_on(self, platform: str) -> bool:

@@ -229,7 +229,14 @@ class ApplicationTemplate(StrictTable):
 
     @model_validator(mode="after")
     def _consistent(self) -> ApplicationTemplate:
-        refuse([*self._unusable(), *self._unknown_names(), *self._unknown_parameters()])
+        refuse(
+            [
+                *self._unusable(),
+                *self._threads(),
+                *self._unknown_names(),
+                *self._unknown_parameters(),
+            ]
+        )
         return self
 
     def _unusable(self) -> Iterator[Fault]:
@@ -254,6 +261,22 @@ class ApplicationTemplate(StrictTable):
             if one.rectangles and one.sweeps > 1:
                 why = f"needs sweeps = 1 (is {one.sweeps}): rows of several sweeps go to strips alone"
                 yield Fault(("implementation", i, "rectangles"), why)
+
+    def _threads(self) -> Iterator[Fault]:
+        """Yield what is said of implementations by threads that cannot be."""
+        by_threads = {one.name for one in self.implementations if one.threads}
+        if len(by_threads) == len(self.implementations):
+            why = "is for a set of one host: an implementation by ranks, for several, is missing"
+            yield Fault(("implementation", 0, "threads"), why)
+        for host, name in self.active_set.items():
+            if name in by_threads:
+                why = f"{shown(name)} is by threads, for a set of one host: name one by ranks"
+                yield Fault(("active_set", host), why)
+        for i, one in enumerate(self.implementations):
+            if one.threads and (one.rectangles or one.sweeps > 1):
+                said = "rectangles" if one.rectangles else "sweeps"
+                why = f"is for a set of one host, which has no borders: {said} says nothing there"
+                yield Fault(("implementation", i, "threads"), why)
 
     def _unknown_names(self) -> Iterator[Fault]:
         """Yield each name that refers to an entry that is not there; assumed entries take any."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from apples.agent.models import store_speeds
 from apples.agent.models.model import SpeedFunction
 from apples.errors import ApplesError
 from apples.launch.calibrate import calibrate as measure
-from apples.launch.events import Talk
+from apples.launch.events import Calibration, Talk
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.preflight import preflight
 from apples.launch.ssh import LaunchTarget
@@ -29,6 +30,9 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 
 PROBE_SECONDS = 5.0
 """A probe may say nothing for so long: the application waits for nobody, but its next decision does."""
+
+MOST_AT_ONCE = 8
+"""So many processes at most are measured beside one another on a host: each is a connection."""
 
 Speeds = dict[str, SpeedFunction]
 
@@ -138,24 +142,42 @@ def _speeds(
 ) -> Speeds:
     """Return the speeds of the implementations that some hosts may run, which stand for the same CPUs."""
     speeds: Speeds = {}
+    by_threads = any(one.threads for one in information.template.implementations)
     for one in information.template.implementations:
         host = next((host for host in hosts if _may_run(host, one, information)), None)
         if host is None or not _all_have_its_sweeps(one, information):
             continue
+        program = program_of(information, one.name)
+        parameters = information.application.parameters
+        target = _target(host, one.name, information)
+        threads = host.slots if one.threads else 0
+        measured = partial(
+            measure, host, program, one.name, parameters, rows, target=target, threads=threads
+        )
+        # Threads share the host's memory while they are measured: ranks that are compared with them must too.
+        at_once = min(host.slots, MOST_AT_ONCE) if by_threads and not one.threads else 1
         try:
-            program = program_of(information, one.name)
-            parameters = information.application.parameters
-            target = _target(host, one.name, information)
-            points = measure(host, program, one.name, parameters, rows, target=target)
+            with ThreadPoolExecutor(at_once) as pool:
+                every = [each.result() for each in [pool.submit(measured) for _ in range(at_once)]]
         except ApplesError as error:
             talk(f"warning: {one.name} on {host.name}: {error}")
             continue
         speeds[one.name] = SpeedFunction.measured(
-            [(p.rows, p.seconds_per_point, p.error) for p in points],
+            [_middle(points, max(1, threads)) for points in zip(*every, strict=True)],
             information.application.columns,
-            min((p.free_memory for p in points if p.free_memory is not None), default=math.inf),
+            min(
+                (p.free_memory for ps in every for p in ps if p.free_memory is not None),
+                default=math.inf,
+            ),
         )
     return speeds
+
+
+def _middle(points: Sequence[Calibration], threads: int) -> tuple[float, float, float]:
+    """Return rows of a slot, seconds and error: the median of what several processes measured at one size."""
+    ranked = sorted(points, key=lambda one: one.seconds_per_point)
+    one = ranked[len(ranked) // 2]
+    return one.rows / threads, one.seconds_per_point, one.error
 
 
 def _may_run(host: Host, one: Implementation, information: InformationPool) -> bool:
@@ -166,8 +188,14 @@ def _may_run(host: Host, one: Implementation, information: InformationPool) -> b
 
 
 def _all_have_its_sweeps(one: Implementation, information: InformationPool) -> bool:
-    """Whether every host has an implementation with as many sweeps: else none runs it."""
-    alike = [other for other in information.template.implementations if other.sweeps == one.sweeps]
+    """Whether every host has an implementation with as many sweeps, else none runs it; threads are for one."""
+    if one.threads:
+        return True
+    alike = [
+        other
+        for other in information.template.implementations
+        if other.sweeps == one.sweeps and not other.threads
+    ]
     fit = (host for host in information.hosts if not refusal(information, host))
     return all(any(_may_run(host, other, information) for other in alike) for host in fit)
 

@@ -234,4 +234,5 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
         raise UsageError(f"{template}: no implementation has what it requires on this machine")
     few, many = (ProblemSize(one.parameters, one.rows, one.columns) for one in (small, telling))
     tiled = {one.name for one in found.implementations if one.rectangles}
-    return check_program(programs, few, many, of_rectangles=tiled)
+    by_threads = {one.name for one in found.implementations if one.threads}
+    return check_program(programs, few, many, of_rectangles=tiled, by_threads=by_threads)

@@ -67,7 +67,7 @@ class PerformanceEstimator:
         compute = careful * model.computation(schedule.resources, rows)
         communicate = careful * model.communication(schedule.resources)
         hosts = tuple(
-            _host_estimate(information, model, allocation, float(a), float(c))
+            _host_estimate(information.pool_of(schedule), model, allocation, float(a), float(c))
             for allocation, a, c in zip(schedule.allocations, compute, communicate, strict=True)
         )
         busy = compute + communicate
@@ -110,7 +110,8 @@ class PerformanceEstimator:
             stretch = math.exp(half_width(past))
             low, high = mean / stretch, mean * stretch
         seconds = estimate.execution_seconds
-        if any(assumes_speed(information, host) for host in schedule.resources):
+        pool = information.pool_of(schedule)
+        if any(assumes_speed(pool, host) for host in schedule.resources):
             low = high = seconds
         shown = [run.inside for run in past if run.inside is not None][-SHOWN_RUNS:]
         return replace(
@@ -176,7 +177,15 @@ def alone_seconds(information: InformationPool, usable: Sequence[Host]) -> float
         caps = model.caps(usable, total)
         hosts = [h for h, cap in zip(usable, caps, strict=True) if cap >= total]
     rows = np.array([float(total)])
-    return min((float(model.computation((h,), rows)[0]) for h in hosts), default=None)
+    return min(
+        (
+            float(by.model.computation((h,), rows)[0])
+            for h in hosts
+            for by in (information, information.by_threads_on(h))
+            if by is not None
+        ),
+        default=None,
+    )
 
 
 def caution_for(resources: Sequence[Host], information: InformationPool) -> float:
@@ -214,6 +223,7 @@ def _host_estimate(
         model.memory_of(allocation),
         free if math.isfinite(free) else None,
         allocation.rectangle,
+        allocation.threads,
     )
 
 

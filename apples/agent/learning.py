@@ -11,7 +11,7 @@ import numpy as np
 from apples.agent.estimator import without_risk
 from apples.agent.information import InformationPool, assumes_speed
 from apples.agent.models import Learned, RunObservation, learn, learn_starts
-from apples.agent.models.calibration import ShareMeasurement
+from apples.agent.models.calibration import ShareMeasurement, by_threads
 from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import EWMA_WEIGHT, FIRST_SPREAD, SHARE_WEIGHT
 from apples.agent.models.links import NO_LINKS, MeasuredBorder, Pair, pair_of
@@ -38,8 +38,8 @@ the program waiting for its CPU."""
 class HostCheck:
     """One host: predicted and measured seconds of one iteration, on its rows (`Allocation.rows`).
 
-    `processor` is the processor time of one slot's computing, `wait` the waiting for late neighbours;
-    None where the program does not say.
+    `processor` is the processor time of one slot's computing (a rank's, or a thread's), `wait` the waiting for
+    late neighbours; None where the program does not say.
     """
 
     host: str
@@ -51,6 +51,7 @@ class HostCheck:
     measured_communicate: float
     wait: float | None
     rectangle: Rectangle | None = None
+    threads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
                 measured.communicate_seconds / count,
                 None if measured.wait_seconds is None else measured.wait_seconds / count,
                 predicted.rectangle,
+                predicted.threads,
             )
         )
     inside, (low, high) = None, estimate.interval or (0.0, 0.0)
@@ -137,13 +139,15 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     plain = replace(without_risk(information), learned=unhindered)
     if any(one.rectangle for one in result.hosts):
         plain = plain.for_rectangles
+    if any(one.threads for one in result.hosts):
+        plain = plain.for_threads
     hosts = [information.hosts[one.host] for one in result.hosts]
     computing = _observed_computing(result, hosts, plain)
     overlap, borders, at_borders = _taught_of_borders(result, hosts, plain)
     straggler_factor = None
-    if len(hosts) > 1:  # a host alone never waits
+    if len(hosts) > 1 or hosts[0].slots > 1:  # a rank alone never waits
         slowed = computing.corrected_seconds(learned)
-        known = learned.straggler_factor_of(hosts)
+        known = learned.straggler_factor_of(hosts, threads=plain.threads)
         straggler_factor = _straggler_factor(result, slowed, at_borders, known)
     observation = RunObservation(
         computing.hosts,
@@ -177,7 +181,7 @@ def remember_start(estimate: Estimate, outcome: Outcome, information: Informatio
 
 @dataclass(frozen=True, slots=True)
 class _ObservedComputing:
-    """What a run showed of its hosts' computing, by `Host.identity`.
+    """What a run showed of its hosts' computing, by `Host.identity`; by threads as `by_threads` names it.
 
     Attributes
     ----------
@@ -243,16 +247,22 @@ def _observed_computing(
                 _measured_speed(host, one.rows, ratio, information),
             )
         calibrated = learned.speed(host.identity, information.implementation(host)) is not None
-        (co_run_slowdown if calibrated and with_others else slowdown)[host.identity] = ratio
+        place = _place(host, one)
+        (co_run_slowdown if calibrated and with_others else slowdown)[place] = ratio
         if one.processor and one.measured_compute > 0 and dedicated > 0:
             # Beside waits a quota gives back more than itself (`StripModel.communication`): no share of a CPU.
             quota, _ = information.conditions.quota(host, host.slots) or (1.0, 0.0)
-            shares[host.identity] = ShareMeasurement(
+            shares[place] = ShareMeasurement(
                 min(quota, one.processor / one.measured_compute) * predicted / dedicated,
                 information.conditions.cpu(host).value,
             )
-    identities = [host.identity for host in hosts]
-    return _ObservedComputing(identities, seconds, slowdown, co_run_slowdown, speeds, shares)
+    places = [_place(host, one) for host, one in zip(hosts, result.hosts, strict=True)]
+    return _ObservedComputing(places, seconds, slowdown, co_run_slowdown, speeds, shares)
+
+
+def _place(host: Host, one: HostCheck) -> str:
+    """Return under what is remembered how fast a host was: its identity, by threads another."""
+    return by_threads(host.identity) if one.threads else host.identity
 
 
 def _measured_speed(
@@ -280,7 +290,8 @@ def _straggler_factor(
     busy = compute + np.array(at_borders)
     if not busy.any():
         return None
-    factor, weight = max(1.0, result.iteration_seconds / float(busy.max())), rivals(busy)
+    factor = max(1.0, result.iteration_seconds / float(busy.max()))
+    weight = rivals(busy) if len(busy) > 1 else 1.0
     if weight < LEAST_RIVALS and max(factor, known) > 1.0:
         return None
     return 1.0 + (factor - 1.0) / weight if factor > 1.0 else 1.0

@@ -251,7 +251,7 @@ class _Check:
 
         The work is wall time: whatever competed with the run will compete with its check.
         """
-        ranks = {one.host.name: one.ranks for one in self.run.schedule.allocations}
+        ranks = {one.host.name: one.threads or one.ranks for one in self.run.schedule.allocations}
         work = sum(
             one.compute_seconds * (ranks.get(one.host) or self.information.hosts[one.host].slots)
             for one in self.run.outcome.hosts

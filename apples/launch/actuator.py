@@ -150,6 +150,8 @@ class Actuator(ABC):
     """Whether a host of a plan may be another machine, with a launcher of its own there."""
     movable: ClassVar[bool] = False
     """Whether what it starts can be moved while it runs."""
+    takes_threads: ClassVar[bool] = True
+    """Whether one process may have all CPUs that a host has, in the place of a rank for each slot."""
     talk: Talk
     """Receives what the launcher and the program say besides events; `apples.run` sets it before the start."""
     connections: HostConnections | None = None

@@ -21,7 +21,12 @@ RankCpus = tuple[tuple[int, ...], ...]
 
 
 def rank_cpus(
-    host: str, ranks: int, listed: Sequence[int], topology: Topology, free: CpuSet | None = None
+    host: str,
+    ranks: int,
+    listed: Sequence[int],
+    topology: Topology,
+    free: CpuSet | None = None,
+    threads: int = 1,
 ) -> RankCpus:
     """Return the CPUs of each rank of a host; empty where ranks must share CPUs.
 
@@ -30,11 +35,13 @@ def rank_cpus(
     host
         Its name, for what is said.
     listed
-        The CPUs the host list gives it: all are divided among the ranks. Empty: any, one a rank.
+        The CPUs the host list gives it: all are divided among the ranks. Empty: any, one a thread of each rank.
     topology
         The machine, with the CPUs that are ours alone.
     free
         Of those, the ones no other host of the list has; None: all.
+    threads
+        Of each rank.
 
     Raises
     ------
@@ -47,12 +54,14 @@ def rank_cpus(
     >>> machine = synthetic("package:2 core:2 pu:2")
     >>> rank_cpus("ada", 2, (), machine), rank_cpus("ada", 2, (4, 5, 6), machine)
     (((0,), (1,)), ((4, 5), (6,)))
+    >>> rank_cpus("ada", 1, (), machine, threads=4)
+    ((0, 1, 2, 3),)
     """
     pool = _ours(host, listed, topology)
     usable = pool if free is None else pool & free
-    if len(usable) < ranks:
+    if len(usable) < ranks * threads:
         return ()
-    found = fit(topology, usable, Requirement(len(usable) if listed else ranks))
+    found = fit(topology, usable, Requirement(len(usable) if listed else ranks * threads))
     if isinstance(found, Unsatisfied):
         return ()
     return tuple(tuple(share) for share in per_rank(topology, found.cpus, ranks))
@@ -112,7 +121,8 @@ def _bound(parts: Sequence[tuple[RankGroup, Topology]]) -> list[RankGroup]:
     for i in sorted(range(len(parts)), key=lambda i: len(pools[i])):
         one, topology = parts[i]
         whole = one.cpus if disjoint else ()  # what two hosts list is not divided up by the first
-        places = rank_cpus(one.host, one.ranks, whole, topology, pools[i] - taken)
+        free = pools[i] - taken
+        places = rank_cpus(one.host, one.ranks, whole, topology, free, one.threads)
         if not places:
             return []
         taken |= CpuSet.of(cpu for place in places for cpu in place)

@@ -30,6 +30,7 @@ def calibrate(
     silence_seconds: float = CALIBRATION_SECONDS,
     talk: Talk = to_stderr,
     target: LaunchTarget | None = None,
+    threads: int = 0,
 ) -> tuple[Calibration, ...]:
     """Return what one process of `program` measures on the host's CPUs, one entry for each size.
 
@@ -43,6 +44,8 @@ def calibrate(
         Rows of the strips to measure.
     target
         Where the host is another machine: how it is reached there, with the program as it is there.
+    threads
+        Of the process, where the implementation is by threads.
 
     Raises
     ------
@@ -53,7 +56,7 @@ def calibrate(
     DeadlineError
         It was silent for `silence_seconds`.
     """
-    task = calibrate_task(implementation, parameters, sizes)
+    task = calibrate_task(implementation, parameters, sizes, threads)
     job = job_name()
     if target is None:
         rank_groups = (RankGroup(host.name, 1, tuple(program), host.cpus),)

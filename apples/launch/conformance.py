@@ -21,6 +21,7 @@ Piece = Mapping[str, int]
 HOSTS = {"first": 2, "second": 1}
 """Two hosts and three ranks: the smallest partition in which both neighbours and slots occur."""
 ALONE = {"first": 1}
+MOST_THREADS = 3
 UNEQUAL = {"few": 1, "many": 1}
 """Two hosts of which one gets a twentieth of the rows: what they compute tells whether the rows are used."""
 FEW = 20
@@ -56,6 +57,7 @@ def check_program(
     small: ProblemSize,
     telling: ProblemSize,
     of_rectangles: Collection[str] = (),
+    by_threads: Collection[str] = (),
 ) -> list[Check]:
     """Return the checks of a program and all its implementations, each made whatever came before it.
 
@@ -69,10 +71,13 @@ def check_program(
         Large enough that the time a host computes tells how many rows it has.
     of_rectangles
         Implementations whose template says that they take rectangles: these are run on some too.
+    by_threads
+        Implementations that are one process: these are run on one host, by one thread and by three.
     """
     checks: list[Check] = []
     for name, program in programs.items():
-        check = Conformance(name, tuple(program), small, telling, name in of_rectangles)
+        tiled, shared = name in of_rectangles, name in by_threads
+        check = Conformance(name, tuple(program), small, telling, tiled, shared)
         checks += check.checks()
     return checks
 
@@ -86,6 +91,7 @@ class Conformance:
     small: ProblemSize
     telling: ProblemSize
     of_rectangles: bool = False
+    by_threads: bool = False
 
     def checks(self) -> Iterator[Check]:
         """Yield one check after another; each runs the program for real."""
@@ -97,6 +103,13 @@ class Conformance:
         }
         if self.of_rectangles:
             partitions["rectangles"] = _columns(rows, self.small.columns), HOSTS
+        if self.by_threads:
+            (whole,) = _strips([rows])
+            shared: list[Piece] = [{**whole, "threads": MOST_THREADS}]
+            partitions = {
+                f"{MOST_THREADS} threads": (shared, ALONE),
+                "1 thread": ([{**whole, "threads": 1}], ALONE),
+            }
         for label, (pieces, ranks) in partitions.items():
             events: list[Event] = []
             yield self._tried(
@@ -109,7 +122,8 @@ class Conformance:
                 yield from self._contents(label, events, outcome, list(ranks))
         yield Check(f"{self.name}: the result does not depend on the partition", *_alike(digests))
         claim = "computes on the rows it is given"
-        yield self._tried_if(worked == len(partitions), claim, self._uses_its_rows)
+        if not self.by_threads:  # one process has all rows
+            yield self._tried_if(worked == len(partitions), claim, self._uses_its_rows)
         # What cannot run at all has refused nothing.
         yield self._tried_if(worked > 0, "refuses a task of an unknown mode", self._refusal)
         yield self._tried("calibrates", self._calibrate)
@@ -222,7 +236,10 @@ class Conformance:
 
     def _calibrate(self) -> str:
         host, (parameters, sizes) = Host("first"), (self.small.parameters, (self.small.rows,))
-        one, *_ = calibrate(host, self.program, self.name, parameters, sizes, talk=_quiet)
+        threads = MOST_THREADS if self.by_threads else 0
+        one, *_ = calibrate(
+            host, self.program, self.name, parameters, sizes, talk=_quiet, threads=threads
+        )
         return f"{one.seconds_per_point:.3g} s per point"
 
 

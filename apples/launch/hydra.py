@@ -72,6 +72,8 @@ class RankGroup:
         The ``cgroup.procs`` file they write themselves into; empty: none.
     rank_cpus
         The CPUs of each rank in turn; empty: those of all.
+    threads
+        How many CPUs a rank has use for.
     """
 
     host: str
@@ -80,6 +82,7 @@ class RankGroup:
     cpus: tuple[int, ...] = ()
     cgroup: str = ""
     rank_cpus: tuple[tuple[int, ...], ...] = ()
+    threads: int = 1
 
 
 def command(

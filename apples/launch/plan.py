@@ -64,6 +64,8 @@ class Strip:
         How many processes share them: the host's slots, but never more than its rows.
     first_column, columns
         Of a rectangle likewise; None and None are all columns.
+    threads
+        Of the one rank, where the implementation is by threads; 0: each rank has one.
     """
 
     program: HostProgram
@@ -72,6 +74,7 @@ class Strip:
     ranks: int
     first_column: int | None = None
     columns: int | None = None
+    threads: int = 0
 
     @property
     def host(self) -> Host:
@@ -203,7 +206,7 @@ def strips_of(
             continue
         if not (one.rows >= 1 and float(one.rows).is_integer()):
             raise LaunchError(f"{one.host.name}: a strip of {one.rows} rows cannot be run")
-        strips.append(Strip(program(one), first, int(one.rows), one.ranks))
+        strips.append(Strip(program(one), first, int(one.rows), one.ranks, threads=one.threads))
         first += int(one.rows)
     return tuple(strips)
 
@@ -245,6 +248,7 @@ def run_task(
                     if strip.columns
                     else {}
                 ),
+                **({"threads": strip.threads} if strip.threads else {}),
             }
             for strip in plan.strips
         ],
@@ -256,9 +260,9 @@ def run_task(
 
 
 def calibrate_task(
-    implementation: str, parameters: Parameters, sizes: Sequence[int]
+    implementation: str, parameters: Parameters, sizes: Sequence[int], threads: int = 0
 ) -> dict[str, Any]:
-    """Return the task document that measures one implementation on strips of `sizes` rows.
+    """Return the task document that measures one implementation on strips of `sizes` rows, by so many threads.
 
     Examples
     --------
@@ -271,6 +275,7 @@ def calibrate_task(
         "parameters": dict(parameters),
         "implementation": implementation,
         "sizes": list(sizes),
+        **({"threads": threads} if threads else {}),
         "output": None,
         "save": False,
     }

@@ -35,7 +35,11 @@ def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     LaunchError
         A host whose address nobody knows.
     """
-    return _targets([(strip.program, strip.ranks) for strip in plan.strips], plan)
+    targets = _targets([(strip.program, strip.ranks) for strip in plan.strips], plan)
+    return [
+        replace(one, rank_group=replace(one.rank_group, threads=max(1, strip.threads)))
+        for one, strip in zip(targets, plan.strips, strict=True)
+    ]
 
 
 def targets_of_all(plan: LaunchPlan) -> list[ssh.LaunchTarget]:

@@ -64,6 +64,7 @@ class _Strip(TypedDict):
     site: str
     rows: int
     rectangle: NotRequired[_Rectangle]
+    threads: NotRequired[int]
     implementation: str | None
     compute_seconds: Seconds
     communicate_seconds: Seconds

@@ -87,6 +87,8 @@ def _head(document: Document) -> Iterator[str]:
     known = low < chosen["iteration_seconds"] or high > chosen["iteration_seconds"]
     likely = f"likely {_between(low, high)}" if known else "no forecast error known"
     answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
+    threads = chosen["strips"][0].get("threads")
+    answer = (f", by {counted(threads, 'thread')}" if threads else "") + answer
     yield f"Run on {_names(chosen['hosts'], WIDTH - len('Run on ' + answer))}{answer}"
     second = f"{document['application']['iterations']} iterations in "
     second += f"{duration(chosen['execution_seconds'])}."

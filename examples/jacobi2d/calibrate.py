@@ -19,7 +19,7 @@ FEWEST, MOST = 7, 101
 def calibrate(task: Task) -> None:
     """Say one ``calibration`` event for each size."""
     columns, source = task.parameters.grid, task.parameters.source != ""
-    kernel = load_kernel(task.implementation, columns)
+    kernel = load_kernel(task.implementation, columns, task.threads)
     free = kernel.free_memory()
     memory = {} if free is None else {"free_memory": int(free)}
     emit_ready(1)
@@ -50,7 +50,7 @@ def most_rows(free: float | None, columns: int, source: bool) -> int:
 
 
 def measure(kernel: Kernel, rows: int, source: bool) -> list[tuple[float, float]]:
-    """Return samples of processor and wall seconds per point over a strip of `rows`.
+    """Return samples of processor and wall seconds per point over a strip of `rows`, all threads' together.
 
     Other processes' turns on the CPU count in the wall time alone.
     """
@@ -58,7 +58,7 @@ def measure(kernel: Kernel, rows: int, source: bool) -> list[tuple[float, float]
     arrays = _strip(rows, kernel.columns)
     kernel.take(*arrays, *([] if forcing is None else [forcing]))
     sweep, sweeps = _work(kernel, rows, forcing)
-    points = sweeps * rows * kernel.columns
+    points = sweeps * rows * kernel.columns / kernel.threads
     clock, calls = kernel.processor_seconds, 1
     while (first := _sample(sweep, arrays, calls, clock)[0]) < SAMPLE_SECONDS:
         calls = max(calls + 1, min(100 * calls, int(calls * SAMPLE_SECONDS / (first + 1e-9))))

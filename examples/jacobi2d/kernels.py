@@ -28,7 +28,7 @@ LEFT = 8
 LINE = 8
 PAGE = 512
 
-NAMES = ("numpy", "numba", "compiled", "wavefront", "cuda")
+NAMES = ("numpy", "numba", "compiled", "wavefront", "threads", "cuda")
 
 
 class KernelUnavailableError(RuntimeError):
@@ -68,10 +68,13 @@ class Kernel(ABC):
         How many sweeps `several_sweeps` makes at most; with 1 there is none.
     strips_only
         Whether it needs strips of the whole width: what comes at the two sides of a rectangle it does not see.
+    threads
+        By how many threads it sweeps.
     """
 
     most_sweeps = 1
     strips_only = False
+    threads = 1
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
@@ -83,7 +86,7 @@ class Kernel(ABC):
         """Have in the arrays all that the sweeps made of them."""
 
     def processor_seconds(self) -> float:
-        """Return the seconds that the processor has worked, from any moment on: this thread's processor time.
+        """Return the seconds that the processor has worked, from any moment on: a thread's processor time.
 
         Where the thread waits while another kind of processor sweeps, those on the clock.
         """
@@ -148,8 +151,8 @@ def unknowns(grid: Grid, columns: int) -> Grid:
     return grid[1:-1, LEFT : LEFT + columns]
 
 
-def load_kernel(name: str, columns: int) -> Kernel:
-    """Return the implementation of this name, compiled and ready.
+def load_kernel(name: str, columns: int, threads: int = 1) -> Kernel:
+    """Return the implementation of this name, compiled and ready; by so many threads, if it is by threads.
 
     Raises
     ------
@@ -173,6 +176,10 @@ def load_kernel(name: str, columns: int) -> Kernel:
         from kernel_c import WavefrontKernel  # noqa: PLC0415  # see above
 
         return WavefrontKernel(columns)
+    if name == "threads":
+        from kernel_c import ThreadsKernel  # noqa: PLC0415  # see above
+
+        return ThreadsKernel(columns, threads)
     if name == "cuda":
         from kernel_cuda import CudaKernel  # noqa: PLC0415  # see above
 

@@ -107,7 +107,7 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
     patience = Patience(parameters.stall_seconds)
     strip = Strip.begin(parameters, task.strips[rank])
     name = task.kernel_of(rank)
-    kernel = load_kernel(name, strip.columns)
+    kernel = load_kernel(name, strip.columns, task.threads)
     if task.of_rectangles and kernel.strips_only:
         raise TaskError(f"the implementation {name} takes strips alone, no rectangles")
     kernel.take(*strip.grids)

@@ -292,3 +292,20 @@ void sweep_wavefront(const struct strip *strip)
         _mm_sfence();
 #endif
 }
+
+#if defined(_OPENMP)
+#include <omp.h>
+
+/* The same by some threads that take bands of the strip's rows as they get to it, so that one which others' work
+   holds up holds up nobody. What a band needs of the others it finds in `now`, which nobody writes: their rows are
+   made twice, as those of neighbours are. Each thread has a ring, each band its own maxima. */
+void sweep_bands(const struct strip *bands, int count, double *const *rings, int threads)
+{
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int k = 0; k < count; k++) {
+        struct strip band = bands[k];
+        band.ring = rings[omp_get_thread_num()];
+        sweep_wavefront(&band);
+    }
+}
+#endif

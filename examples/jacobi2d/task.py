@@ -141,6 +141,7 @@ class Task:
     progress_seconds: float
     implementation: str
     sizes: tuple[int, ...]
+    threads: int = 1
 
     @property
     def of_rectangles(self) -> bool:
@@ -194,7 +195,16 @@ def read_task(text: bytes) -> Task:
         progress_seconds=_number("progress_seconds", raw.get("progress_seconds", 0.25)),
         implementation=str(raw.get("implementation", "numpy")),
         sizes=_read_sizes(raw) if mode == "calibrate" else (),
+        threads=_read_threads(raw if mode == "calibrate" else raw["partition"][0]),
     )
+
+
+def _read_threads(entry: Mapping[str, Any]) -> int:
+    """Return of how many threads the one process is, 1 where there may be several."""
+    threads = _integer("threads", entry.get("threads", 1))
+    if threads < 1 or entry.get("ranks", 1) > 1 < threads:
+        raise TaskError(f"{threads} threads of {entry.get('ranks', 1)} ranks")
+    return threads
 
 
 def read_parameters(raw: Mapping[str, Any]) -> Parameters:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hat import ApplicationTemplate, DocumentError, dump, parse, schema
+from hat import ApplicationTemplate, DocumentError, active_set, dump, parse, schema
 
 HEAD = 'name = "heat"\nprogram = ["{python}", "heat.py"]\n'
 
@@ -302,3 +302,62 @@ def test_every_field_of_the_schema_is_explained():
             assert field.get("title") or "$ref" in field, name
             assert field["description"].endswith("."), name
     assert found["required"] == ["name"]
+
+
+BY_THREADS = """name = "heat"
+program = ["heat"]
+[[implementation]]
+name = "ranks"
+[[implementation]]
+name = "threads"
+threads = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            ("threads = true", "threads = 4"),
+            "t.toml:7: implementation[1].threads: must be true or false",
+        ),
+        (
+            ("threads = true", "threads = true\nsweeps = 2"),
+            (
+                "t.toml:7: implementation[1].threads: is for a set of one host, which has no borders: sweeps says"
+                " nothing there"
+            ),
+        ),
+        (
+            ("threads = true", "threads = true\nrectangles = true"),
+            (
+                "t.toml:7: implementation[1].threads: is for a set of one host, which has no borders: rectangles"
+                " says nothing there"
+            ),
+        ),
+        (
+            ('name = "ranks"', 'name = "ranks"\nthreads = true'),
+            (
+                "t.toml:5: implementation[0].threads: is for a set of one host: an implementation by ranks, for"
+                " several, is missing"
+            ),
+        ),
+        (
+            ("threads = true", 'threads = true\n[active_set]\nada = "threads"'),
+            "t.toml:9: active_set.ada: 'threads' is by threads, for a set of one host: name one by ranks",
+        ),
+    ],
+)
+def test_an_implementation_by_threads_is_named_wrongly_in_one_line(changed, said):
+    with pytest.raises(DocumentError) as refused:
+        parse(BY_THREADS.replace(*changed), ApplicationTemplate, source="t.toml")
+    assert said in str(refused.value)
+    assert str(refused.value).count("\n") == 0
+
+
+def test_the_active_set_of_several_hosts_has_no_implementation_by_threads():
+    template = parse(BY_THREADS, ApplicationTemplate)
+    hosts = {"ada": "", "bob": ""}
+    for threads, name in ((False, "ranks"), (True, "threads")):
+        found = active_set(template, hosts, lambda *_: True, threads=threads)
+        assert [one.name for one in found.implementations.values()] == [name] * 2

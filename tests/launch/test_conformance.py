@@ -1,3 +1,4 @@
+import shutil
 import sys
 from pathlib import Path
 
@@ -45,6 +46,19 @@ def test_a_program_that_is_said_to_take_rectangles_is_run_on_some():
     assert found["runs on rectangles"].ok
     assert found["the result does not depend on the partition"].ok
     assert "numpy on rectangles: gives a digest" in [check.name for check in checks]
+
+
+@pytest.mark.mpi
+def test_a_program_by_threads_is_run_on_one_host_by_one_thread_and_by_three():
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    solver = (sys.executable, str(ROOT / "examples" / "jacobi2d" / "solver.py"))
+    size = ProblemSize({"grid": 40, "iterations": 3}, 40, 40)
+    checks = check_program({"threads": solver}, size, size, by_threads={"threads"})
+    assert all(check.ok for check in checks if "iterations only grow" not in check.name)
+    names = [check.name.partition(": ")[2] for check in checks]
+    assert {"runs on 3 threads", "runs on 1 thread", "calibrates"} <= {*names}
+    assert "computes on the rows it is given" not in names
 
 
 @pytest.mark.mpi

@@ -84,6 +84,8 @@ class InformationPool:
         The user's own objective, the lower the better; None where it is one of ours.
     looked
         What was measured over ssh for this pool and what was not; empty where nothing was.
+    threads
+        Whether of implementations by threads, each host being a set of its own; else of those by ranks.
     active_set, speeds, model
         What follows: the implementation of each host, its speed function, and the model of an iteration.
     assumed_speeds
@@ -104,12 +106,19 @@ class InformationPool:
     launcher: str = ""
     metric: Callable[[Estimate], float] | None = None
     looked: Mapping[str, Any] = field(default_factory=dict)
+    threads: bool = False
 
     def __post_init__(self) -> None:
         if self.metric is None:
             object.__setattr__(self, "metric", users_metric(self.specifications.objective))
         platforms = {host.name: host.platform for host in self.hosts}
-        active = active_set(self.template, platforms, partial(offers, self), self._measured_cost)
+        active = active_set(
+            self.template,
+            platforms,
+            partial(offers, self),
+            self._measured_cost,
+            threads=self.threads,
+        )
         object.__setattr__(self, "active_set", active)
         speeds, assumed = _speeds(self)
         object.__setattr__(self, "speeds", speeds)
@@ -126,7 +135,8 @@ class InformationPool:
     assumed_speeds: tuple[str, ...] = field(init=False, repr=False, default=())
 
     def _measured_cost(self, host: str, implementation: Implementation) -> float | None:
-        speed = self.learned.speed(self.hosts[host].identity, implementation.name)
+        one = self.hosts[host]
+        speed = self.learned.speed(one.identity, implementation.name, threads=self.threads)
         return speed.seconds_per_point[-1] if speed else None
 
     @property
@@ -141,10 +151,14 @@ class InformationPool:
 
     def model_of(self, schedule: Schedule) -> ModelTemplate:
         """Return the model of what a schedule's hosts have: their strips, or their rectangles."""
-        rectangles = schedule.rectangles
-        if not rectangles:
-            return self.model
-        return replace(self.for_rectangles.rectangle_model, rectangles=rectangles)
+        pool, rectangles = self.pool_of(schedule), schedule.rectangles
+        return replace(pool.rectangle_model, rectangles=rectangles) if rectangles else pool.model
+
+    def pool_of(self, schedule: Schedule) -> InformationPool:
+        """Return the pool of the implementations that a schedule is of."""
+        if schedule.rectangles:
+            return self.for_rectangles
+        return self.for_threads if schedule.threads else self
 
     @cached_property
     def rectangle_model(self) -> RectangleModel:
@@ -156,6 +170,33 @@ class InformationPool:
             The pool's own model is not the strip model. Permanent.
         """
         return RectangleModel.like(self.model)
+
+    @cached_property
+    def for_threads(self) -> InformationPool:
+        """The pool with the implementations by threads: what each host is where it is the only one of its set."""
+        return self if self.threads else replace(self, threads=True)
+
+    def by_threads_on(self, host: Host) -> InformationPool | None:
+        """Return `for_threads` where it has an implementation for a host that was measured there, else None."""
+        if not self._measured_by_threads:
+            return None
+        pool = self.for_threads
+        chosen = pool.active_set.implementations.get(host.name)
+        known = chosen and (pool._measured_cost(host.name, chosen) or chosen.cost(host.platform))
+        return pool if known else None
+
+    @cached_property
+    def _measured_by_threads(self) -> bool:
+        """Whether the speed of any implementation by threads was measured anywhere."""
+        return any(
+            one.threads
+            and (
+                one.measured
+                or one.seconds_per_point is not None
+                or any(one.name in speeds for speeds in self.learned.speeds.values())
+            )
+            for one in self.template.implementations
+        )
 
     @property
     def takes_rectangles(self) -> bool:
@@ -331,9 +372,13 @@ def strip(information: InformationPool) -> StripModel:
         links=information.learned.links,
         overlap=information.learned.overlap,
         overlap_error=information.learned.overlap_spread,
-        straggler_factor_of=information.learned.straggler_factor_of,
+        straggler_factor_of=partial(
+            information.learned.straggler_factor_of, threads=information.threads
+        ),
         co_run_slowdown=information.learned.co_run_slowdown_of(information.hosts),
-        share_bias=information.learned.share_bias_of(information.conditions),
+        share_bias=information.learned.share_bias_of(
+            information.conditions, threads=information.threads
+        ),
         risk=information.specifications.preferences.risk,
         memory_limit=information.specifications.constraints.memory,
         sweeps=information.active_set.sweeps,
@@ -379,7 +424,7 @@ def assumes_speed(information: InformationPool, host: Host) -> bool:
 
 def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
     chosen = pool.implementation(host)
-    measured = pool.learned.speed(host.identity, chosen)
+    measured = pool.learned.speed(host.identity, chosen, threads=pool.threads)
     if measured is not None:
         return measured.on(pool.application.columns)
     seconds = host.seconds_per_point

@@ -123,7 +123,8 @@ class Learned:
         Factor on how long hosts are busy, computing and at their borders, that is left between the model and the
         iterations of past runs: in each iteration some host is late, and not always the same one.
     straggler_of
-        The same by set of hosts, as the runs of that set taught it.
+        The same by set of hosts, as the runs of that set taught it; of one host, how much longer its ranks take
+        for meeting one another, and of one by threads (`by_threads`) its threads.
     spread
         Relative standard deviation of each host's `slowdown` from run to run.
     overlap_spread
@@ -167,27 +168,44 @@ class Learned:
             if h.identity in self.co_run_slowdown
         }
 
-    def share_bias_of(self, conditions: Conditions) -> dict[str, float]:
+    def share_bias_of(self, conditions: Conditions, *, threads: bool = False) -> dict[str, float]:
         """Return the factors on the forecast shares by the hosts' names; hosts without one are left out."""
-        known = ((h, self.share_bias.get(h.identity)) for h in conditions.hosts)
+        place = by_threads if threads else str
+        known = ((h, self.share_bias.get(place(h.identity))) for h in conditions.hosts)
         factors = {h.name: bias.at(conditions.cpu(h).value) for h, bias in known if bias}
         return {name: factor for name, factor in factors.items() if factor != 1.0}
 
-    def straggler_factor_of(self, hosts: Sequence[Host]) -> float:
-        """Return the factor of a set of hosts: its own if it ran, else what is believed of any set."""
-        if len(hosts) == 1:
-            return 1.0
-        own = self.straggler_of.get(frozenset(host.identity for host in hosts))
-        return self.straggler_factor if own is None else own
+    def straggler_factor_of(self, hosts: Sequence[Host], *, threads: bool = False) -> float:
+        """Return the factor of a set of hosts: its own if it ran, else what is believed of any set of several."""
+        place = by_threads if threads else str
+        own = self.straggler_of.get(frozenset(place(host.identity) for host in hosts))
+        believed = self.straggler_factor if len(hosts) > 1 else 1.0
+        return believed if own is None else own
 
-    def speed(self, host: str, implementation: str) -> SpeedFunction | None:
+    def speed(
+        self, host: str, implementation: str, *, threads: bool = False
+    ) -> SpeedFunction | None:
         """Return the speed function of a host, corrected by its runs; None when never calibrated."""
         measured = self.speeds.get(host, {}).get(implementation)
         if measured is None:
             return None
-        corrected = measured.scaled(self.slowdown.get(host, 1.0))
-        spread = math.hypot(measured.error, self.spread.get(host, 0.0))
+        place = by_threads(host) if threads else host
+        corrected = measured.scaled(self.slowdown.get(place, 1.0))
+        spread = math.hypot(measured.error, self.spread.get(place, 0.0))
         return replace(corrected, error=spread)
+
+
+def by_threads(host: str) -> str:
+    """Return under which name is remembered what runs by threads taught of a host: of ranks it is another.
+
+    Where the system gives sessions equal shares of a CPU, ranks are several and the threads of a process are one.
+
+    Examples
+    --------
+    >>> by_threads("ada")
+    'ada+threads'
+    """
+    return f"{host}+threads"
 
 
 def document_name(application: str, version: str) -> str:
@@ -269,8 +287,9 @@ def _learn_straggler_factor(document: state.Document, run: RunObservation) -> No
     if run.straggler_factor is None:
         return
     factor, hosts = max(1.0, run.straggler_factor), " ".join(sorted(run.hosts))
-    known = document.get("drag")
-    document["drag"] = ewma(known, factor / _factor(known))
+    if len(run.hosts) != 1:
+        known = document.get("drag")
+        document["drag"] = ewma(known, factor / _factor(known))
     by_set = _factors(document.get("drag_of"))
     before = by_set.pop(hosts, None)
     by_set[hosts] = ewma(before, factor / _factor(before))
@@ -279,8 +298,9 @@ def _learn_straggler_factor(document: state.Document, run: RunObservation) -> No
 
 def _believed(document: Mapping[str, Any]) -> float:
     """Return the straggler factor, no larger than `ONE_SET_BELIEVED` unless two sets of hosts taught as much."""
-    by_set = sorted(_factors(document.get("drag_of")).values(), reverse=True)
-    second = by_set[1] if len(by_set) > 1 else 1.0
+    by_set = _factors(document.get("drag_of")).items()
+    several = sorted((factor for hosts, factor in by_set if " " in hosts), reverse=True)
+    second = several[1] if len(several) > 1 else 1.0
     return min(_factor(document.get("drag")), max(ONE_SET_BELIEVED, second))
 
 
@@ -341,7 +361,8 @@ def _forget(document: state.Document, host: str, fields: Sequence[str]) -> None:
     """Forget what runs taught of a host beside a speed that holds no longer."""
     for name in fields:
         others = _mapping(document.get(name)).items()
-        document[name] = {other: value for other, value in others if other != host}
+        its = {host, by_threads(host)}
+        document[name] = {other: value for other, value in others if other not in its}
 
 
 def _learn_slowdowns(document: state.Document, run: RunObservation) -> None:

@@ -272,8 +272,9 @@ class StripModel(ModelTemplate):
         return seconds
 
     def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
-        """Return the straggler factor of this plan."""
-        return set_straggler_factor(busy, self.straggler_factor_of(resources))
+        """Return the straggler factor of this plan; of one host what its ranks take to meet one another."""
+        factor = self.straggler_factor_of(resources)
+        return factor if len(resources) == 1 else set_straggler_factor(busy, factor)
 
     def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
         """Return when each of some hosts on the same CPUs is done, given its time if none ever were.

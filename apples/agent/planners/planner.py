@@ -9,6 +9,7 @@ A user's own is ``--planner module:name`` or ``file.py:name``. `equal_strips` is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from apples.agent.information import InformationPool
 from apples.apportion import equal_parts
@@ -31,6 +32,25 @@ def schedule(
         for host, strip in zip(hosts, rows, strict=True)
     )
     return Schedule(allocations, planner, tuple(dropped))
+
+
+def by_threads(schedule: Schedule, information: InformationPool) -> Schedule:
+    """Return the schedule by threads in the place of ranks, where it is of one host and estimated to be faster so.
+
+    It is as it was where the template has no such implementation for the host, where nobody measured how fast that
+    is there, or where the host has a rectangle.
+    """
+    if len(schedule.allocations) != 1 or schedule.rectangles:
+        return schedule
+    (one,) = schedule.allocations
+    threads = information.by_threads_on(one.host)
+    if threads is None:
+        return schedule
+    name = threads.implementation(one.host)
+    shared = replace(one, implementation=name, threads=one.host.slots)
+    found = replace(schedule, allocations=(shared,))
+    faster = threads.model.iteration_seconds(found) < information.model.iteration_seconds(schedule)
+    return found if faster else schedule
 
 
 def equal_strips(resources: ResourceSet, information: InformationPool) -> Schedule:

@@ -125,6 +125,9 @@ class ResourceSelector:
                 if key not in seen:
                     seen.update((key, key[::-1]))
                     yield tuple(pool[i] for i in order)
+        for host in _by_threads(hosts, information):
+            if (host.name,) not in seen:
+                yield (host,)
 
     def _orders(self, hosts: Sequence[Host], information: InformationPool) -> Iterable[Order]:
         own = information.metric is not None
@@ -276,6 +279,19 @@ def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequ
     ):
         if 0 < len(wanted) < len(hosts):
             yield wanted
+
+
+def _by_threads(hosts: Sequence[Host], information: InformationPool) -> list[Host]:
+    """Return the hosts that take least by threads, alone: what is searched for goes by ranks."""
+    if _sizes(len(hosts), information).start > 1:
+        return []
+    total = information.application.rows
+    seconds = {
+        host: float(threads.model.computation((host,), np.array([float(total)]))[0])
+        for host in hosts
+        if (threads := information.by_threads_on(host))
+    }
+    return sorted(seconds, key=lambda host: seconds[host])[:SETS_OF_MANY]
 
 
 def _best_prefixes(

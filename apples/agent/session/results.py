@@ -349,6 +349,7 @@ def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
         "site": estimate.host.site,
         "rows": int(rectangle.rows if rectangle else estimate.rows),
         **({"rectangle": asdict(rectangle)} if rectangle else {}),
+        **({"threads": estimate.threads} if estimate.threads else {}),
         "implementation": estimate.implementation,
         "compute_seconds": estimate.compute_seconds,
         "communicate_seconds": estimate.communicate_seconds,
@@ -420,15 +421,18 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
             }
         )
     overlap, longest = information.learned.overlap, model.longest_border(hosts)
+    learned, threads = information.learned, bool(chosen.schedule.threads)
     return {
         "links": links,
         "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,
         "overlap_up_to": overlap.up_to,
-        "drag": information.learned.straggler_factor_of(hosts),
+        "drag": learned.straggler_factor_of(hosts, threads=threads),
         "company": information.learned.co_run_slowdown_of(hosts) if len(hosts) > 1 else {},
         "share_bias": {
             name: factor
-            for name, factor in information.learned.share_bias_of(information.conditions).items()
+            for name, factor in learned.share_bias_of(
+                information.conditions, threads=threads
+            ).items()
             if name in chosen.names
         },
     }

@@ -308,10 +308,11 @@ def _prepared(
         moves = decided.refusal is None and decided.decisions.policy is not None
         if not moves or starter.movable:
             break
-        # The blueprint moves what it started. The actuator for that may find other hosts unfit: decide again.
+        # The blueprint moves what it started. The actuator for that may find other hosts unfit, and has ranks in
+        # the place of threads: decide again.
         starter = _malleable(rigid, spec, information, f"--blueprint {title}")
         found = starter.look(host_survey(coordinator.information)) if look else {}
-        if not found:
+        if not found and not decided.estimate.schedule.threads:
             break
         information = coordinator.information.with_findings(found)
     coordinator.actuator = starter

@@ -104,5 +104,8 @@ class LocalActuator(Actuator):
 def rank_groups(plan: LaunchPlan) -> list[hydra.RankGroup]:
     """Return the ranks of each host, in strip order."""
     return [
-        hydra.RankGroup(s.host.name, s.ranks, s.program.local, s.host.cpus) for s in plan.strips
+        hydra.RankGroup(
+            s.host.name, s.ranks, s.program.local, s.host.cpus, threads=max(1, s.threads)
+        )
+        for s in plan.strips
     ]

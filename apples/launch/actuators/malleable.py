@@ -143,6 +143,7 @@ class MalleableActuator(Actuator):
     """
 
     movable = True
+    takes_threads = False
 
     def __init__(
         self,

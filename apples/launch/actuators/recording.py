@@ -62,6 +62,11 @@ class RecordingActuator(Actuator):
         return cls()
 
     @property
+    def takes_threads(self) -> bool:  # type: ignore[override]  # others say it of the class
+        """Whether the actuator takes them that this one stands for."""
+        return self.stands_for is None or self.stands_for.takes_threads
+
+    @property
     def queues(self) -> bool:
         """Whether the actuator does that this one stands for."""
         return self.stands_for is not None and self.stands_for.queues

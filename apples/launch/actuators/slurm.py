@@ -48,6 +48,7 @@ class SlurmActuator(Actuator):
     name = "slurm"
     takes_options = True
     reaches_other_machines = True
+    takes_threads = False  # a task has one CPU of the allocation
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ SIZES = st.tuples(st.integers(1, 12), st.integers(1, 70))
 def needed(name):
     if name in {"numba", "cuda"}:
         pytest.importorskip("numba", reason="numba is in the fast extra")
-    if name in {"compiled", "wavefront"} and shutil.which("cc") is None:
+    if name in {"compiled", "wavefront", "threads"} and shutil.which("cc") is None:
         pytest.skip("no C compiler")
 
 
@@ -156,20 +156,21 @@ def check_pass(kernel, rows, cuts, sweeps, forced, seed):
         assert np.isnan(change)
 
 
+@pytest.mark.parametrize("name", ["wavefront", "threads"])
 @pytest.mark.parametrize("forced", [False, True])
-def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(forced):
-    needed("wavefront")
+def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(name, forced):
+    needed(name)
 
     @settings(max_examples=60, deadline=None)
     @given(data=st.data(), columns=st.integers(1, 70), seed=st.integers(0, 999))
     def claim(data, columns, seed):
         sweeps = data.draw(st.integers(1, 8), "sweeps")
         own = data.draw(st.integers(1, 20), "own rows")
+        threads = data.draw(st.integers(1, 5), "threads")
         above, below = (data.draw(st.sampled_from([0, sweeps, sweeps + 3])) for _ in range(2))
         cuts = (1 + above, 1 + above + own)
-        check_pass(
-            load_kernel("wavefront", columns), above + own + below, cuts, sweeps, forced, seed
-        )
+        kernel = load_kernel(name, columns, threads)
+        check_pass(kernel, above + own + below, cuts, sweeps, forced, seed)
 
     claim()
 

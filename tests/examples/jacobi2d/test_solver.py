@@ -235,6 +235,23 @@ sys.exit(code)
 """
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("tolerance", [0.0, 2e-2])
+def test_one_process_by_threads_gives_the_sequential_bits(solve, threads, tolerance):
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    grid, every, source = 150 if threads > 2 else 37, 3, 12.5
+    parameters = {"grid": grid, "iterations": 90, "tolerance": tolerance, "residual_every": every}
+    task = run_task({**parameters, "source": source}, [(grid, 1)], "threads")
+    task["partition"][0]["threads"] = threads
+    assert list(validator("task").iter_errors(task)) == []
+    result = solve(task).only("result")
+    expected, iterations, residual = reference(grid, 90, tolerance, every, source=source)
+    assert result["sha256"] == sha256(expected)
+    assert (result["iterations"], result["residual"]) == (iterations, residual)
+    assert (iterations < 90) == (tolerance > 0)
+
+
 def test_no_rank_ever_holds_the_whole_grid(solve, tmp_path):
     grid, ranks = 1800, 3
     parameters = {"grid": grid, "iterations": 2}
