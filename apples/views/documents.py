@@ -321,6 +321,7 @@ class _Promise(TypedDict):
 class _TimelineMove(TypedDict):
     iteration: int | None
     seconds: Seconds | None
+    phases: Phases | None
     gain_seconds: NotRequired[Seconds | None]
     cost_seconds: NotRequired[Seconds | None]
     reason: NotRequired[str]

@@ -10,6 +10,7 @@ from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.units import amount, duration
 from apples.views.columns import fitted
 from apples.views.queue import OVER
+from apples.views.timeline import phases_words
 
 
 def job_line(job: JobStatus) -> str:
@@ -25,7 +26,7 @@ def job_text(job: JobStatus) -> str:
         lines.append(f"  {job.reason}")
     last = job.last_resize
     if last:
-        took = f"{duration(last['seconds'])} ({_phases(last['phases'])})"
+        took = f"{duration(last['seconds'])} ({phases_words(last['phases'])})"
         lines.append(f"  epoch {job.epoch}: {took}")
     change = job.last_change
     if change and change["answer"] != "done":
@@ -118,7 +119,7 @@ def planned_text(planned: PlannedMove) -> str:
 def resize_text(done: ResizeResult) -> str:
     """Return what a resize took, and where the job is now."""
     job, took = done.status, duration(done.seconds)
-    moved = f"{job.id} is on {_where(job)} in {took} ({_phases(done.phases)})"
+    moved = f"{job.id} is on {_where(job)} in {took} ({phases_words(done.phases)})"
     return f"{moved}\nsee: apples jobs {job.id}"
 
 
@@ -186,10 +187,6 @@ def live_texts(entry: Mapping[str, Any], log_end: str, now: float) -> dict[str, 
         "pace": pace_text(entry, entry["predicted_seconds"], now),
         "log": "\n".join(log_end.splitlines()[-TAIL_LINES:]),
     }
-
-
-def _phases(phases: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {duration(seconds)}" for name, seconds in phases.items())
 
 
 def _where(job: JobStatus) -> str:

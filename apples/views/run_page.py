@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from apples.views import charts
 from apples.views.formats import count, coverage_sentence, seconds, sentence, share
+from apples.views.message_matrix import matrix_tables
 from apples.views.page import reasons, render
 from apples.views.run_text import VERDICTS
 from apples.views.timeline import KINDS as SPENT
@@ -77,6 +78,7 @@ def _measured(plan: Document, execution: Document) -> Document:
         "fewer": len(drawn) < len(execution["hosts"]),
         "hosts": _hosts(plan, execution),
         "cut": len(execution["hosts"]) > MOST_ROWS,
+        **matrix_tables(execution.get("messages")),
         "notes": notes(plan, execution),
     }
 

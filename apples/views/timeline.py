@@ -199,6 +199,8 @@ def _epochs(
             if decided and now["move"] is not None:  # told before by the job itself
                 now["move"] |= _decided(one)
                 now["promised"] = _promised(one)
+            elif now["move"] is not None and now["move"]["phases"] is None:
+                now["move"]["phases"] = one.get("phases")
             continue
         at = min(_time_of(one, events, reports), end)
         if not decided:
@@ -212,6 +214,7 @@ def _epochs(
                 "move": {
                     "iteration": one.get("iteration"),
                     "seconds": one.get("resize_seconds" if decided else "seconds"),
+                    "phases": one.get("phases"),
                     **_decided(one if decided else {}),
                 },
             }
@@ -341,12 +344,24 @@ def _rows_of(timeline: Document, host: str) -> str:
     return " > ".join(shown if len(found) <= 4 else [*shown[:2], "..", shown[2]]) + " rows"
 
 
+def phases_words(phases: Mapping[str, float]) -> str:
+    """Return what the parts of a resize took.
+
+    Examples
+    --------
+    >>> phases_words({"start": 0.25, "wait": 0.001})
+    'start 250 ms, wait 1.00 ms'
+    """
+    return ", ".join(f"{name} {duration(spent)}" for name, spent in phases.items())
+
+
 def move_words(move: Document) -> str:
     """Return a move, what it took and what came of it, in a sentence."""
     there = ", ".join(f"{h} {r}" for h, r in zip(move["hosts"], move["rows"], strict=True))
     words = [f"at {duration(move['at'])} to {there}"]
     if move.get("seconds") is not None:
-        words.append(f"took {duration(move['seconds'])}")
+        phases = f" ({phases_words(move['phases'])})" if move.get("phases") else ""
+        words.append(f"took {duration(move['seconds'])}{phases}")
     if move["iteration_before"] and move["iteration_after"]:
         words.append(
             f"{duration(move['iteration_before'])} an iteration before, "

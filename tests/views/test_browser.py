@@ -3,6 +3,7 @@
 import pytest
 from views.browser import Browser, chromium
 from views.documents import demo, run
+from views.test_message_matrix import document as many_messages
 from views.test_sim_pages import sweep_rows
 from views.timelines import moved
 
@@ -62,6 +63,7 @@ PAGES = {
     "demo-once": lambda: demo_page(demo(1, HOSTS)),
     "run": lambda: run_page(run(HOSTS, made_by=made_by("apples run"))),
     "timeline": lambda: run_page(run(("ada", "bob")), moved()),
+    "messages": lambda: run_page(many_messages(64, 256)),
     "comparison": comparison,
     "sweep": sweep,
     "hostile": lambda: run_page(hostile()),

@@ -55,7 +55,25 @@ def sampled(**found):
     return run(verification=how | found)
 
 
+def counted():
+    """A run of three hosts and four ranks that counted what they sent."""
+    ranks = [("ada", 0), ("ada", 1), ("bob", 2), ("eve", 3)]
+    document = run(("ada", "bob", "eve"))
+    document["execution"] |= {
+        "messages": {
+            "source": "counted", "hosts": ["ada", "bob", "eve"], "missed": 17,
+            "bytes": [[64_000, 800, 0], [100, 0, 3], [0, 5, 0]],
+            "messages": [[9, 2, 0], [1, 0, 3], [0, 4, 0]],
+            "ranks": [{"host": host, "world": 0, "rank": rank} for host, rank in ranks],
+            "rank_bytes": [[0, 32_000, 800, 0], [32_000, 0, 0, 0], [100, 0, 0, 3], [0, 0, 5, 0]],
+            "rank_messages": [[0, 4, 2, 0], [5, 0, 0, 0], [1, 0, 0, 3], [0, 0, 4, 0]],
+        }
+    }  # fmt: skip
+    return document
+
+
 PAGES = {
+    "counted messages": (run_page, counted()),
     "a run over time": (run_page, over_time()),
     "a sample": (run_page, sampled()),
     "a wrong sample": (

@@ -47,9 +47,27 @@ def test_what_a_job_says_itself_and_what_was_decided_are_one_move():
     (decision,) = [one for one in told if one["event"] == "decision"]
     place = told.index(decision)
     own = {"at": 1002.2, "event": "moved", "epoch": 1, "iteration": 100, "seconds": 0.24}
-    told.insert(place, {**own, "hosts": decision["hosts"], "rows": decision["rows"]})
+    own["phases"] = {"start": 0.2, "redistribute": 0.04}
+    for told_at in (1002.2, 1002.3):  # before it was decided, and after
+        here = {**own, "at": told_at, "hosts": decision["hosts"], "rows": decision["rows"]}
+        (move,) = timeline_document(RUN, [*told[:place], here, *told[place:]])["moves"]
+        assert move["gain_seconds"] == 3.5
+        assert move["phases"] == own["phases"]
+    assert move["seconds"] == 0.25
     (move,) = timeline_document(RUN, told)["moves"]
-    assert (move["seconds"], move["gain_seconds"]) == (0.24, 3.5)
+    assert move["phases"] is None
+
+
+def test_each_move_says_what_its_time_went_to():
+    told = moved()
+    for one in told:
+        if one["event"] == "decision":
+            one |= {"event": "moved", "seconds": 0.25, "phases": {"start": 0.2, "wait": 0.05}}
+    assert "took 250 ms (start 200 ms, wait 50.0 ms)" in timeline_text(
+        timeline_document(RUN, told)
+    )
+    page = run_page(RUN, told)
+    assert 'start <data value="0.2">200 ms</data>, wait <data value="0.05">50.0 ms</data>' in page
 
 
 def test_a_job_that_was_resized_by_hand_has_a_move_without_a_promise():
