@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from apples.cli import options
-from apples.cli.program import say, show_answer
+from apples.cli.program import show_answer
 
 
 def master_worker(
@@ -43,6 +43,8 @@ def master_worker(
 
     Example: apples master-worker; apples master-worker --dry-run
     """
+    from apples.cli.recorded import recorded_command  # noqa: PLC0415 - help does without
+    from apples.jobs import store  # noqa: PLC0415 - likewise
     from apples.master_worker import (  # noqa: PLC0415 - help does without
         MasterWorkerSpec,
         plan_master_worker,
@@ -55,15 +57,18 @@ def master_worker(
     spec = MasterWorkerSpec(
         file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, how, some, master
     )  # fmt: skip
-    result = plan_master_worker(spec) if dry_run else run_master_worker(spec, say)
-    document = result.document()
-    show_answer(document, lambda: _text(document, master_worker_text(document)), json)
+    if dry_run:
+        document = plan_master_worker(spec).document()
+        show_answer(document, lambda: master_worker_text(document), json)
+        return 0
+    with recorded_command(store.MASTER_WORKER, file) as record:
+        document = record.came_to(run_master_worker(spec, record.talk, record.began))
+        show_answer(document, lambda: _text(document, master_worker_text(document)), json)
     return 0
 
 
-def _text(document: dict[str, object], lines: str) -> str:
+def _text(document: dict[str, Any], lines: str) -> str:
     """Return the lines with what the units come to, which is what was asked for, first."""
     import json  # noqa: PLC0415 - of what was run
 
-    done = document["execution"]
-    return f"{json.dumps(done['result'])}\n{lines}" if isinstance(done, dict) else lines
+    return f"{json.dumps(document['execution']['result'])}\n{lines}"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from apples.cli import options
-from apples.cli.program import say, show_answer
+from apples.cli.program import show_answer
 
 HEURISTIC_HELP = "The only one that plans, or queue: nobody plans. Default: the best of all."
 
@@ -41,12 +41,19 @@ def parameter_sweep(
 
     Example: apples parameter-sweep; apples parameter-sweep sweep.toml --dry-run
     """
+    from apples.cli.recorded import recorded_command  # noqa: PLC0415 - help does without
+    from apples.jobs import store  # noqa: PLC0415 - likewise
     from apples.sweeps import SweepSpec, plan_parameter_sweep, run_parameter_sweep  # noqa: PLC0415 - help does without
     from apples.views.parameter_sweep import sweep_text  # noqa: PLC0415 - likewise
 
     spec = SweepSpec(sweep, hosts or Path("hosts.toml"), weather, out, heuristic, dask)
-    result = plan_parameter_sweep(spec) if dry_run else run_parameter_sweep(spec, say)
-    document = result.document()
-    show_answer(document, lambda: sweep_text(document), json)
-    result.check()
+    if dry_run:
+        document = plan_parameter_sweep(spec).document()
+        show_answer(document, lambda: sweep_text(document), json)
+        return 0
+    with recorded_command(store.SWEEP, sweep) as record:
+        result = run_parameter_sweep(spec, record.talk, record.began)
+        document = record.came_to(result)
+        show_answer(document, lambda: sweep_text(document), json)
+        result.check()
     return 0

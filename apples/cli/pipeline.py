@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from apples.cli import options
-from apples.cli.program import say, show_answer
+from apples.cli.program import show_answer
 
 
 def pipeline(
@@ -37,6 +37,8 @@ def pipeline(
 
     Example: apples pipeline; apples pipeline --run
     """
+    from apples.cli.recorded import recorded_command  # noqa: PLC0415 - help does without
+    from apples.jobs import store  # noqa: PLC0415 - likewise
     from apples.pipelines import PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
     from apples.views.pipeline import pipeline_text  # noqa: PLC0415 - likewise
 
@@ -44,7 +46,12 @@ def pipeline(
     spec = PipelineSpec(
         file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit or 0, actuator
     )  # fmt: skip
-    result = run_pipeline(spec, say, verify=how != "none") if run else plan_pipeline_file(spec)
-    document = result.document()
-    show_answer(document, lambda: pipeline_text(document), json)
+    if not run:
+        document = plan_pipeline_file(spec).document()
+        show_answer(document, lambda: pipeline_text(document), json)
+        return 0
+    with recorded_command(store.PIPELINE, file) as record:
+        result = run_pipeline(spec, record.talk, verify=how != "none", began=record.began)
+        document = record.came_to(result)
+        show_answer(document, lambda: pipeline_text(document), json)
     return 0

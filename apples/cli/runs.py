@@ -85,27 +85,21 @@ def is_record(name: str) -> bool:
 def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) -> None:
     """Write the page of a recorded run, of as much of it as there is; show it over time where that is asked."""
     from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as what follows
-    from apples.jobs.unfinished import document_so_far  # noqa: PLC0415
+    from apples.views.record_page import has_own_page, record_page  # noqa: PLC0415
 
     record = run_record(record_of(name))
-    document = document_so_far(record)
-    if "runs" in document:
-        from apples.views.demo import demo_page  # noqa: PLC0415 - text only
-
-        page = demo_page(document)
-    elif document["plan"] is None:
-        raise UsageError(f"{record.id}: is {record.state} and has no plan to draw a page of")
-    else:
-        from apples.views.run_page import run_page  # noqa: PLC0415 - templates
-
-        page = run_page(document, record.events)
+    page = record_page(record)
     path = out or Path(f"{record.id}.html")
     size = len(page.encode())
     answer = {"schema": "apples.report/1", "page": str(path), "bytes": size, "record": record.id}
     text = ""
     if timeline:
-        from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
+        from apples.jobs.unfinished import document_so_far  # noqa: PLC0415 - text only, as what follows
+        from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415
 
+        document = document_so_far(record)
+        if has_own_page(document):
+            raise UsageError(f"{record.id}: a {record.summary['kind']} has no timeline")
         drawn = timeline_document(document, record.events)
         answer["timeline"] = drawn
         text = f"{timeline_text(drawn)}\n"

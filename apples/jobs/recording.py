@@ -265,6 +265,33 @@ class RunRecorder:
         else:
             self.over("finished", reason, code)
 
+    def began(self, document: Record, **known: Any) -> None:
+        """Keep the plan of what runs by another model than a run's, and what is known of it, before it is started.
+
+        Parameters
+        ----------
+        known
+            For ``job.json``: `name`, `hosts`, `predicted_seconds`.
+        """
+        self._keep_document("plan.json", lambda: json.dumps(document, indent=1))
+        self.note(state="running", **known)
+        self.event("planned")
+
+    def came_to(self, document: Record, **known: Any) -> None:
+        """Keep what came of it; how it ended is not said yet.
+
+        Parameters
+        ----------
+        known
+            For ``job.json``: `name`, `hosts`, `predicted_seconds`, `measured_seconds`, `verified`.
+        """
+        self.document = document
+        if self.job is not None:
+            write = self.job.write_result
+            self._kept(lambda _: write(document))
+        self.note(**known)
+        self.event("verified", verified=known.get("verified"))
+
     def over(self, state: str, reason: str, code: int) -> None:
         """Record how the run ended: the last word."""
         self.event("ended", state=state, reason=reason, exit_code=code)

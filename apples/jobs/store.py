@@ -44,6 +44,8 @@ GONE = "gone-"
 
 JOB, RUN, DEMO = "job", "run", "demo"
 """Kinds of records: what outlives its command, a run that its command waits for, and a demo of several runs."""
+SWEEP, MASTER_WORKER, PIPELINE = "parameter-sweep", "master-worker", "pipeline"
+"""The same: what runs by another model than strips of one task; their documents are of their own schemas."""
 
 Record = dict[str, Any]
 

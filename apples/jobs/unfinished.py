@@ -9,15 +9,21 @@ from apples.jobs.records import RunRecord
 
 Document = dict[str, Any]
 RUN_SCHEMA = "apples.run/1"
+OTHER_SCHEMAS = {"apples.parameter-sweep/1", "apples.master-worker/1", "apples.pipeline/1"}
+"""Of plans that are none of a run."""
 
 
 def document_so_far(record: RunRecord) -> Document:
     """Return what is known of a run as ``apples.run/1``: its own document, or what was measured up to now.
 
+    Of what is no such run (a parameter sweep, a pipeline, a master with workers): its plan until there is more.
+
     The predicted seconds of a part of a run are those of as many iterations; a promise for it there is none.
     """
     if record.document is not None:
         return record.document
+    if record.plan and record.plan.get("schema") in OTHER_SCHEMAS:
+        return record.plan
     execution = _execution(record) if record.plan and record.plan.get("chosen") else None
     return {
         "schema": RUN_SCHEMA,

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -195,8 +195,17 @@ def plan_master_worker(spec: MasterWorkerSpec) -> MasterWorkerResult:
     return _prepare(spec).result()
 
 
-def run_master_worker(spec: MasterWorkerSpec, talk: Talk = unheard) -> MasterWorkerResult:
+def run_master_worker(
+    spec: MasterWorkerSpec,
+    talk: Talk = unheard,
+    began: Callable[[MasterWorkerResult], None] | None = None,
+) -> MasterWorkerResult:
     """Return what all units come to, verified.
+
+    Parameters
+    ----------
+    began
+        Is told the plan when nothing has been started yet.
 
     Raises
     ------
@@ -210,6 +219,8 @@ def run_master_worker(spec: MasterWorkerSpec, talk: Talk = unheard) -> MasterWor
         A unit came to something else when it was done again.
     """
     job = _prepare(spec)
+    if began:
+        began(job.result())
     with ExitStack() as stack:
         workers = stack.enter_context(host_workers())
         workers.hosts = job.hosts

@@ -7,7 +7,7 @@ launchers, the application protocol and the digests of results are those of ever
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -34,11 +34,20 @@ SILENT_SHARE = 5.0
 
 
 def run_pipeline(
-    spec: PipelineSpec, talk: Talk = unheard, *, verify: bool = True
+    spec: PipelineSpec,
+    talk: Talk = unheard,
+    *,
+    verify: bool = True,
+    began: Callable[[PipelineResult], None] | None = None,
 ) -> PipelineResult:
     """Return what the best plan took, its result compared with that of the same program as one process.
 
     A plan that alternates is started where it is of one host with one slot; else the pipelined one is.
+
+    Parameters
+    ----------
+    began
+        Is told the plan when nothing has been started yet.
 
     Raises
     ------
@@ -66,6 +75,8 @@ def run_pipeline(
     if plan is not result.decision.plan:
         talk(f"{result.decision.plan.mode} is planned; {plan.mode} is what can be started")
     actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts, "ssh"), None)
+    if began:
+        began(result)
     outcome = actuator.actuate(_launch(result, plan, hosts, spec)).outcome()
     verified = None
     if verify and outcome is not None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -181,8 +181,15 @@ def plan_parameter_sweep(spec: SweepSpec) -> SweepResult:
     return SweepResult(ready.document.name, ready.out, ready.costs, ready.settings, decision, 0)
 
 
-def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
+def run_parameter_sweep(
+    spec: SweepSpec, talk: Talk = unheard, began: Callable[[SweepResult], None] | None = None
+) -> SweepResult:
     """Return the results once every task has one, or has failed as often as it may (see `SweepResult.check`).
+
+    Parameters
+    ----------
+    began
+        Is told what is to be done when nothing has been started yet.
 
     Raises
     ------
@@ -198,6 +205,9 @@ def run_parameter_sweep(spec: SweepSpec, talk: Talk = unheard) -> SweepResult:
         workers = stack.enter_context(host_workers(cluster))
         ready = _prepare(spec, workers, cluster)
         journal, done = stack.enter_context(_journal(ready))
+        if began:
+            name, settings = ready.document.name, ready.settings
+            began(SweepResult(name, ready.out, ready.costs, settings, None, len(done)))
         lost = workers.start(list(ready.costs.hosts), talk)
         executor = HostsExecutor(
             ready.costs, ready.command, workers.by_name, ready.folders, ready.out / "files"

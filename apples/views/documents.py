@@ -506,7 +506,7 @@ class JobDocument(TypedDict):
 
 class _RecordedRun(TypedDict):
     id: str
-    kind: Literal["run", "job", "demo"]
+    kind: Literal["run", "job", "demo", "parameter-sweep", "master-worker", "pipeline"]
     application: str
     blueprint: str | None
     state: Literal["starting", "running", "finished", "failed", "cancelled"]

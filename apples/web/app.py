@@ -26,11 +26,10 @@ from apples.resources import read_host_list
 from apples.scheduling.policies import POLICIES
 from apples.views import served
 from apples.views.cluster import ClusterQuery
-from apples.views.demo import demo_page
 from apples.views.foretold import Supposition
 from apples.views.frame import Frame, said_page
 from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
-from apples.views.run_page import run_page
+from apples.views.record_page import has_own_page, record_page
 from apples.web import planning
 from apples.web.answers import STATUSES, add_assets, handle_errors
 from apples.web.clusters import Cluster, Clusters
@@ -163,14 +162,7 @@ def _add_runs(app: FastAPI, pages: Pages) -> None:
 
     @app.get("/runs/{identifier}/report.html", response_class=HTMLResponse)
     def report(identifier: Identifier) -> HTMLResponse:
-        record = jobs.run_record(identifier)
-        document = document_so_far(record)
-        if "runs" in document:
-            text = demo_page(document)
-        elif document["plan"] is None:
-            raise UsageError(f"{record.id}: is {record.state} and has no plan to draw a page of")
-        else:
-            text = run_page(document, record.events)
+        text = record_page(jobs.run_record(identifier))
         return HTMLResponse(text, headers={"content-security-policy": SAVED_POLICY})
 
     @app.get("/runs/{identifier}/log", response_class=HTMLResponse)
@@ -214,7 +206,7 @@ def job_answer(pages: Pages, request: Request, identifier: str, status: int = 20
     found = store.record(identifier)
     record = jobs.RunRecord.of(found)
     document = document_so_far(record)
-    if "runs" in document:  # a demo has a page of its own
+    if has_own_page(document):
         return RedirectResponse(f"/runs/{found.id}/report.html", 303)
     events = f"{run_events(found.id)}?since={pages.streams.last(run_events(found.id))}"
     job = jobs.JobStatus.of(found, ask=False)

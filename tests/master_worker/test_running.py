@@ -237,7 +237,7 @@ def test_an_agent_that_is_killed_leaves_neither_process_nor_file(folder):
     agent.kill()
     agent.wait()
     until(lambda: not processes(folder, b""), 30)
-    until(lambda: not any(path.is_file() for path in (folder / "home").rglob("*")), 30)
+    until(lambda: not any(path.is_file() for path in (folder / "home/.cache").rglob("*")), 30)
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,0 +1,62 @@
+"""`record_page`: the page of anything that was recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apples.errors import UsageError
+from apples.jobs.records import RunRecord
+from apples.jobs.unfinished import document_so_far
+from apples.units import duration
+from apples.views.demo import demo_page
+from apples.views.master_worker import master_worker_text
+from apples.views.page import render
+from apples.views.parameter_sweep import sweep_text
+from apples.views.pipeline import pipeline_text
+from apples.views.run_page import run_page
+
+Document = dict[str, Any]
+TEXTS = {
+    "apples.parameter-sweep/1": ("parameter sweep", sweep_text),
+    "apples.master-worker/1": ("master and workers", master_worker_text),
+    "apples.pipeline/1": ("pipeline", pipeline_text),
+}
+
+
+def has_own_page(document: Document) -> bool:
+    """Whether a record's document is none of a run, and has a page of another kind."""
+    return "runs" in document or document.get("schema") in TEXTS
+
+
+def record_page(record: RunRecord) -> str:
+    """Return the page of as much as there is.
+
+    Raises
+    ------
+    UsageError
+        It came to no plan.
+    """
+    document = document_so_far(record)
+    if "runs" in document:
+        return demo_page(document)
+    if document.get("schema") in TEXTS:
+        return _page(document, record)
+    if document["plan"] is None:
+        raise UsageError(f"{record.id}: is {record.state} and has no plan to draw a page of")
+    return run_page(document, record.events)
+
+
+def _page(document: Document, record: RunRecord) -> str:
+    """Return the page of what runs by another model than a run: how it ended, and what its command says of it."""
+    kind, text = TEXTS[document["schema"]]
+    began, ended = record.summary["started"], record.summary["ended"]
+    # A sweep is planned when its hosts are reached, a moment after its record says what is to be done.
+    planned = document["execution"] or document.get("heuristic", "") is not None
+    return render(
+        "application.html.j2",
+        kind=kind,
+        summary=record.summary,
+        took=duration(ended - began) if began and ended else "",
+        lines=text(document).splitlines() if planned else [],
+        over=document["execution"] is not None,
+    )
