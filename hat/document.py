@@ -121,8 +121,26 @@ def schema(model: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of what `parse` accepts for `model`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **TypeAdapter(model).json_schema(by_alias=True, mode="validation"),
+        **_adapter(model).json_schema(by_alias=True, mode="validation"),
     }
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+_SCHEMAS: dict[type[Any], dict[str, Any]] = {}
+
+
+def _adapter(model: type[T]) -> TypeAdapter[T]:
+    """Return what reads a model, made once: making it costs more than reading a small document."""
+    if model not in _ADAPTERS:
+        _ADAPTERS[model] = TypeAdapter(model)
+    return _ADAPTERS[model]
+
+
+def kept_schema(model: type[Any]) -> dict[str, Any]:
+    """Return the schema of a model, made once: not to be changed."""
+    if model not in _SCHEMAS:
+        _SCHEMAS[model] = schema(model)
+    return _SCHEMAS[model]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +236,11 @@ class Document:
 
     def validate(self, model: type[T]) -> T:
         """Return the document as a `model`, or raise `DocumentError` with every problem."""
-        adapter: TypeAdapter[T] = TypeAdapter(model)
         try:
-            return adapter.validate_python(self.data)
+            return _adapter(model).validate_python(self.data)
         except ValidationError as error:
             errors = (e for e in error.errors(include_url=False) if not validation.is_echo(e))
-            problems = list(self._problems(islice(errors, MOST_PROBLEMS), adapter))
+            problems = list(self._problems(islice(errors, MOST_PROBLEMS), model))
             problems.sort(key=lambda problem: problem.line or 0)
         except RecursionError:
             problems = [Problem(self.source, None, "", "is nested too deeply")]
@@ -231,9 +248,7 @@ class Document:
             problems = [Problem(self.source, None, "", "a number in it is too large")]
         raise DocumentError(problems)
 
-    def _problems(
-        self, errors: Iterable[ErrorDetails], adapter: TypeAdapter[Any]
-    ) -> Iterator[Problem]:
+    def _problems(self, errors: Iterable[ErrorDetails], model: type[Any]) -> Iterator[Problem]:
         names: dict[str, Any] | None = None
 
         def place(error: ErrorDetails) -> Loc:
@@ -250,7 +265,7 @@ class Document:
             if not found:
                 continue
             if any(error["type"] in validation.UNKNOWN_FIELD for error in found):
-                names = _names(adapter) if names is None else names
+                names = _names(model) if names is None else names
                 yield self._unknown(loc, names)
             else:
                 yield self.problem(loc, validation.message(found), validation.suggestion(found[0]))
@@ -267,9 +282,9 @@ class Document:
         )
 
 
-def _names(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+def _names(model: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema that says which fields there are; empty for a type that has none."""
     try:
-        return adapter.json_schema(by_alias=True, mode="validation")
+        return kept_schema(model)
     except PydanticUserError:
         return {}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hat.document import schema
+from hat.document import kept_schema
 from hat.problem import DocumentError, HatError, Loc, field_name, shown
 from hat.toml import table_of
 
@@ -85,7 +85,7 @@ def fields_of(text: str, model: type[Any]) -> list[FormField]:
         It has too many.
     """
     data = table_of(text, "")
-    whole = _schema(model)
+    whole = kept_schema(model)
     found: list[FormField] = []
     commented = _commented_lists(text)
     for one in _fields(whole, whole, data, ()):
@@ -94,16 +94,6 @@ def fields_of(text: str, model: type[Any]) -> list[FormField]:
         if len(found) > MOST_FIELDS:
             raise NotEditableError(f"more than {MOST_FIELDS} fields: change it in the text")
     return found
-
-
-_SCHEMAS: dict[type[Any], dict[str, Any]] = {}
-
-
-def _schema(model: type[Any]) -> dict[str, Any]:
-    """Return the schema of a model, made once."""
-    if model not in _SCHEMAS:
-        _SCHEMAS[model] = schema(model)
-    return _SCHEMAS[model]
 
 
 def _locked(field: FormField, why: str) -> FormField:
@@ -244,7 +234,7 @@ def merged(base: str, text: str, boxes: Mapping[str, str], model: type[Any]) -> 
     """
     before = {field.name: field for field in fields_of(base, model)}
     now = before if base == text else {field.name: field for field in fields_of(text, model)}
-    whole = _schema(model)
+    whole = kept_schema(model)
     for name, said in boxes.items():
         field, other = before.get(name), now.get(name)
         said = said.replace("\r\n", "\n").replace("\r", "\n")  # noqa: PLW2901 - as a browser sends it
