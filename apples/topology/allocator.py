@@ -152,11 +152,23 @@ def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Uns
     >>> str(found.cpus), found.radius, found.total
     ('4-7', 1.0, 6.0)
     """
-    refused = refusal(topology, free.mask, requirement)
+    chosen = choice(topology, free.mask, requirement)
+    if isinstance(chosen, Unsatisfied):
+        return chosen
+    radius, centre = topology.hops.centre(chosen)
+    cpus = CpuSet(chosen)
+    memory = topology.memory_of(cpus) if requirement.memory is None else requirement.memory
+    near = tuple(device.name for device in topology.devices if device.cpus & chosen)
+    return Fit(cpus, radius, centre, topology.hops.total(chosen), memory, near)
+
+
+def choice(topology: Topology, free: int, requirement: Requirement) -> int | Unsatisfied:
+    """Return the mask of what `fit` chooses, with nothing said about it: that takes as long again."""
+    refused = refusal(topology, free, requirement)
     if refused is not None:
         return refused
     rules = rules_of(topology, requirement)
-    usable = usable_cpus(topology, free.mask, requirement)
+    usable = usable_cpus(topology, free, requirement)
     if requirement.placement is Placement.BEST:
         balls = balls_for(topology, usable, requirement)
         chosen = best_choice(topology.hops, balls, requirement.count, rules)
@@ -164,13 +176,7 @@ def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Uns
         chosen = _take(topology, usable, requirement, rules)
     else:
         chosen = _take_around(topology, usable, requirement, rules)
-    if not chosen:
-        return unlucky(requirement)
-    radius, centre = topology.hops.centre(chosen)
-    cpus = CpuSet(chosen)
-    memory = topology.memory_of(cpus) if requirement.memory is None else requirement.memory
-    near = tuple(device.name for device in topology.devices if device.cpus & chosen)
-    return Fit(cpus, radius, centre, topology.hops.total(chosen), memory, near)
+    return chosen or unlucky(requirement)
 
 
 def _take(topology: Topology, usable: int, requirement: Requirement, rules: Rules) -> int:

@@ -6,7 +6,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.topology import CpuSet, synthetic
+from apples.topology import CpuSet, allocator, synthetic
+from apples.topology.daemon import sharing
 from apples.topology.daemon.sharing import keep_apart, nearest, sockets_of
 
 NODE = synthetic("package:2 core:4 pu:1")
@@ -69,3 +70,31 @@ def test_with_too_many_ways_everybody_keeps_what_is_nearest():
     holds = [package | CpuSet() for package in node.packages]
     kept = keep_apart(node, holds, [4] * 8, CpuSet(), 32)
     assert [len(k) for k in kept] == [4] * 8
+
+
+def test_of_many_sockets_those_that_have_most_of_a_job_are_tried():
+    node = synthetic("package:12 pu:4")
+    most = node.packages[-1]
+    held = CpuSet.of(
+        [*range(0, 40, 4), *most]
+    )  # a CPU in each of ten packages, then four in the last
+    assert keep_apart(node, [held], [4], CpuSet(), 10) == [most]
+
+
+def test_what_a_search_among_32_mates_on_64_sockets_looks_at_is_bounded(monkeypatch):
+    node = synthetic("package:64 pu:4")
+    looks = []
+
+    def counted(topology, free, requirement):
+        looks.append(requirement)
+        return allocator.choice(topology, free, requirement)
+
+    monkeypatch.setattr(sharing, "choice", counted)
+    rng = random.Random(3)
+    cpus = list(range(256))
+    rng.shuffle(cpus)
+    cuts = [0, 100, *range(108, 252, 5), 256]
+    holds = [CpuSet.of(cpus[a:b]) for a, b in itertools.pairwise(cuts)]
+    kept = keep_apart(node, holds, [len(held) // 2 for held in holds], CpuSet(), 100)
+    assert [len(k) for k in kept] == [len(held) // 2 for held in holds]
+    assert len(looks) <= len(holds) + 10 * 2 * sharing.SOCKETS_TRIED

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import ceil, prod
+from sys import byteorder
 
-from apples.topology.allocator import fit
+from apples.topology.allocator import choice, fit
 from apples.topology.cpus import NO_CPUS, CpuSet
 from apples.topology.daemon.state import AllocationState, CpuAllocation
 from apples.topology.distribute import distribute
@@ -22,6 +23,8 @@ from apples.topology.requirement import Requirement, Satisfiability, Unsatisfied
 
 MOST_TRIED = 512
 """Ways to shrink that are compared; with more, every job keeps what is nearest to each other."""
+SOCKETS_TRIED = 8
+"""Sockets of one job that are compared."""
 
 
 def sockets_of(topology: Topology) -> Sequence[CpuSet]:
@@ -59,34 +62,67 @@ def keep_apart(
     for held, share in zip(holds, shares, strict=True):
         ways.append(_ways(topology, held, share, sockets))
         if prod(map(len, ways)) > MOST_TRIED:  # then the other jobs' ways need not be found either
-            return [nearest(topology, *one) for one in zip(holds, shares, strict=True)]
+            rest = list(zip(holds, shares, strict=True))[len(ways) :]
+            return [*(each[0] for each in ways), *(nearest(topology, *one) for one in rest)]
     given = free
     for held in holds:
         given |= held
+    return _least_shared(ways, [socket.mask for socket in sockets], given.mask, newcomer)
 
-    def shared(kept: Iterable[CpuSet]) -> int:
-        """Return how many sockets each job is in, summed over the jobs."""
-        kept, left = tuple(kept), given
-        for some in kept:
-            left -= some
-        return sum(len([s for s in sockets if s & some]) for some in kept) + _needed(
-            [len(s & left) for s in sockets], newcomer
+
+COUNT_BITS = 16
+"""Bits for the CPUs of one socket where the counts of all are one number, so that adding it adds them all."""
+
+
+def _least_shared(
+    ways: Sequence[Sequence[CpuSet]], sockets: Sequence[int], given: int, newcomer: int
+) -> list[CpuSet]:
+    """Return one way of each job with which all, the newcomer too, are in the fewest sockets, added up."""
+
+    def counts(cpus: int) -> int:
+        return sum(
+            (cpus & socket).bit_count() << number * COUNT_BITS
+            for number, socket in enumerate(sockets)
         )
 
-    return list(min(product(*ways), key=shared))
+    def entered(kept: CpuSet) -> int:
+        return sum(1 for socket in sockets if kept.mask & socket)
+
+    choices = [[(entered(kept), counts(kept.mask), kept) for kept in each] for each in ways]
+    room = counts(given) - sum(each[0][1] for each in choices if len(each) == 1)
+    size = len(sockets) * COUNT_BITS // 8
+
+    def shared(chosen: tuple[tuple[int, int, CpuSet], ...]) -> int:
+        """Return how many sockets each job is in, summed over the jobs, but for those that have no choice."""
+        left = (room - sum(taken for _, taken, _ in chosen)).to_bytes(size, byteorder)
+        others = sum(number for number, _, _ in chosen)
+        return others + _needed(memoryview(left).cast("H"), newcomer)
+
+    combinations: Iterable[tuple[tuple[int, int, CpuSet], ...]] = product(
+        *(each for each in choices if len(each) > 1)
+    )
+    best = min(combinations, key=shared)
+    rest = iter(best)
+    return [each[0] if len(each) == 1 else next(rest)[2] for each in ways]
 
 
 def _ways(
     topology: Topology, held: CpuSet, share: int, sockets: Sequence[CpuSet]
 ) -> Sequence[CpuSet]:
-    """Return what a job could keep: the nearest to each other, or as much as possible of one socket."""
+    """Return what a job could keep: the nearest to each other, or as much as possible of one socket.
+
+    The sockets tried are those that have most of the job's CPUs.
+    """
     if share >= len(held):
         return [held]
     ways = [nearest(topology, held, share)]
-    for socket in sockets:
-        inside = held & socket
+    entered = [inside for inside in (held & socket for socket in sockets) if inside]
+    largest = sorted(range(len(entered)), key=lambda number: -len(entered[number]))
+    for inside in (entered[number] for number in sorted(largest[:SOCKETS_TRIED])):
+        if inside == held:
+            break
         kept = nearest(topology, inside, min(share, len(inside)))
-        kept |= nearest(topology, held - socket, share - len(kept))
+        kept |= nearest(topology, held - inside, share - len(kept))
         if kept not in ways:
             ways.append(kept)
     return ways
@@ -96,10 +132,10 @@ def nearest(topology: Topology, held: CpuSet, count: int) -> CpuSet:
     """Return those of some CPUs that are nearest to each other."""
     if count <= 0 or count >= len(held):
         return held if count > 0 else CpuSet()
-    found = fit(topology, held, Requirement(count))
+    found = choice(topology, held.mask, Requirement(count))
     if isinstance(found, Unsatisfied):  # CPUs that the topology does not know
         return CpuSet.of(list(held)[:count])
-    return found.cpus
+    return CpuSet(found)
 
 
 def _needed(room: Sequence[int], count: int) -> int:
