@@ -39,6 +39,7 @@ from apples.launch import events
 from apples.launch.slurm import replies
 from apples.launch.slurm.nodes import host_list, nodes
 from apples.malleable.control import job_file, messages, sealing
+from apples.monitoring.message_counts import MessageMatrix
 from apples.resources import HostListDocument
 from apples.simulation.machine_file import MachineDocument
 from apples.simulation.sources import read_log
@@ -448,6 +449,11 @@ def parsers():
                 for each in sorted((ROOT / "tests/launch/slurm_outputs").iterdir())
             ),
             (b"null", b"set", b"number", b"infinite", b"JobState=", b"Reason="),
+        ),
+        "message matrix": Parser(
+            lambda data: MessageMatrix.parse(data, Path("x")),
+            (b"0 8 1.5\n8,0,2 # from rank 1\n1 1e3 0\n", seed("messages.json")),
+            tuple(b"# , ranks rank_bytes host world rank null true {} [] 1e30 -1".split()),
         ),
         "journal": Parser(journal, (JOURNAL,), (), ()),
         "series journal": Parser(

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import typer
 
@@ -335,6 +335,14 @@ def record_of(job: str) -> str:
     if not folder:
         raise UsageError(f"{job} has not been started, and has no record; see: apples why {job}")
     return folder
+
+
+@overload
+def messages_of(run: str) -> Path: ...
+
+
+@overload
+def messages_of(run: str | None) -> Path | None: ...
 
 
 def messages_of(run: str | None) -> Path | None:

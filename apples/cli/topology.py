@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,7 @@ from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
-from apples.topology.bindings import bindings
+from apples.topology.bindings import bindings, per_rank
 from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus, broker_of
 from apples.topology.cpus import MOST_CPUS
 from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
@@ -24,6 +24,9 @@ from apples.views.topology import (
     why_document,
     why_text,
 )
+
+if TYPE_CHECKING:
+    from apples.launch.rank_order import RankOrder
 
 LIVE = "this machine"
 
@@ -69,6 +72,14 @@ def fit_job(
     free: Free = None,
     require: Require = "",
     ranks: Annotated[int, typer.Option("--ranks", help="Processes to bind, for srun.")] = 1,
+    messages: Annotated[
+        str | None,
+        typer.Option(
+            "--messages",
+            metavar="RUN",
+            help="Nearest CPUs for ranks that talk most: a run (id, or its JSON), or rows of bytes.",
+        ),
+    ] = None,
     live: Live = False,
     source: Source = "",
     json: Json = False,
@@ -88,9 +99,24 @@ def fit_job(
     found = fit(topology, free_of(topology, free), requirement)
     if isinstance(found, Unsatisfied):
         raise InfeasibleError(f"{file or LIVE}: {found.verdict}: {found.reason}")
-    bound = bindings(topology, found.cpus, ranks)
-    show_answer(fit_document(found, bound), fit_text(found, bound), json)
+    order = None if messages is None else _order(topology, found.cpus, ranks, messages)
+    bound = bindings(topology, found.cpus, ranks, order.shares if order else ())
+    show_answer(fit_document(found, bound, order), fit_text(found, bound, order), json)
     return 0
+
+
+def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankOrder:
+    """Return the CPUs of each rank by who sends whom how much."""
+    from apples.cli.queue import messages_of  # noqa: PLC0415 - for this option only, as what follows
+    from apples.launch.rank_order import rank_order  # noqa: PLC0415
+    from apples.monitoring.message_counts import MessageMatrix  # noqa: PLC0415
+
+    known = MessageMatrix.of_run(messages_of(messages))
+    if len(known.ranks) != ranks:
+        raise UsageError(
+            f"--messages: {messages}: is of {len(known.ranks)} ranks, --ranks is {ranks}"
+        )
+    return rank_order(topology, per_rank(topology, cpus, ranks), known.bytes)
 
 
 @commands.command("why")

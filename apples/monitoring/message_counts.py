@@ -40,6 +40,11 @@ MOST_BYTES = 1 << 26
 MOST_RANKS_SHOWN = 256
 """Ranks up to which their own matrix is a part of the document: beyond it is more than anybody reads."""
 
+NUMBERS = [b"%d" % digit for digit in range(10)] + [b"#"]
+"""What a file of rows of numbers begins with."""
+
+Bytes = bytes
+"""Beside an attribute of that name."""
 Matrix = tuple[tuple[int, ...], ...]
 
 
@@ -112,19 +117,31 @@ class MessageMatrix:
 
     @classmethod
     def of_run(cls, path: Path) -> MessageMatrix:
-        """Return the messages of a run, from its document (``apples.run/1``).
-
-        Raises
-        ------
-        UsageError
-            There is no such document, the run was moved or its ranks were too many to be listed, or the document
-            has no matrix of its ranks. Permanent.
-        """
+        """Return the messages of a run, from a file, as `parse` does."""
         try:
             with path.open("rb") as file:
                 text = file.read(MOST_BYTES + 1)
         except OSError as error:
             raise UsageError(f"--messages: {path}: {error.strerror}") from None
+        return cls.parse(text, path)
+
+    @classmethod
+    def parse(cls, text: Bytes, path: Path) -> MessageMatrix:
+        r"""Return the messages of a run, from its document (``apples.run/1``) or from rows of numbers of bytes.
+
+        Raises
+        ------
+        UsageError
+            It is neither, the run was moved or its ranks were too many to be listed, or the document has no matrix
+            of its ranks. Permanent.
+
+        Examples
+        --------
+        >>> MessageMatrix.parse(b"0,8 # from rank 0\n8 0", Path("talk.txt")).bytes
+        ((0, 8), (8, 0))
+        """
+        if text.lstrip()[:1] in NUMBERS and len(text) <= MOST_BYTES:
+            return cls._rows(text.decode(errors="replace"), path)
         try:
             document = json.loads(text) if len(text) <= MOST_BYTES else None
         except (ValueError, RecursionError):
@@ -137,6 +154,30 @@ class MessageMatrix:
                 f"--messages: {path}: the run was moved: its ranks are not those of one plan"
             )
         return cls._read(execution.get("messages"), path)
+
+    @classmethod
+    def _rows(cls, text: str, path: Path) -> MessageMatrix:
+        try:
+            lines = [
+                line.partition("#")[0].replace(",", " ").split() for line in text.splitlines()
+            ]
+            rows = [[round(float(word)) for word in line] for line in lines if line]
+        except (ValueError, OverflowError):
+            raise UsageError(f"--messages: {path}: must be rows of numbers of bytes") from None
+        size = len(rows)
+        if {*map(len, rows)} != {size}:
+            raise UsageError(
+                f"--messages: {path}: must be as many rows as each has numbers, not {size}"
+            )
+        ranks = [{"host": "", "world": 0, "rank": rank} for rank in range(len(rows))]
+        nothing = [[0] * len(rows)] * len(rows)
+        found = {
+            "ranks": ranks,
+            "rank_bytes": rows,
+            "rank_messages": nothing,
+            "source": "declared",
+        }
+        return cls._read(found, path)
 
     @classmethod
     def _read(cls, found: Any, path: Path) -> MessageMatrix:

@@ -29,13 +29,17 @@ class Bindings:
     gomp_cpu_affinity: str
 
 
-def bindings(topology: Topology, cpus: CpuSet, ranks: int = 1) -> Bindings:
+def bindings(
+    topology: Topology, cpus: CpuSet, ranks: int = 1, shares: Sequence[CpuSet] = ()
+) -> Bindings:
     """Return what to type to run on some CPUs.
 
     Parameters
     ----------
     ranks
         How many processes ``srun`` starts; each gets its share of the CPUs.
+    shares
+        The CPUs of each; empty: as of `per_rank`.
 
     Examples
     --------
@@ -48,8 +52,7 @@ def bindings(topology: Topology, cpus: CpuSet, ranks: int = 1) -> Bindings:
     >>> said.omp_places, said.gomp_cpu_affinity
     ('{0,1},{2,3},{6}', '0-3 6')
     """
-    shares = per_rank(topology, cpus, ranks)
-    masks = ",".join(f"{share.mask:#x}" for share in shares)
+    masks = ",".join(f"{share.mask:#x}" for share in shares or per_rank(topology, cpus, ranks))
     cores = [CpuSet(unit & cpus.mask) for unit in topology.units if unit & cpus.mask]
     return Bindings(
         f"taskset --cpu-list {cpus}",

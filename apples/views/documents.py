@@ -874,6 +874,12 @@ class _Bindings(TypedDict):
     gomp_cpu_affinity: str
 
 
+class _RankOrder(TypedDict):
+    cpus: list[list[int]]
+    byte_hops: float
+    byte_hops_in_order: float
+
+
 class FitDocument(TypedDict):
     """``apples topology fit --json``."""
 
@@ -885,6 +891,7 @@ class FitDocument(TypedDict):
     memory: list[int]
     devices: list[str]
     bindings: _Bindings
+    ranks: _RankOrder | None
 
 
 class _BrokerAnswer(TypedDict):

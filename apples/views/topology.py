@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.topology.bindings import Bindings
 from apples.topology.broker import BrokerAnswer
@@ -15,6 +15,9 @@ from apples.topology.machine import Topology
 from apples.topology.parts import Device, MemoryNode, Part
 from apples.topology.requirement import Fit
 from apples.units import amount, counted
+
+if TYPE_CHECKING:
+    from apples.launch.rank_order import RankOrder
 
 Document = dict[str, Any]
 
@@ -221,8 +224,17 @@ def topology_document(topology: Topology) -> Document:
     }
 
 
-def fit_document(found: Fit, bound: Bindings) -> Document:
-    """Return the CPUs of a job as ``apples.fit/1``."""
+def fit_document(found: Fit, bound: Bindings, order: RankOrder | None = None) -> Document:
+    """Return the CPUs of a job as ``apples.fit/1``; `order` says those of each rank, where messages decided it."""
+    ranks = (
+        {
+            "cpus": [list(share) for share in order.shares],
+            "byte_hops": order.cost,
+            "byte_hops_in_order": order.before,
+        }
+        if order
+        else None
+    )
     return {
         "schema": "apples.fit/1",
         "cpus": list(found.cpus),
@@ -232,10 +244,11 @@ def fit_document(found: Fit, bound: Bindings) -> Document:
         "memory": list(found.memory),
         "devices": list(found.devices),
         "bindings": asdict(bound),
+        "ranks": ranks,
     }
 
 
-def fit_text(found: Fit, bound: Bindings) -> str:
+def fit_text(found: Fit, bound: Bindings, order: RankOrder | None = None) -> str:
     """Return the CPUs of a job, and how to bind it to them."""
     lines = [
         f"CPUs {found.cpus}",
@@ -245,8 +258,20 @@ def fit_text(found: Fit, bound: Bindings) -> str:
         lines.append(f"memory nodes {found.memory}")
     if found.devices:
         lines.append(f"near {', '.join(found.devices)}")
+    if order:
+        lines += _order_lines(order)
     affinity = f"  GOMP_CPU_AFFINITY='{bound.gomp_cpu_affinity}'"
     return "\n".join([*lines, *bindings_lines(bound), affinity])
+
+
+def _order_lines(order: RankOrder) -> Iterator[str]:
+    """Yield the CPUs of each rank, and what it is worth that the ranks do not sit in the topology's own order."""
+    if order.cost < order.before:
+        text = f"ranks in turn on CPUs {' '.join(map(str, order.shares))}"
+        yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        yield f"{order.cost / order.before:.0%} of the bytes x hops that the topology's own order has"
+    else:
+        yield "ranks in the topology's own order: no other has less bytes x hops"
 
 
 def bindings_lines(bound: Bindings) -> list[str]:
