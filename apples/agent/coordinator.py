@@ -347,7 +347,7 @@ class Coordinator:
             if reason := refusal(seen, one.host, one.implementation):
                 raise HostsUnfitError(f"{one.host.name} cannot be used: {reason}", seen)
         self._found(seen)
-        execution = self.actuator.actuate(launch_plan(estimate.schedule, seen))
+        execution = self.actuator.actuate(launch_plan(estimate.schedule, seen, self.messages))
         if policy is None:
             return execution
         self.decision_log.policy = policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from apples.agent.information import InformationPool, needs_of, own_files, program_of, refusal
 from apples.launch.plan import (
@@ -12,10 +13,12 @@ from apples.launch.plan import (
     HostSurvey,
     LaunchPlan,
     MalleableLimits,
+    Strip,
     strips_of,
 )
 from apples.monitoring.distances import HostDistances, tells
 from apples.monitoring.host_distances import host_distances
+from apples.monitoring.message_counts import MessageMatrix
 from apples.resources import Host, Link
 from apples.schedule import Allocation, Schedule
 
@@ -27,8 +30,15 @@ SHARE_OF_LINK = 0.25
 """And with at least this share of the slowest forecast link to the first rank's host."""
 
 
-def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
+def launch_plan(
+    schedule: Schedule, information: InformationPool, messages: MessageMatrix | None = None
+) -> LaunchPlan:
     """Return everything an actuator needs to carry out a schedule.
+
+    Parameters
+    ----------
+    messages
+        Which rank sends which how much: believed where it is of as many ranks.
 
     Raises
     ------
@@ -40,6 +50,8 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
         schedule.allocations,
         lambda one: host_program(one.host, one.implementation, information),
     )
+    if messages is not None:
+        strips = _with_messages(strips, messages)
     return LaunchPlan(
         information.template.name,
         application.parameters,
@@ -58,6 +70,16 @@ def launch_plan(schedule: Schedule, information: InformationPool) -> LaunchPlan:
             [one.host for one in limits.programs] if limits else schedule.resources, information
         ),
     )
+
+
+def _with_messages(strips: tuple[Strip, ...], messages: MessageMatrix) -> tuple[Strip, ...]:
+    """Return strips with what the ranks of each send each other, where as many ranks were counted."""
+    found, first = [], 0
+    for strip in strips:
+        here = slice(first, first + strip.ranks)
+        found.append(replace(strip, messages=tuple(row[here] for row in messages.bytes[here])))
+        first += strip.ranks
+    return tuple(found) if first == len(messages.ranks) else strips
 
 
 MOST_PAIRED = 64

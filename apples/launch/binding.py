@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from apples.errors import LaunchError
 from apples.launch.hydra import RankGroup
+from apples.monitoring.message_counts import Matrix
 from apples.topology import CpuSet, Requirement, Topology, Unsatisfied, fit
 from apples.topology.bindings import per_rank
 from apples.topology.sources.this_machine import live_topology
@@ -27,6 +28,7 @@ def rank_cpus(
     topology: Topology,
     free: CpuSet | None = None,
     threads: int = 1,
+    messages: Matrix = (),
 ) -> RankCpus:
     """Return the CPUs of each rank of a host; empty where ranks must share CPUs.
 
@@ -42,6 +44,8 @@ def rank_cpus(
         Of those, the ones no other host of the list has; None: all.
     threads
         Of each rank.
+    messages
+        Bytes that each rank sends to each: those that talk most get the nearest CPUs. Empty: neighbours do.
 
     Raises
     ------
@@ -64,7 +68,12 @@ def rank_cpus(
     found = fit(topology, usable, Requirement(len(usable) if listed else ranks * threads))
     if isinstance(found, Unsatisfied):
         return ()
-    return tuple(tuple(share) for share in per_rank(topology, found.cpus, ranks))
+    shares = per_rank(topology, found.cpus, ranks)
+    if messages:
+        from apples.launch.rank_order import rank_order  # noqa: PLC0415 - NumPy, for runs that name messages
+
+        shares = rank_order(topology, shares, messages).shares
+    return tuple(map(tuple, shares))
 
 
 def bound(rank_groups: Sequence[RankGroup], topology: Topology) -> list[RankGroup]:
@@ -122,7 +131,7 @@ def _bound(parts: Sequence[tuple[RankGroup, Topology]]) -> list[RankGroup]:
         one, topology = parts[i]
         whole = one.cpus if disjoint else ()  # what two hosts list is not divided up by the first
         free = pools[i] - taken
-        places = rank_cpus(one.host, one.ranks, whole, topology, free, one.threads)
+        places = rank_cpus(one.host, one.ranks, whole, topology, free, one.threads, one.messages)
         if not places:
             return []
         taken |= CpuSet.of(cpu for place in places for cpu in place)

@@ -74,6 +74,8 @@ class RankGroup:
         The CPUs of each rank in turn; empty: those of all.
     threads
         How many CPUs a rank has use for.
+    messages
+        Bytes that each of the ranks sends to each, by which they get their CPUs; empty: nobody knows.
     """
 
     host: str
@@ -83,6 +85,7 @@ class RankGroup:
     cgroup: str = ""
     rank_cpus: tuple[tuple[int, ...], ...] = ()
     threads: int = 1
+    messages: tuple[tuple[int, ...], ...] = ()
 
 
 def command(

@@ -14,6 +14,7 @@ from typing import Any
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.monitoring.distances import HostDistances
+from apples.monitoring.message_counts import Matrix
 from apples.resources import Host, HostList
 from apples.schedule import Allocation
 
@@ -66,6 +67,8 @@ class Strip:
         Of a rectangle likewise; None and None are all columns.
     threads
         Of the one rank, where the implementation is by threads; 0: each rank has one.
+    messages
+        Bytes that each of the ranks sends to each of them; empty: nobody knows.
     """
 
     program: HostProgram
@@ -75,6 +78,7 @@ class Strip:
     first_column: int | None = None
     columns: int | None = None
     threads: int = 0
+    messages: Matrix = ()
 
     @property
     def host(self) -> Host:

@@ -37,7 +37,12 @@ def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
     """
     targets = _targets([(strip.program, strip.ranks) for strip in plan.strips], plan)
     return [
-        replace(one, rank_group=replace(one.rank_group, threads=max(1, strip.threads)))
+        replace(
+            one,
+            rank_group=replace(
+                one.rank_group, threads=max(1, strip.threads), messages=strip.messages
+            ),
+        )
         for one, strip in zip(targets, plan.strips, strict=True)
     ]
 

@@ -14,7 +14,7 @@ from worlds import ROOMY, pool, symmetric
 
 from apples import Coordinator, Host, Link
 from apples.agent.arrangement import TOLERANCE, arranged
-from apples.agent.launching import distances
+from apples.agent.launching import distances, launch_plan
 from apples.agent.planners import equal_strips
 from apples.agent.planners.rectangles import rectangles
 from apples.errors import UsageError
@@ -297,3 +297,14 @@ def test_a_run_that_nobody_knows_is_refused(crosswise):
     done = command("apples", "plan", "--weather", "static", "--messages", "0badc0de")
     assert done.code == 2
     assert "0badc0de" in done.err
+
+
+def test_an_actuator_is_told_what_the_ranks_of_each_host_send_each_other():
+    schedule, information = schedule_of(hosts("eww", [2, 1, 3]))
+    counted = matrix(6, [(0, 1), (1, 2), (3, 5)])
+    strips = launch_plan(schedule, information, counted).strips
+    assert [one.messages for one in strips] == [
+        ((0, 1000), (1000, 0)), ((0,),), ((0, 0, 1000), (0, 0, 0), (1000, 0, 0)),
+    ]  # fmt: skip
+    for other in (None, matrix(5, [(0, 1)])):
+        assert not any(one.messages for one in launch_plan(schedule, information, other).strips)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,27 @@ def test_a_hosts_ranks_are_neighbours_and_its_listed_cpus_are_divided():
     assert places([rank_group("a", 2, (0, 1, 2, 3)), rank_group("b", 2)]) == [
         ((0, 1), (2, 3)), ((4,), (5,)),
     ]  # fmt: skip
+
+
+def pairs_apart(ranks):
+    """Each rank sends to the one half the ranks away, and nothing else."""
+    return tuple(tuple(9 * (abs(a - b) == ranks // 2) for b in range(ranks)) for a in range(ranks))
+
+
+def test_ranks_that_talk_share_a_core_where_it_is_known_who_does():
+    (asked,) = bound([replace(rank_group("a", 8), messages=pairs_apart(8))], MACHINE)
+    cores = [cpu // 2 for (cpu,) in asked.rank_cpus]
+    assert cores[:4] == cores[4:]
+    assert sorted(cores) == sorted([*range(4)] * 2)
+    assert places([rank_group("a", 8)]) == [tuple((cpu,) for cpu in range(8))]
+
+
+def test_what_one_host_says_of_its_ranks_changes_nothing_for_another():
+    first, second = replace(rank_group("a", 4), messages=pairs_apart(4)), rank_group("b", 4)
+    found = places([first, second])
+    assert found[1] == ((4,), (5,), (6,), (7,))
+    assert sorted(found[0]) == [(0,), (1,), (2,), (3,)]
+    assert found[0] != ((0,), (1,), (2,), (3,))
 
 
 def test_what_two_hosts_list_is_not_taken_by_the_first():

@@ -95,7 +95,8 @@ class PreparedRun:
     def command(self) -> LaunchCommand:
         """Return what `execute` would start."""
         coordinator, schedule = self.coordinator, self.plan.estimate.schedule
-        return coordinator.actuator.command(launch_plan(schedule, coordinator.information))
+        plan = launch_plan(schedule, coordinator.information, coordinator.messages)
+        return coordinator.actuator.command(plan)
 
     def close(self) -> None:
         """Hang up where nobody is going to start the run; `execute` does so by itself."""

@@ -105,7 +105,12 @@ def rank_groups(plan: LaunchPlan) -> list[hydra.RankGroup]:
     """Return the ranks of each host, in strip order."""
     return [
         hydra.RankGroup(
-            s.host.name, s.ranks, s.program.local, s.host.cpus, threads=max(1, s.threads)
+            s.host.name,
+            s.ranks,
+            s.program.local,
+            s.host.cpus,
+            threads=max(1, s.threads),
+            messages=s.messages,
         )
         for s in plan.strips
     ]
