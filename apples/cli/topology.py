@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,7 +10,7 @@ from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
-from apples.topology.bindings import bindings, per_rank
+from apples.topology.bindings import RankOrder, bindings, per_rank
 from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus, broker_of
 from apples.topology.cpus import MOST_CPUS
 from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
@@ -24,9 +24,6 @@ from apples.views.topology import (
     why_document,
     why_text,
 )
-
-if TYPE_CHECKING:
-    from apples.launch.rank_order import RankOrder
 
 LIVE = "this machine"
 

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from apples.monitoring.placement import Array, PlacementProblem, place
 from apples.topology import CpuSet, Topology
+from apples.topology.bindings import RankOrder
 
 Matrix = Sequence[Sequence[float]]
-
-
-@dataclass(frozen=True, slots=True)
-class RankOrder:
-    """Ranks on the shares of a host's CPUs.
-
-    Attributes
-    ----------
-    shares
-        The CPUs of each rank.
-    cost
-        Bytes times hops, summed over all pairs of ranks.
-    before
-        The same in the topology's own order: the next rank on the next share.
-    """
-
-    shares: tuple[CpuSet, ...]
-    cost: float
-    before: float
 
 
 def rank_order(topology: Topology, shares: Sequence[CpuSet], messages: Matrix) -> RankOrder:

@@ -29,6 +29,25 @@ class Bindings:
     gomp_cpu_affinity: str
 
 
+@dataclass(frozen=True, slots=True)
+class RankOrder:
+    """Ranks on the shares of a host's CPUs.
+
+    Attributes
+    ----------
+    shares
+        The CPUs of each rank.
+    cost
+        Bytes times hops, summed over all pairs of ranks.
+    before
+        The same in the topology's own order: the next rank on the next share.
+    """
+
+    shares: tuple[CpuSet, ...]
+    cost: float
+    before: float
+
+
 def bindings(
     topology: Topology, cpus: CpuSet, ranks: int = 1, shares: Sequence[CpuSet] = ()
 ) -> Bindings:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from apples.topology.bindings import Bindings
+from apples.topology.bindings import Bindings, RankOrder
 from apples.topology.broker import BrokerAnswer
 from apples.topology.cpus import CpuSet
 from apples.topology.isolation.detection import IsolationLevel
@@ -15,9 +15,6 @@ from apples.topology.machine import Topology
 from apples.topology.parts import Device, MemoryNode, Part
 from apples.topology.requirement import Fit
 from apples.units import amount, counted
-
-if TYPE_CHECKING:
-    from apples.launch.rank_order import RankOrder
 
 Document = dict[str, Any]
 
