@@ -156,6 +156,8 @@ class RunningJob(NamedTuple):
         What an iteration of it takes now, as measured; 0: nobody says.
     messages
         What its nodes send each other in an iteration, where it was counted or declared: node, node, bytes.
+    work
+        What each node of it has to do in an iteration, in any unit: node, work; empty: as much as it is fast.
     """
 
     job: Job
@@ -174,6 +176,7 @@ class RunningJob(NamedTuple):
     moved: float = -inf
     iteration_seconds: float = 0.0
     messages: tuple[tuple[int, int, float], ...] = ()
+    work: tuple[tuple[int, float], ...] = ()
 
     @property
     def more_wanted(self) -> int:

@@ -36,7 +36,7 @@ job_values = operator.attrgetter(*JOB_FIELDS)
 BY_PARTS = frozenset({"queue", "running", "reservations", "held"})
 #: Places in a `RunningJob` without its job.
 MATES, NODE_IDS = RunningJob._fields.index("mates") - 1, RunningJob._fields.index("node_ids") - 1
-MESSAGES = RunningJob._fields.index("messages") - 1
+MESSAGES, WORK = RunningJob._fields.index("messages") - 1, RunningJob._fields.index("work") - 1
 PARTS = NodeLoad._fields.index("parts")
 
 
@@ -198,6 +198,7 @@ def running_of(row: Sequence[Any], job: Job) -> RunningJob:
     values = list(row[1:])
     values[MATES], values[NODE_IDS] = tuple(values[MATES]), frozenset(values[NODE_IDS])
     values[MESSAGES] = tuple(map(tuple, values[MESSAGES]))
+    values[WORK] = tuple(map(tuple, values[WORK]))
     return RunningJob(job, *values)
 
 

@@ -145,7 +145,7 @@ def emulate(
             found = migrate(world.at(second, means), owners, rule, held)
             steps = [(move.task, move.target) for move in found]
         else:
-            steps = _by_foresight(known[second : second + FORESIGHT], owners, rule)
+            steps = step_by_foresight(known[second : second + FORESIGHT], owners, rule)
         for task, target in steps:
             last[owners[task]] = last[target] = second
             owners[task] = target
@@ -174,7 +174,7 @@ FORESIGHT = 60
 """Seconds that the oracle sees ahead."""
 
 
-def _by_foresight(
+def step_by_foresight(
     coming: Sequence[SharedHosts], owners: Sequence[int], rule: MigrationRule
 ) -> list[tuple[int, int]]:
     """Return the step after which the application is furthest in a minute; none if it is without one."""

@@ -195,3 +195,10 @@ def test_what_a_job_is_known_to_send_and_to_take_stands_in_the_reason():
     assert moved.reason.endswith(f"; {sent}")
     (moved,) = moves(PaybackMigration(), state(loads, running(1, 0, 1)))
     assert "bytes" not in moved.reason
+
+
+def test_a_loaded_node_that_has_little_to_do_is_not_worth_a_move():
+    loads, work = loads_of(0, 1, 0), ((0, 10.0), (1, 4.0))
+    assert moves(PaybackMigration(), state(loads, running(1, 0, 1, work=work))) == []
+    assert moves(PaybackMigration(), state(loads, running(1, 0, 1, work=((0, 10.0), (1, 9.0)))))
+    assert moves(PaybackMigration(), state(loads, running(1, 0, 1)))

@@ -33,6 +33,7 @@ RUNNING = st.builds(
     RunningJob, JOBS, TIMES, NODES, TIMES, TIMES, st.none() | NUMBERS, TUPLES, NODES,
     st.floats(0, 1), st.none() | NODES, IDS, st.integers(0, 60), st.integers(0, 9), TIMES, TIMES,
     st.lists(st.tuples(NUMBERS, NUMBERS, TIMES), max_size=2).map(tuple),
+    st.lists(st.tuples(NUMBERS, TIMES), max_size=2).map(tuple),
 )  # fmt: skip
 
 

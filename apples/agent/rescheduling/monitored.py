@@ -42,6 +42,8 @@ EVERY_SECONDS = 2.0
 """Between two snapshots of a host."""
 ASKED_SECONDS = 0.5
 """Between two decisions: the snapshots of hosts do not come at one time."""
+ROWS_SECONDS = 10.0
+"""Between two questions for the rows of hosts that stay the same: somebody may balance them."""
 THE_JOB = 1
 Hear = Callable[[NodeSnapshot], None]
 Watch = Callable[[HostList, Collection[Host], Hear], AbstractContextManager[Any]]
@@ -158,7 +160,8 @@ class LoadRescheduler:
         self._mark = mark
         self._heard: dict[str, NodeSnapshot] = {}
         self._began = self._asked = coordinator.clock()
-        self._moved = -math.inf
+        self._moved = self._rows_asked = -math.inf
+        self._last_rows: Mapping[str, int] = {}
         information = coordinator.information
         self._known = known_nodes(information.hosts)
         for name, speed in information.speeds.items():
@@ -181,7 +184,11 @@ class LoadRescheduler:
             return
         nodes = [*own, *(name for name in self._usable() if name in heard and name not in own)]
         rate = run.performance.rate()
-        cluster = self._cluster(nodes, len(own), heard, now, last, rate)
+        try:
+            rows = self._rows(run, own, now)
+        except LaunchError:  # it is between two configurations, or has just ended
+            return
+        cluster = self._cluster(nodes, rows, heard, now, last, rate)
         for decision in self.policy.decide(cluster):
             if isinstance(decision, Migrate):
                 self._moved = now  # a refusal too is for a while
@@ -190,6 +197,12 @@ class LoadRescheduler:
                     self._move(run, cluster, chosen, decision.reason, rate)
                 except LaunchError:  # it is between two configurations, or has just ended
                     return
+
+    def _rows(self, run: AdaptiveExecution, own: list[str], now: float) -> list[int]:
+        """Return the rows of the application's hosts; it is asked when they are others, and now and then."""
+        if list(self._last_rows) != own or now - self._rows_asked > ROWS_SECONDS:
+            self._last_rows, self._rows_asked = run.rows(), now
+        return [self._last_rows.get(name, 0) for name in own]
 
     def _usable(self) -> list[str]:
         """Return the hosts that it may be moved to."""
@@ -200,19 +213,20 @@ class LoadRescheduler:
     def _cluster(
         self,
         nodes: list[str],
-        count: int,
+        rows: list[int],
         heard: Mapping[str, NodeSnapshot],
         now: float,
         last: Progress,
         rate: IterationRate | None,
     ) -> ClusterState:
-        """Return what the policy is shown: the first `count` nodes are the application's."""
+        """Return what the policy is shown: the first nodes are the application's, and have these rows."""
+        count = len(rows)
         seconds = rate.iteration_seconds if rate else 0.0
         left = (last.iterations - last.iteration) * seconds if rate else math.inf
         job = Job(THE_JOB, self._began, count, left, count, count, JobKind.MALLEABLE)
         running = RunningJob(
             job, self._began, count, now + left, node_ids=frozenset(range(count)), moved=self._moved,
-            iteration_seconds=seconds, messages=self._messages(count),
+            iteration_seconds=seconds, messages=self._messages(count), work=tuple(enumerate(map(float, rows))),
         )  # fmt: skip
         free = tuple(range(count, len(nodes)))
         return ClusterState(

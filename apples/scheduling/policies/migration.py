@@ -301,7 +301,9 @@ class PaybackMigration(LoadMigration):
             )
             for one in (loads[node] for node in numbers)
         )
-        now = payback.SharedHosts(hosts, tuple(loads[node].speed for node in own))
+        given = dict(running.work)
+        work = tuple(given.get(node, 0.0) if given else loads[node].speed for node in own)
+        now = payback.SharedHosts(hosts, work)
         if running.iteration_seconds > 0:
             scale = running.iteration_seconds / now.iteration_seconds(range(len(own)))
             now = payback.SharedHosts(hosts, tuple(scale * work for work in now.work))

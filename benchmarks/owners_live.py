@@ -1,0 +1,287 @@
+"""Owners who come and go on the hosts of a lab, one job of 24 tasks over ssh: what deciders make of it, live.
+
+    python benchmarks/owners_live.py [--seeds N] [--seconds S] [--calm N] [--hosts 8] [--keep FILE]
+
+Root. Each host has .2 of a CPU; the job (`benchmarks/loaded`: real processor time a task) begins with four
+tasks on each of the six hosts that are best in the first second; owners are endless loops on the hosts, one or two
+at a time, as `apples.testing.owners` draws them. Of each seed four runs under the same owners: never moving,
+`decider` and `migrate` (`LoadRescheduling`), and an oracle that knows the loads of the next minute and commands
+migrations. Progress is iterations, as parts of the oracle's. `--calm N`: N runs of `migrate` under the loads of
+the first second, for good: how often it moves. `--keep` has all that is known of each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hat
+from apples import jobs, lab
+from apples.agent.session.spec import RunSpec
+from apples.errors import ApplesError
+from apples.jobs.store import job as stored
+from apples.jobs.store import read_events
+from apples.lab.commands import entering, environment
+from apples.lab.record import Lab
+from apples.monitoring.payback import MigrationRule, SharedHost, SharedHosts
+from apples.testing.owners import OwnersWorld, step_by_foresight
+from apples.views.drawing import (
+    STRETCH,
+    Scale,
+    axis,
+    diamond,
+    drawing,
+    levels,
+    path,
+    picture,
+    stretched,
+    text,
+)
+
+HERE = Path(__file__).resolve().parent
+CPU, TASKS, USED, WORK = 0.2, 24, 6, 0.01
+FORESIGHT = 60
+SPEED_OF_TIME = 2
+"""Seconds of a drawn world in one of ours: owners stay about a minute."""
+COST = MigrationRule(shorter=0.0, horizon=FORESIGHT, base_seconds=1.0, move_seconds=0.5)
+WAYS = ("never", "decider", "migrate", "oracle")
+SPIN = ["/usr/bin/env", "python3", "-c", "while True: pass"]
+
+
+class Owners:
+    """Endless loops on the hosts of a lab, as many as are wanted."""
+
+    def __init__(self, made: Lab) -> None:
+        self._lab = made
+        self._running: dict[str, list[subprocess.Popen[bytes]]] = {
+            one.name: [] for one in made.machines
+        }
+
+    def set(self, loads: Sequence[float]) -> None:
+        """Have so many on each host."""
+        for (name, there), load in zip(self._running.items(), loads, strict=True):
+            while len(there) > load:
+                one = there.pop()
+                one.kill()
+                one.wait()
+            while len(there) < load:
+                words = entering(self._lab.machine(name), SPIN)
+                there.append(subprocess.Popen(words, env=environment(self._lab)))
+
+
+def one_run(made: Lab, folder: Path, way: str, loads: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Return what came of a job under owners whose loads are given by second."""
+    names = [one.name for one in made.machines]
+    owners = Owners(made)
+    best = sorted(range(len(names)), key=lambda n: loads[0][n])
+    (folder / "user.toml").write_text(
+        f"[constraints]\nminimum_hosts = {USED}\nmaximum_hosts = {USED}\n"
+    )
+    blueprint = "never" if way == "oracle" else way
+    spec = RunSpec(
+        in_order(made.hosts, folder, [names[n] for n in best]), HERE / "loaded" / "template.toml",
+        folder / "user.toml", {"iterations": "1000000", "work": str(WORK), "rows": str(TASKS)},
+        f"{HERE}/loaded/blueprints.py:{blueprint}", "static", actuator="ssh", verify="none",
+    )  # fmt: skip
+    job = jobs.submit(spec).id
+    try:
+        while not (jobs.status(job).iteration or 0):
+            time.sleep(0.2)
+        owners.set(loads[0])
+        time.sleep(12)  # the monitor has heard all hosts for a window
+        began = time.time()
+        refused = 0
+        for second, wanted in enumerate(loads):
+            owners.set(wanted)
+            if way == "oracle":
+                refused += not foreseen(job, names, loads[second : second + FORESIGHT])
+            time.sleep(max(0.0, began + second + 1 - time.time()))
+        ended = time.time()
+    finally:
+        owners.set([0] * len(names))
+        jobs.cancel(job)
+    events = read_events(stored(job).events)
+    done = [one for one in events if one["event"] == "progress"]
+    inside = [one for one in done if began <= one["at"] <= ended]
+    moved = [one for one in events if one["event"] == "moved" and began <= one["at"] <= ended]
+    return {
+        "way": way, "iterations": inside[-1]["iteration"] - inside[0]["iteration"], "moves": len(moved),
+        "refused": refused, "seconds": len(loads), "load": round(os.getloadavg()[0], 1), "job": job,
+        "track": [[round(one["at"] - began, 2), one["iteration"]] for one in inside],
+        "moved": [[round(one["at"] - began, 2), one["seconds"], one["hosts"]] for one in moved],
+        "reasons": [one["explanation"] for one in events if one["event"] == "decision"],
+    }  # fmt: skip
+
+
+def in_order(hosts: Path, folder: Path, names: Sequence[str]) -> Path:
+    """Return a host list with its hosts in this order."""
+    content = tomllib.loads(hosts.read_text())
+    content["host"].sort(key=lambda one: names.index(one["name"]))
+    place = folder / "hosts.toml"
+    place.write_text(hat.dump(content))
+    return place
+
+
+def foreseen(job: str, names: Sequence[str], loads: Sequence[Sequence[float]]) -> bool:
+    """Take the step after which the job is furthest in a minute; say whether it was carried out, or none is."""
+    status = jobs.status(job)
+    if not status.hosts:
+        return True
+    hosts = [SharedHost(name, CPU, room=1) for name in names]
+    work = tuple(float(rows) * WORK for rows in status.rows)
+    coming = [
+        SharedHosts(
+            tuple(
+                SharedHost(h.name, h.speed, others=o, room=1)
+                for h, o in zip(hosts, now, strict=True)
+            ),
+            work,
+        )
+        for now in loads
+    ]
+    at = [names.index(host) for host in status.hosts]
+    steps = step_by_foresight(coming, at, COST)
+    try:
+        for task, target in steps:
+            jobs.migrate(job, status.hosts[task], names[target])
+    except ApplesError as error:
+        print(f"oracle: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+def drawn(seed: int, hosts: int, seconds: int, *, changes: bool = True) -> list[tuple[float, ...]]:
+    """Return the loads of owners, by second."""
+    world = OwnersWorld.drawn(
+        seed, hosts=hosts, tasks=TASKS, seconds=seconds * SPEED_OF_TIME, changes=changes
+    )
+    return list(world.others[::SPEED_OF_TIME])
+
+
+def main() -> int:
+    """Make the lab, run, print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--calm", type=int, default=0)
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument(
+        "--draw", type=Path, help="of what --keep has: the first seed, to the file PICTURE"
+    )
+    parser.add_argument("--picture", type=Path)
+    asked = parser.parse_args()
+    if asked.draw is not None:
+        runs = [json.loads(line) for line in asked.draw.read_text().splitlines()]
+        summary(runs)
+        asked.picture.write_text(drawn_over_time(runs))
+        return 0
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="o-", dir="/tmp") as name:
+        folder = Path(name)
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")
+        hosts = "".join(f'[[host]]\nname = "h{n}"\ncpu = {CPU}\n' for n in range(asked.hosts))
+        (folder / "lab.toml").write_text(f'name = "owners"\n{hosts}')
+        made = lab.up(folder / "lab.toml")
+        try:
+            for number in range(asked.calm):
+                loads = drawn(number, asked.hosts, 40, changes=False)
+                runs.append(
+                    {"seed": number, "calm": True} | one_run(made, folder, "migrate", loads)
+                )
+                told(runs[-1], asked.keep)
+            for seed in range(asked.first, asked.first + asked.seeds):
+                loads = drawn(seed, asked.hosts, asked.seconds)
+                for way in asked.ways.split(","):
+                    runs.append({"seed": seed, "calm": False} | one_run(made, folder, way, loads))
+                    told(runs[-1], asked.keep)
+        finally:
+            lab.down(lab.labs() / made.name)
+    summary(runs)
+    return 0
+
+
+def told(run: dict[str, Any], keep: Path | None) -> None:
+    """Print a run, and keep all that is known of it."""
+    few = {k: v for k, v in run.items() if k not in {"track", "moved", "reasons"}}
+    print(json.dumps(few), flush=True)
+    if keep is not None:
+        with keep.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+
+
+def drawn_over_time(runs: Sequence[dict[str, Any]]) -> str:
+    """Return a picture of what an iteration took over time with and without moves, in the runs of one seed."""
+    seed = next(one["seed"] for one in runs if not one["calm"])
+    mine = {one["way"]: one for one in runs if one["seed"] == seed and not one["calm"]}
+    across = Scale(float(mine["migrate"]["seconds"]))
+    lines = {way: pace(mine[way]["track"]) for way in ("never", "migrate")}
+    up = Scale(1.05 * max(seconds for line in lines.values() for _, seconds in line))
+    parts = [axis(across, 10, BOTTOM, (1.0, "s")), levels(up, 10, BOTTOM)]
+    tall = BOTTOM - 10
+    for way, line in lines.items():
+        steps, before = "", None
+        for at, seconds in line:
+            x, y = across.at(at) / 100 * STRETCH, tall * (1 - up.at(seconds) / 100)
+            steps += f"M{x:.1f} {y:.1f}" if before is None else f"L{x:.1f} {before:.1f}V{y:.1f}"
+            before = y
+        parts.append(stretched(10, tall, path(steps, way)))
+    parts += [diamond(across.at(at), 18, "move") for at, _, _ in mine["migrate"]["moved"]]
+    title = "Seconds of an iteration: never moved (grey), moved by migrate (blue; a diamond is a global step)"
+    parts.append(text(0, BOTTOM + 34, [title], "tick"))
+    drawn = drawing("owners", "Owners who come and go", title, BOTTOM + 44, *parts)
+    return picture(drawn, STYLE)
+
+
+BOTTOM = 230
+STYLE = (
+    "svg{overflow:visible}.paper{fill:#fff}.grid{stroke:#ddd;fill:none}.tick{font-size:12px;fill:#333}"
+    ".never{stroke:#999;stroke-width:2;fill:none}.migrate{stroke:#06c;stroke-width:2;fill:none}.move{fill:#06c}"
+)
+
+
+def pace(track: Sequence[tuple[float, int]]) -> list[tuple[float, float]]:
+    """Return when, and how long iterations took there, over pieces of two seconds or more."""
+    found, (since, done) = [], track[0]
+    for at, iteration in track[1:]:
+        if at - since >= 2 and iteration > done:
+            found.append((since, (at - since) / (iteration - done)))
+            since, done = at, iteration
+    return found
+
+
+def summary(runs: Sequence[dict[str, Any]]) -> None:
+    """Print the means of the seeds, as parts of the oracle's, and how often calm runs moved."""
+    calm = [one["moves"] for one in runs if one["calm"]]
+    if calm:
+        print(f"constant load: {sum(calm)} moves in {len(calm)} runs")
+    by_seed = {(one["seed"], one["way"]): one for one in runs if not one["calm"]}
+    for way in WAYS:
+        mine = {seed: one for (seed, name), one in by_seed.items() if name == way}
+        parts = [
+            one["iterations"] / by_seed[seed, "oracle"]["iterations"]
+            for seed, one in mine.items()
+            if (seed, "oracle") in by_seed
+        ]
+        if parts:
+            moves = statistics.fmean(one["moves"] for one in mine.values())
+            each = ", ".join(f"{part:.2f}" for part in parts)
+            print(
+                f"{way:8} {statistics.fmean(parts):.2f} of the oracle ({each}), {moves:.1f} moves"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
