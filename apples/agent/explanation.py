@@ -8,13 +8,14 @@ bisection, so that what is printed is what a new plan would say there (tested wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog
 from apples.agent.information import InformationPool
-from apples.agent.planners.time_balancing import balance
+from apples.agent.planners.time_balancing import balance, rows_by
 from apples.agent.weather.conditions import error_of
 from apples.errors import ApplesError
 from apples.resources import Host, ResourceSet
@@ -243,14 +244,20 @@ def _reason(host: Host, chosen: Estimate, information: InformationPool) -> LeftO
 def _with(
     host: Host, chain: ResourceSet, information: InformationPool
 ) -> Iterator[tuple[float, float]]:
-    """Yield the iteration and the host's border in seconds for each place it could take."""
+    """Yield the iteration and the host's border in seconds for each place it could take that may be the best."""
     model, total = information.model, information.application.rows
     places = range(len(chain) + 1) if len(chain) <= EXPLAINED else (0, len(chain))
-    for k in places:
-        hosts = (*chain[:k], host, *chain[k:])
+    chains = [(*chain[:k], host, *chain[k:]) for k in places]
+    borders = [model.communication(hosts) for hosts in chains]
+    best = math.inf
+    for i in sorted(range(len(chains)), key=lambda i: float(borders[i].sum())):
+        hosts, border = chains[i], borders[i]
+        if math.isfinite(best) and rows_by(model, hosts, border, total, best) < total:
+            continue  # there it would take longer
         rows = balance(model, hosts, total).astype(float)
-        border = model.communication(hosts)
-        yield model.set_seconds(hosts, rows), float(border[k])
+        seconds = model.set_seconds(hosts, rows)
+        best = min(best, seconds)
+        yield seconds, float(border[places[i]])
 
 
 def remedy(information: InformationPool, decision_log: DecisionLog) -> str:

@@ -35,6 +35,7 @@ class DocumentFolder:
         self.path = path.resolve()
         if not self.path.is_dir():
             raise UsageError(f"--folder {path}: there is no such folder")
+        self._kinds: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def names(self) -> list[str]:
         """Return the files by their names from the folder on, at most `MOST_FILES`, those at the top first."""
@@ -89,6 +90,24 @@ class DocumentFolder:
             raise UsageError(f"{hat.printable(name)}: {error}") from None
         except UnicodeDecodeError:
             raise UsageError(f"{hat.printable(name)}: is not UTF-8 text") from None
+
+    def kinds(self) -> dict[str, str]:
+        """Return the kind of each file; one that is as it was when it was asked for before is not read again."""
+        found: dict[str, tuple[tuple[int, int, int], str]] = {}
+        for name in self.names():
+            try:
+                seen = (self.path / name).stat()
+            except OSError:
+                continue
+            mark = seen.st_mtime_ns, seen.st_size, seen.st_ino
+            known = self._kinds.get(name)
+            found[name] = (
+                known
+                if known is not None and known[0] == mark
+                else (mark, user_files.inspect(self.path / name).kind)
+            )
+        self._kinds = found
+        return {name: kind for name, (_, kind) in found.items()}
 
     def checked(self) -> list[tuple[str, hat.CheckResult]]:
         """Return each file with its kind and what is wrong with it; TOML of other programs is left out."""

@@ -33,9 +33,9 @@ KINDS: Mapping[str, str] = {
 
 def choices(folder: DocumentFolder) -> dict[str, list[str]]:
     """Return the files there are to choose from, by what they are."""
-    checked = folder.checked()
+    kinds = folder.kinds()
     return {
-        key: [name for name, one in checked if one.kind == kind] for key, kind in KINDS.items()
+        key: [name for name, one in kinds.items() if one == kind] for key, kind in KINDS.items()
     }
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from worlds import pool, random_world, symmetric
 
-from apples import Coordinator, Host, Link
+from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent.explanation import left_out, remedy, thresholds
+from apples.agent.planners.time_balancing import balance
 from apples.agent.weather.conditions import Conditions
 from apples.resources import HostList
 from apples.units import duration
@@ -19,6 +20,25 @@ def decided(information, blueprint=minimum_execution_time):
     coordinator = Coordinator(information)
     coordinator.execute(blueprint)
     return coordinator
+
+
+def test_a_reason_tells_the_best_place_a_host_could_take():
+    generator, told = np.random.default_rng(3), 0
+    for _ in range(25):
+        information = random_world(generator, int(generator.integers(3, 9))).information
+        try:
+            log = decided(information).decision_log
+        except NoFeasiblePlanError:
+            continue
+        model, total = log.information.model, log.information.application.rows
+        for one in left_out(log):
+            chain, host = log.chosen.schedule.resources, information.hosts[one.host]
+            sets = [(*chain[:k], host, *chain[k:]) for k in range(len(chain) + 1)]
+            taken = [model.set_seconds(each, balance(model, each, total).astype(float)) for each in sets]  # fmt: skip  # noqa: E501
+            place = min((t, model.communication(each)[k]) for k, (t, each) in enumerate(zip(taken, sets, strict=True)))  # fmt: skip  # noqa: E501
+            assert one.figures[0] in place
+            told += 1
+    assert told > 20
 
 
 def answer(information, blueprint=minimum_execution_time):

@@ -12,7 +12,8 @@ from web.test_pages import is_tame
 
 import hat
 from apples.jobs import store
-from apples.web.folder import MOST_BYTES
+from apples.web.folder import MOST_BYTES, DocumentFolder
+from apples.web.planning import choices
 
 HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
@@ -153,6 +154,17 @@ def test_a_plan_is_what_the_command_says_with_the_command_to_copy(site, visitor,
         assert html.escape(one["reason"], quote=False) in html.unescape(text).replace("&#39;", "'")
     typed = re.search(r"does this: <code>(.*?)</code>", text)[1]
     assert command(*html.unescape(typed).split(), "--json").document == said
+
+
+def test_a_file_that_becomes_another_kind_is_another_choice(own_state, sample):  # noqa: ARG001 - its files
+    folder = DocumentFolder(own_state)
+    before = choices(folder)
+    assert before == choices(folder)
+    assert before["templates"] == ["template.toml"]
+    (own_state / "template.toml").write_text((own_state / "hosts.toml").read_text())
+    (own_state / "user.toml").unlink()
+    after = choices(folder)
+    assert after == {"templates": [], "hosts": ["hosts.toml", "template.toml"], "users": []}
 
 
 def test_what_cannot_be_planned_is_said_as_the_command_says_it(site, visitor, sample):

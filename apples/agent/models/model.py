@@ -24,7 +24,7 @@ from apples.schedule import Allocation, Schedule
 Seconds = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float64]
 RowsWithin = Callable[[Seconds], Rows]
-Orders = npt.NDArray[np.int64]
+Orders = npt.NDArray[np.int64] | npt.NDArray[np.intc]
 CommunicationOf = Callable[[Orders], Seconds]
 
 
@@ -180,7 +180,8 @@ class ModelTemplate(ABC):
             pairs[i, i + 1 :] = pairs[i + 1 :, i] = self.borders(host, hosts[i + 1 :])
 
         def communication(orders: Orders) -> Seconds:
-            steps = np.pad(pairs[orders[:, :-1], orders[:, 1:]], ((0, 0), (1, 1)))
+            steps = np.zeros((len(orders), orders.shape[1] + 1))
+            steps[:, 1:-1] = pairs[orders[:, :-1], orders[:, 1:]]
             return self.at_borders(steps[:, :-1], steps[:, 1:])
 
         return communication

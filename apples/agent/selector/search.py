@@ -10,7 +10,9 @@ need a host in the middle dropped or two sites swapped, which these moves do.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
@@ -23,13 +25,15 @@ from apples.agent.planners.planner import schedule
 from apples.resources import Host
 
 Order = tuple[int, ...]
-Floats = np.float64 | npt.NDArray[np.float64]
+Floats = float | np.float64 | npt.NDArray[np.float64]
 
 MISSING_ROWS = 1e250
 """Added to the value of a set whose memory does not hold the grid: worse than any time or cost."""
 OVER_LIMIT = 1e150
 """Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
 
+FEW = 64
+"""Of so many hosts all borders are worked out at once, whatever sets are looked at."""
 LONGEST_BEST = 16
 """Of longer sets a brisk search takes the first move that helps, not the best: they have thousands."""
 TIE = 1e-9
@@ -149,43 +153,97 @@ class SubsetSearch:
         self._descents: dict[tuple[Order, bytes], Order] = {}
         self._border: dict[tuple[int, int], float] = {}
         self._row_seconds: dict[int, npt.NDArray[np.float64]] = {}
-        self._values: dict[Order, float] = {}
+        self._values: dict[bytes, float] = {}
+        self._seen: set[bytes] = set()
+
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether the metric or the hosts' processors need to be asked for one set at a time."""
+        return self.information.metric is not None or self.information.model.shares_processors
 
     def value(self, order: Order) -> float:
         """Return the objective of a set; far above any real one when the user's limits forbid it."""
-        known = self._values.get(order)
-        if known is None:
+        key = _key(order)
+        known = self._values.get(key)
+        if known is None and key in self._seen:
+            known = self._values[key] = float(self._evaluate_together(np.array([order]))[0])
+        elif known is None:
             self.budget -= 1 + len(order) // 8 if self.brisk else 1
-            known = self._evaluate(order)
-            self._values[order] = known
+            self._seen.add(key)
+            known = self._values[key] = self._evaluate(order)
         return known
 
     def values(self, orders: Iterable[Order]) -> dict[Order, float]:
         """Return the values of some sets, in their order; fewer where the budget ends before.
 
-        Sets of one size are worked out together, where neither the metric nor the hosts' processors need to be
-        asked for one set at a time.
+        Sets of one size are worked out together, where they need not be asked for one at a time.
         """
-        if self.information.metric is not None or self.information.model.shares_processors:
+        if self._one_by_one:
             return {
                 order: self.value(order)
                 for order in orders
-                if self.budget > 0 or order in self._values
+                if self.budget > 0 or _key(order) in self._values
             }
         wanted = list(orders)
         sizes: dict[int, list[Order]] = {}
         for order in wanted:
-            if order not in self._values:
+            if _key(order) not in self._values:
                 sizes.setdefault(len(order), []).append(order)
         for size, sets in sizes.items():
-            self.budget -= len(sets)
-            together = np.fromiter(chain.from_iterable(sets), np.int64, size * len(sets))
-            found = self._evaluate_together(together.reshape(len(sets), size))
-            self._values.update(zip(sets, found.tolist(), strict=True))
-        return {order: self._values[order] for order in wanted}
+            flat = np.fromiter(chain.from_iterable(sets), np.intc, size * len(sets))
+            together = flat.reshape(len(sets), size)
+            found = self._evaluate_together(together).tolist()
+            self._values.update(zip(self._count(together), found, strict=True))
+        return {order: self._values[_key(order)] for order in wanted}
 
-    def _evaluate_together(self, orders: Orders) -> npt.NDArray[np.float64]:
-        """Return `_evaluate` of many sets of one size."""
+    def _count(self, orders: Orders) -> list[bytes]:
+        """Take those of some sets that were not looked at yet from the budget; return what names each."""
+        keys = _keys(orders)
+        self.budget -= len(keys) - sum(map(self._seen.__contains__, keys))
+        self._seen.update(keys)
+        return keys
+
+    def _best_of(self, orders: Orders, below: float) -> tuple[Order, float] | None:
+        """Return the best of some sets of one size, the first of equals, and its value; None: it is not `below`.
+
+        A set where some strip is bound by one row or by its cap has a lower bound that is quickly had, and
+        what it is exactly is worked out only where the bound does not answer already.
+        """
+        self._count(orders)
+        values, bound = self._bounds_together(orders)
+        known = np.where(bound, np.inf, values)
+        open_ = np.flatnonzero(bound & (values < min(below, float(known.min()))))
+        if len(open_):
+            known[open_] = self._evaluate_together(orders[open_])
+        best = int(known.argmin())
+        if not known[best] < below:
+            return None
+        order, value = tuple(orders[best].tolist()), float(known[best])
+        self._values[_key(order)] = value
+        return order, value
+
+    def _bounds_together(
+        self, orders: Orders
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """Return lower bounds of `_evaluate` of many sets of one size, and which of them are no more than that."""
+        p, border, caps = self._terms(orders)
+        speed = 1.0 / p
+        seconds = (self.total + (border * speed).sum(axis=1)) / speed.sum(axis=1)
+        strips = (seconds[:, None] - border) * speed
+        bound = ((strips < 1.0) | (strips > caps)).any(axis=1)
+        least = np.maximum(seconds, (border + p).max(axis=1)) * (1.0 - 1e-12)
+        return self._judged(orders, np.where(bound, least, seconds)), bound
+
+    def _terms(
+        self, orders: Orders
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], Orders]:
+        """Return p_i, C_i and the most rows of each host of many sets of one size."""
+        if len(self.hosts) <= FEW:
+            return (
+                self._rows(orders.shape[1])[orders],
+                self._communication(orders),
+                self.caps[orders],
+            )
         chosen = np.zeros(len(self.hosts), dtype=bool)
         chosen[orders] = True
         members, places = np.flatnonzero(chosen), (np.cumsum(chosen) - 1)[orders]
@@ -196,17 +254,35 @@ class SubsetSearch:
                 hosts
             )
         p = np.array([self._alone(i, orders.shape[1]) for i in members.tolist()])
-        caps = self.caps[orders]
-        seconds = balanced_seconds_of_sets(p[places], among(places), caps, self.total)
+        return p[places], among(places), self.caps[orders]
+
+    @cached_property
+    def _communication(self) -> CommunicationOf:
+        """C_i of any sets, where the hosts are few."""
+        return self.information.model.communication_among(self.hosts)
+
+    def _rows(self, count: int) -> npt.NDArray[np.float64]:
+        """Return p_i of every host, at equal strips on so many hosts."""
+        known = self._row_seconds.get(count)
+        if known is None or np.isnan(known).any():
+            for i in range(len(self.hosts)):
+                self._alone(i, count)
+        return self._row_seconds[count]
+
+    def _evaluate_together(self, orders: Orders) -> npt.NDArray[np.float64]:
+        """Return `_evaluate` of many sets of one size."""
+        p, border, caps = self._terms(orders)
+        seconds = balanced_seconds_of_sets(p, border, caps, self.total)
         held = np.isfinite(seconds)
-        value = self.judge(
-            np.where(held, seconds, 0.0),
-            self.rates[orders].sum(axis=1),
-            self.starts[orders].max(axis=1),
-            self.waits[orders].max(axis=1),
-        )
         missing = MISSING_ROWS * (1.0 + self.total / (1.0 + caps.sum(axis=1)))
-        return np.where(held, value, missing)
+        return np.where(held, self._judged(orders, np.where(held, seconds, 0.0)), missing)
+
+    def _judged(self, orders: Orders, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return `judge` of many sets of one size."""
+        rate = self.rates[orders].sum(axis=1) if self.rates.any() else 0.0
+        start = self.starts[orders].max(axis=1) if self.starts.any() else 0.0
+        wait = self.waits[orders].max(axis=1) if self.waits.any() else 0.0
+        return np.asarray(self.judge(seconds, rate, start, wait))
 
     def _evaluate(self, order: Order) -> float:
         cap = [self.cap[i] for i in order]
@@ -308,19 +384,38 @@ class SubsetSearch:
         where = np.array(pool).tobytes()
         while self.budget > 0 and (best, where) not in self._descents:
             on_the_way.append(best)
-            moves, least = self._moves(best, pool), value - 1e-12 * abs(value)
+            least = value - 1e-12 * abs(value)
             if self.brisk and len(best) > LONGEST_BEST:
-                helps = (c for c in moves if self.budget <= 0 or self.value(c) < least)
+                helps = (
+                    c for c in self._moves(best, pool) if self.budget <= 0 or self.value(c) < least
+                )
                 candidate = next(helps, best)
             else:
-                values = self.values(moves)
-                candidate = min(values, key=values.__getitem__, default=best)
+                candidate = self._best_move(best, pool, least)
             if not self.value(candidate) < least:
                 break
             best, value = candidate, self.value(candidate)
         best = self._descents.get((best, where), best)
         if self.budget > 0:
             self._descents.update(((order, where), best) for order in on_the_way)
+        return best
+
+    def _best_move(self, order: Order, pool: Sequence[int], below: float) -> Order:
+        """Return the best set that one move leads to, the first of equals; the set itself where none is below."""
+        if self._one_by_one:
+            values = self.values(self._moves(order, pool))
+            return min(values, key=values.__getitem__, default=order)
+        limits = self.information.specifications.constraints
+        outside = [i for i in pool if i not in order]
+        places = np.array([*order, *outside], dtype=np.intc)
+        best, least = order, below
+        for moves in _places_after_moves(
+            len(order),
+            len(outside),
+            len(order) > (limits.minimum_hosts or 1),
+            len(order) < (limits.maximum_hosts or len(self.hosts)),
+        ):
+            best, least = self._best_of(places[moves], least) or (best, least)
         return best
 
     def _beside_its_site(self, order: Order, i: int) -> Order:
@@ -346,6 +441,33 @@ class SubsetSearch:
         yield from _replaced(order, outside)
         yield from _moved(order)
         yield from _reversed(order)
+
+
+def _key(order: Order) -> bytes:
+    """Return what a set is remembered under: as short as that of a row of `_keys`, and the same."""
+    return array("i", order).tobytes()
+
+
+def _keys(orders: Orders) -> list[bytes]:
+    rows = np.ascontiguousarray(orders, dtype=np.intc)
+    found: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
+    return found
+
+
+@lru_cache(maxsize=32)
+def _places_after_moves(size: int, outside: int, shorter: bool, longer: bool) -> list[Orders]:
+    """Return what a set of some size becomes by every move, for each size, shape (moves, size).
+
+    A set is its hosts and behind them those outside, by their places; so the moves of one set are those of all.
+    """
+    order, others = tuple(range(size)), range(size, size + outside)
+    found = []
+    if shorter:
+        found.append([*_dropped(order)])
+    if longer:
+        found.append([*_inserted(order, others)])
+    found.append([*_replaced(order, others), *_moved(order), *_reversed(order)])
+    return [np.array(moves, dtype=np.intp) for moves in found if moves]
 
 
 def _dropped(order: Order) -> Iterator[Order]:

@@ -5,6 +5,8 @@ from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles import best_of_all_ordered_subsets, paper_border, shared_border
 from worlds import ROOMY, pool, random_world, symmetric
 
@@ -118,6 +120,49 @@ def test_many_sets_at_once_are_worth_what_each_is_alone(measured, quotas):
         together = SubsetSearch(world.hosts, information, 1000).values(orders)
         one_by_one = SubsetSearch(world.hosts, information, 1000)
         assert together == pytest.approx({order: one_by_one.value(order) for order in orders})
+
+
+class OneSetAtATime(SubsetSearch):
+    """A search that works every set out to the last, and remembers it."""
+
+    def _best_move(self, order, pool, below):
+        values = self.values(self._moves(order, pool))
+        return min(values, key=values.__getitem__, default=order)
+
+
+USERS = [
+    "",
+    '[objective]\nmeasure = "cost"\n',
+    "[constraints]\nmaximum_hosts = 4\n",
+    "[constraints]\ndeadline = 0.02\n",
+]
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 14),
+    st.booleans(),
+    st.sampled_from([80, 900, 60_000]),
+    st.sampled_from(USERS),
+)
+@settings(max_examples=40, deadline=None)
+def test_bounds_and_moves_as_arrays_lead_where_working_every_set_out_does(
+    seed, count, measured, budget, user
+):
+    generator = np.random.default_rng(seed)
+    world = random_world(generator, count, priced=True, user=user)
+    information = with_measured_links(world, generator)[0] if measured else world.information
+    quick, plain = (
+        kind(world.hosts, information, budget) for kind in (SubsetSearch, OneSetAtATime)
+    )
+    starts = [
+        tuple(generator.permutation(count)[:size].tolist())
+        for size in generator.integers(1, count + 1, 4)
+    ]
+    assert quick.values(starts) == plain.values(starts)
+    for start in starts:
+        assert quick.descend(start, range(count)) == plain.descend(start, range(count))
+        assert quick.budget == plain.budget
 
 
 def test_the_prefixes_of_a_long_chain_are_as_dear_as_the_model_says():
