@@ -14,6 +14,8 @@ from apples.agent.session.spec import RunSpec
 from apples.errors import UsageError
 from apples.jobs.seals import sealed
 from apples.jobs.spec import JobSpec, working_directory
+from apples.monitoring.message_counts import MessageMatrix
+from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING
 
 KINDS = ("rigid", "moldable", "malleable", "evolving")
 MOST_TEMPLATE = 1 << 20
@@ -78,7 +80,25 @@ class JobRequest:
             "kind": _kind(self.kind, self.minimum, most, malleable), "requested": self.seconds,
             "priority": self.priority, "name": name, "work": work, "after": [*self.after],
         }  # fmt: skip
+        if self.messages is not None:
+            submission["messages"] = between_hosts(self.directory / self.messages)
         return {"request": secrets.token_hex(8), "submission": submission}
+
+
+def between_hosts(run: Path) -> list[list[int]]:
+    """Return what the hosts of a run sent each other in parts of the most that any sent, for the choice of hosts.
+
+    Empty where it was on more hosts than a submission may tell of.
+    """
+    found = MessageMatrix.of_run(run)
+    rows = found.by_host(found.bytes)
+    most = max([1, *(size for i, row in enumerate(rows) for j, size in enumerate(row) if i != j)])
+    if len(rows) > MOST_TALKING:
+        return []
+    return [
+        [0 if i == j else size * MOST_TALK // most for j, size in enumerate(row)]
+        for i, row in enumerate(rows)
+    ]
 
 
 def _template(place: Path) -> tuple[bool, str]:

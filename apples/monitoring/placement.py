@@ -142,7 +142,10 @@ def _work(owners: Places, loads: Sequence[float] | Array, hosts: int) -> Array:
 
 
 def place(
-    problem: PlacementProblem, begin: Sequence[int] = (), worth: float = 0.0
+    problem: PlacementProblem,
+    begin: Sequence[int] = (),
+    worth: float = 0.0,
+    starts: int = STARTS,
 ) -> tuple[int, ...]:
     """Return the host of each task: greedy by the most tied task, then the best moves and exchanges.
 
@@ -157,6 +160,8 @@ def place(
     worth
         By which part others must cost less than the improved ones of `begin` to be taken in their place: of what
         they cost beyond the step that none can go below.
+    starts
+        How often a small problem is begun.
     """
     tasks = len(problem.loads)
     if not tasks:
@@ -166,7 +171,7 @@ def place(
     if problem.weight == 0:
         found = min(found, search.improved(search.halved()), key=lambda one: one[0])
     chance = np.random.default_rng(0)
-    for _ in range(STARTS if tasks <= SMALL_PROBLEM else 0):
+    for _ in range(starts if tasks <= SMALL_PROBLEM else 0):
         again = search.improved(search.disturbed(found[1], chance))
         found = min(found, again, key=lambda one: one[0])
     if len(begin):

@@ -11,6 +11,7 @@ from sites import LONG, SHORT, Site
 from waiting import until
 
 from apples.jobs import store
+from apples.jobs.submission import between_hosts
 from apples.supervision.job_processes import marked
 from apples.views.documents import DOCUMENTS
 
@@ -39,8 +40,11 @@ def test_jobs_run_one_after_the_other_and_the_history_is_a_log_for_the_simulator
     record = one.ask("wait", second)
     assert record["schema"] == "apples.run/1"
     assert len(record["execution"]["hosts"]) == 3
-    third = one.submit("--min", "1", "--after", first, "--after", second, *SHORT)
-    assert one.ask("wait", third)["schema"] == "apples.run/1"
+    options = ("--min", "3", "--messages", second)
+    third = one.submit(*options, "--after", first, "--after", second, *SHORT)
+    told = one.ask("wait", third)
+    assert told["schema"] == "apples.run/1"
+    assert told["plan"]["arrangement"]["ranks"] == len(record["execution"]["messages"]["ranks"])
     assert one.run("submit", "--after", "local.9", *SHORT).stderr == (
         "apples: after local.9: there is none of this number\n"
     )
@@ -59,6 +63,21 @@ def test_jobs_run_one_after_the_other_and_the_history_is_a_log_for_the_simulator
     log.write_text(one.run("history", "--swf").stdout)
     simulated = one.ask("simulate", str(log), "--policy", "fcfs", "--processors", "4")
     assert simulated["jobs"] == 3
+
+
+def test_a_submission_tells_what_hosts_sent_each_other_in_parts_of_the_most(tmp_path):
+    place = tmp_path / "run.json"
+
+    def told(hosts, rows):
+        ranks = [{"host": host, "world": 0, "rank": n} for n, host in enumerate(hosts)]
+        messages = {"ranks": ranks, "rank_bytes": rows, "rank_messages": rows, "source": "counted"}
+        place.write_text(json.dumps({"execution": {"messages": messages}}))
+        return between_hosts(place)
+
+    assert told("aab", [[0, 900, 3], [900, 0, 1], [0, 2, 0]]) == [[0, 1000], [500, 0]]
+    assert told("ab", [[5, 0], [0, 5]]) == [[0, 0], [0, 0]]
+    many = [f"h{n}" for n in range(33)]
+    assert told(many, [[1] * 33] * 33) == []
 
 
 @pytest.mark.mpi

@@ -19,6 +19,7 @@ from soak_live import first_broken
 from waiting import until
 
 from apples.errors import LaunchError, UsageError
+from apples.resources import Host, HostList, Link, Network
 from apples.scheduling.jobs import Job, JobKind, Reserve, Resize, Start
 from apples.scheduling.ledger import ClusterLedger
 from apples.scheduling.policies import (
@@ -42,7 +43,12 @@ from apples.scheduling.server.answers import (
 from apples.scheduling.server.client import found
 from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.live_job import JobSubmission, LiveJobState
+from apples.scheduling.server.live_job import (
+    JobSubmission,
+    LiveJobState,
+    submission_document,
+    submission_of,
+)
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
     LAST,
@@ -587,6 +593,35 @@ def test_a_job_is_put_on_fast_hosts_of_one_site_where_one_suffices(stage):
     assert why_document(s.one, "lab", s.one.job(second))["placed"] == "ada, bob of site here"
     _, (last,) = s.submit()
     assert last.hosts == ("cleo",)
+
+
+def test_a_job_that_tells_its_messages_is_put_on_hosts_that_are_near_each_other(stage):
+    sites = {"ada": ("x", 1e-6), "bob": ("y", 1e-6), "cleo": ("z", 3e-6), "dan": ("q", 1e-6)}
+    hosts = tuple(Host(n, site=s, seconds_per_point=speed) for n, (s, speed) in sites.items())
+    far, near = Link(0.1, 1e5), Link(1e-3, 1e7)
+    links = {(a, b): near if {a, b} == {"x", "z"} else far for a in "xyzq" for b in "xyzq"}
+    network = Network(links, None, {host.name: host.site for host in hosts})
+    s = stage(prefer=HostPreference.of(HostList(hosts, network)))
+    blind, (order,) = s.submit(2, 2)
+    assert "cleo" not in order.hosts
+    s.one.cancel(s.now, blind)
+    s.say(order, AttemptPhase.ENDED, state="cancelled")
+    s.left(order, *order.hosts)
+    told = ((0, 7), (7, 0))
+    number = s.one.submit(s.now, JobSubmission(2, 2, JobKind.RIGID, 100.0, messages=told))
+    (order,) = s.turn()
+    assert order.hosts == ("ada", "cleo")
+    document = submission_document(s.one.job(number).submission)
+    assert submission_of(json.loads(json.dumps(document))).messages == told
+
+
+@pytest.mark.parametrize(
+    "messages", [[[0]] * 2, [[0, -1], [0, 0]], [[0, 1001], [0, 0]], [[0] * 33] * 33, 3, [["x"]]]
+)
+def test_messages_that_are_no_square_of_small_counts_are_refused(messages):
+    document = {**submission_document(JobSubmission(1, 1)), "messages": messages}
+    with pytest.raises(UsageError, match="submission"):
+        checked(document)
 
 
 def test_a_shrunk_job_gives_up_what_costs_it_least_and_grows_at_its_site(stage):

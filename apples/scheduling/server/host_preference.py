@@ -1,11 +1,24 @@
-"""Which of some hosts a job gets and gives up: those of one site where it suffices, the fastest first."""
+"""Which of some hosts a job gets and gives up: those of one site where it suffices, the fastest first.
+
+A job whose messages are known gets hosts that are near each other instead, where that makes a difference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from apples.monitoring.distances import between
+from apples.monitoring.host_distances import host_distances
 from apples.resources import HostList
+
+WEIGHED = 64
+"""Hosts among which the nearest to each other are looked for: the fastest, and those chosen without messages."""
+WORTH = 0.02
+"""Part of bytes times distance that other hosts must save."""
+LITTLE = 0.01
+"""What the slowest host counts beside all messages: speed decides between sets that are as near."""
+STARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +35,10 @@ class HostPreference:
         Host -> its site, and its speed in points a second.
     own
         Host -> its speed as one job has measured it, by which that job chooses among these hosts; in other units.
+    listed
+        The hosts with their links; None: how far they are from each other is not known.
+    messages
+        Square: what each host of one job sends each; empty: not known.
 
     Examples
     --------
@@ -34,15 +51,18 @@ class HostPreference:
 
     places: dict[str, tuple[str, float]]
     own: Mapping[str, float] = field(default_factory=dict)
+    listed: HostList | None = None
+    messages: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(cls, hosts: HostList) -> HostPreference:
         """Return the preference among hosts of a list; one that says no speed counts as the slowest."""
         dedicated = {one.name: one.seconds_per_point for one in hosts}
         slowest = max((each for each in dedicated.values() if each), default=1.0)
-        return cls({
+        places = {
             one.name: (one.site, one.slots * one.cpu / (dedicated[one.name] or slowest)) for one in hosts
-        })  # fmt: skip
+        }  # fmt: skip
+        return cls(places, listed=hosts)
 
     def under(self, shares: Mapping[str, float]) -> HostPreference:
         """Return the preference while others leave these parts of some hosts' processors.
@@ -53,14 +73,19 @@ class HostPreference:
         >>> one.best("ab", 1), one.under({"b": 0.5}).best("ab", 1)
         (('b',), ('a',))
         """
-        return HostPreference({
+        places = {
             host: (site, speed * shares.get(host, 1.0)) for host, (site, speed) in self.places.items()
-        })  # fmt: skip
+        }  # fmt: skip
+        return replace(self, places=places, own={})
 
     def measured(self, speeds: Mapping[str, float]) -> HostPreference:
         """Return the preference among those hosts whose speeds a job has measured; among others as it is."""
         known = {host: speed for host, speed in speeds.items() if host in self.places}
         return replace(self, own=known)
+
+    def talking(self, messages: tuple[tuple[int, ...], ...]) -> HostPreference:
+        """Return the preference of a job whose hosts send each other so much."""
+        return replace(self, messages=messages)
 
     def best(
         self, hosts: Iterable[str], count: int, beside: Collection[str] = ()
@@ -74,7 +99,16 @@ class HostPreference:
         """
         hosts = list(hosts)
         if self.own and not all(host in self.own for host in hosts):
-            return HostPreference(self.places).best(hosts, count, beside)
+            return replace(self, own={}).best(hosts, count, beside)
+        chosen = self._fastest(hosts, count, beside)
+        if beside or self.listed is None or not 1 < count == len(self.messages):
+            return chosen
+        return self._nearest(hosts, chosen)
+
+    def _fastest(
+        self, hosts: Sequence[str], count: int, beside: Collection[str]
+    ) -> tuple[str, ...]:
+        """Return so many hosts of as few sites as can be, the fastest first."""
         sites: dict[str, list[str]] = {}
         for host in sorted(hosts, key=self._speed, reverse=True):
             sites.setdefault(self._site(host), []).append(host)
@@ -84,6 +118,35 @@ class HostPreference:
             site = max(sites, key=lambda one: self._worth(sites[one], more, one in own))
             chosen += sites.pop(site)[:more]
         return tuple(chosen)
+
+    def _nearest(self, hosts: Sequence[str], chosen: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those that send their messages least far; `chosen` where others are no nearer."""
+        from apples.monitoring.placement import PlacementProblem, place  # noqa: PLC0415 - loads numpy
+
+        assert self.listed is not None  # noqa: S101 - for the type checker: `best` looks
+        known = [host for host in hosts if host in self.listed]
+        others = sorted(set(known) - set(chosen), key=lambda host: (-self._speed(host), host))
+        names = [*chosen, *others][:WEIGHED]
+        if not (others and set(chosen) <= set(known)):
+            return chosen
+        apart = host_distances([self.listed[host] for host in names], self.listed.network.link)
+        fastest = max(map(self._speed, names))
+        speeds = [max(self._speed(host) / fastest, LITTLE) for host in names]
+        told = sum(map(sum, self.messages))
+
+        def problem(room: Sequence[int]) -> PlacementProblem:
+            loads, weight = (1.0,) * len(chosen), LITTLE * told * min(speeds)
+            return PlacementProblem(
+                self.messages, between(names, apart), loads, speeds, weight, room
+            )
+
+        first = problem([int(number < len(chosen)) for number in range(len(names))])
+        present = place(first, starts=STARTS)
+        every = problem((1,) * len(names))
+        found = place(every, begin=present, starts=STARTS)
+        if not every.talk(found) < (1 - WORTH) * every.talk(present):
+            return chosen
+        return tuple(names[number] for number in sorted(found))
 
     def said(self, hosts: Collection[str]) -> str:
         """Return in words what was chosen."""

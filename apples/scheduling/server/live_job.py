@@ -39,6 +39,8 @@ class LiveJobState(StrEnum):
     """It ran, and whoever ran it knows nothing of it any more."""
 
 
+MOST_TALKING, MOST_TALK = 32, 1000
+"""Hosts whose messages a submission may tell, and the most that each number may be: only ratios count."""
 OVER = frozenset({
     LiveJobState.FINISHED, LiveJobState.FAILED, LiveJobState.CANCELLED, LiveJobState.LOST,
 })  # fmt: skip
@@ -63,6 +65,9 @@ class JobSubmission:
         What is to be run, for whoever runs it.
     after
         Jobs that have to be finished before it waits for hosts.
+    messages
+        Square: what each of its hosts sends each, in any unit, as a run of it on so many hosts told; empty: not
+        known.
     """
 
     minimum: int
@@ -74,6 +79,7 @@ class JobSubmission:
     name: str = ""
     work: Mapping[str, Any] = field(default_factory=dict, hash=False)
     after: tuple[int, ...] = ()
+    messages: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +309,16 @@ def submission_of(found: Mapping[str, Any]) -> JobSubmission:
         It is none.
     """
     after = tuple(map(int, found.get("after", ())))
-    one = JobSubmission(**{**found, "kind": JobKind(found["kind"]), "after": after})
+    messages = tuple(tuple(map(int, row)) for row in found.get("messages", ()))
+    read = {"kind": JobKind(found["kind"]), "after": after, "messages": messages}
+    one = JobSubmission(**{**found, **read})
     if not 1 <= one.minimum <= one.maximum or not one.requested > 0:
         raise ValueError(f"{one.minimum} to {one.maximum} hosts for {one.requested} s")
+    size = len(messages)
+    if size > MOST_TALKING or any(
+        len(row) != size or not all(0 <= each <= MOST_TALK for each in row) for row in messages
+    ):
+        raise ValueError(
+            f"messages: rows of as many numbers from 0 to {MOST_TALK}, at most {MOST_TALKING}"
+        )
     return one

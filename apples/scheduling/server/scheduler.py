@@ -993,6 +993,8 @@ class LiveScheduler(SchedulerBackend):
         prefer = self.prefer.under({host: load.share for host, load in loads.items()})
         if (said := self.progress.get(job)) is not None:
             prefer = prefer.measured(said.speeds)
+        if (known := self.state.jobs.get(job)) is not None and known.submission.messages:
+            prefer = prefer.talking(known.submission.messages)
         best = prefer.best(quiet if len(quiet) >= count else names, count, self._names(beside))
         return frozenset(map(self._node, best))
 
