@@ -62,8 +62,10 @@ def master_worker(
         show_answer(document, lambda: master_worker_text(document), json)
         return 0
     with recorded_command(store.MASTER_WORKER, file) as record:
-        document = record.came_to(run_master_worker(spec, record.talk, record.began))
+        result = run_master_worker(spec, record.talk, record.began)
+        document = record.came_to(result)
         show_answer(document, lambda: _text(document, master_worker_text(document)), json)
+        result.check()
     return 0
 
 

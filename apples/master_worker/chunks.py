@@ -32,7 +32,9 @@ class UnitPool:
     held
         By lane: the units that it was handed and has not done, in that order.
     done
-        How many units are done.
+        How many units are done, or given up.
+    suspects
+        Units that a lane had when its process ended, one of which may have ended it: each is done alone.
 
     Examples
     --------
@@ -49,12 +51,19 @@ class UnitPool:
         self.held: dict[str, dict[int, None]] = {}
         self._next = 0
         self._returned: deque[int] = deque()
+        self._alone: deque[int] = deque()
+        self.suspects: set[int] = set()
         self._over: set[int] = set()
 
     @property
     def waiting(self) -> int:
-        """How many units nobody has."""
+        """How many units nobody has, without those that are to be done alone."""
         return self.count - self._next + len(self._returned)
+
+    @property
+    def waiting_alone(self) -> int:
+        """How many suspects nobody has."""
+        return len(self._alone)
 
     def take(
         self, lane: str, weights: Mapping[str, float], avoid: Collection[int] = ()
@@ -79,6 +88,14 @@ class UnitPool:
         self._hold(lane, chunk)
         return chunk
 
+    def take_alone(self, lane: str, avoid: Collection[int] = ()) -> list[int]:
+        """Return the one suspect that a lane which has nothing is handed; none where none waits."""
+        chunk = [unit for unit in self._alone if unit not in avoid][:1]
+        for unit in chunk:
+            self._alone.remove(unit)
+        self._hold(lane, chunk)
+        return chunk
+
     def copy(self, lane: str, weights: Mapping[str, float]) -> list[int]:
         """Return units that another lane has and this one is to do too, for it would stand idle; none if no use.
 
@@ -96,6 +113,7 @@ class UnitPool:
         if last is None or not left[last] or times[last] * weights[lane] <= 1.0:
             return []
         chunk = left[last][len(left[last]) // 2 :]
+        chunk = [unit for unit in chunk if unit not in self.suspects] or chunk[:1]
         self._hold(lane, chunk)
         return chunk
 
@@ -114,20 +132,37 @@ class UnitPool:
         self.done += 1
         return True
 
-    def leave(self, lane: str) -> list[int]:
-        """Return the units that a lane had when it left or was lost, which wait again unless another has them."""
-        had = self.held.pop(lane, {})
-        others = {unit for units in self.held.values() for unit in units}
-        back = [unit for unit in had if unit not in self._over and unit not in others]
-        self._returned.extend(back)
-        return back
+    def leave(self, lane: str, *, suspect: bool = False) -> list[int]:
+        """Return the units that a lane had when it left or was lost, which wait again unless another has them.
+
+        Where its process ended, which one of them may have caused, each of them is done alone from now on.
+        """
+        had = [unit for unit in self.held.pop(lane, {}) if unit not in self._over]
+        self.suspects.update(had if suspect else ())
+        self._wait_again(had)
+        return had
 
     def give_back(self, lane: str, unit: int) -> None:
         """Have a unit that a lane could not do wait again, unless another has it or has done it."""
         del self.held[lane][unit]
-        elsewhere = any(unit in units for units in self.held.values())
-        if unit not in self._over and not elsewhere:
-            self._returned.append(unit)
+        self._wait_again([] if unit in self._over else [unit])
+
+    def give_up(self, unit: int) -> bool:
+        """Have nobody do a unit any more; whether somebody has done it already."""
+        for waiting in (self._returned, self._alone):
+            if unit in waiting:
+                waiting.remove(unit)
+        if unit in self._over:
+            return True
+        self._over.add(unit)
+        self.done += 1
+        return False
+
+    def _wait_again(self, units: Collection[int]) -> None:
+        others = {unit for held in self.held.values() for unit in held}
+        for unit in units:
+            if unit not in others:
+                (self._alone if unit in self.suspects else self._returned).append(unit)
 
     def _hold(self, lane: str, chunk: list[int]) -> None:
         self.held.setdefault(lane, {}).update(dict.fromkeys(chunk))

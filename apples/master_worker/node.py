@@ -43,6 +43,8 @@ TO_COME = ""
 """In the place of a lane: those that have not joined yet."""
 JOIN_SECONDS = 10.0
 """For those that are to join from the beginning: a unit that failed waits so long for another host."""
+MOST_FAILED = 10
+"""Units that fail, after which the run ends."""
 MOST_PENDING = 64
 """Connections that have not proved yet that they know the secret."""
 
@@ -91,6 +93,9 @@ class UnitMaster:
         self._news: queue.SimpleQueue[tuple[str, Message | None]] = queue.SimpleQueue()
         self._new: dict[str, _Lane] = {}
         self._failures: dict[int, list[str]] = {}
+        self._ended: dict[int, list[str]] = {}
+        """Suspects -> the lanes whose processes ended while they had them."""
+        self._failed: dict[int, str] = {}
         self._ready: dict[int, Any] = {}
         self._combined, self._total = 0, None
         self._samples = set(told["samples"])
@@ -121,6 +126,7 @@ class UnitMaster:
         return {
             "total": self._total, "samples": self._digests, "seconds": seconds,
             "service_seconds": self._service(), "lanes": self._counts, "lost": self._lost,
+            "failed": self._failed,
         }  # fmt: skip
 
     # ------------------------------------------------------------------------ connections
@@ -179,7 +185,7 @@ class UnitMaster:
         elif name not in self._lanes:
             return
         elif message is None:
-            self._drop(name, "the connection ended")
+            self._drop(name, "the connection ended", crashed=True)
         elif "left" in message:
             self._drop(name, "")
         elif "failed" in message:
@@ -214,13 +220,18 @@ class UnitMaster:
             return
         if not self._pool.finish(name, unit):
             return
-        del self._units[unit]
+        self._units.pop(unit, None)
         self._counts[name] = self._counts.get(name, 0) + 1
         if unit in self._samples:
             self._digests[str(unit)] = digest(result)
         self._ready[unit] = result
-        while self._combined in self._ready:
-            self._total = self._program.combine(self._total, self._ready.pop(self._combined))
+        self._combine()
+
+    def _combine(self) -> None:
+        """Combine what is there, in the units' order; those that were given up are left out."""
+        while self._combined in self._ready or self._combined in self._failed:
+            if self._combined in self._ready:
+                self._total = self._program.combine(self._total, self._ready.pop(self._combined))
             self._combined += 1
 
     def _fail(self, name: str, unit: int, words: str) -> None:
@@ -230,26 +241,45 @@ class UnitMaster:
         self._pool.give_back(name, unit)
         tried = self._failures.setdefault(unit, [])
         tried.append(name)
-        if len(tried) >= self._told["attempts"] and unit in self._units:
-            where = ", ".join(map(host_of, tried))
-            raise ProgramFailedError(f"unit {unit} has failed on {where}: {words}")
+        if len(tried) >= self._told["attempts"]:
+            self._give_up(unit, f"has failed on {', '.join(map(host_of, tried))}: {words}")
 
-    def _drop(self, name: str, reason: str) -> None:
+    def _give_up(self, unit: int, words: str) -> None:
+        """Do without a unit, and with the others; where too many are, end the run."""
+        if self._pool.give_up(unit):
+            return
+        self._units.pop(unit, None)
+        self._failed[unit] = words
+        if len(self._failed) >= MOST_FAILED:
+            first, words = next(iter(self._failed.items()))
+            more = f" ({len(self._failed) - 1} more units failed)"
+            raise ProgramFailedError(f"unit {first} {words}{more}")
+        self._combine()
+
+    def _drop(self, name: str, reason: str, *, crashed: bool = False) -> None:
+        """Do without a lane; one whose process ended may have been ended by a unit that it had."""
         lane = self._lanes.pop(name)
         lane.outbox.put(None)
         with suppress(OSError):
             lane.link.close()
         if reason:
             self._lost[name] = reason
-        self._pool.leave(name)
+        had = self._pool.leave(name, suspect=crashed)
+        for unit in had if crashed else ():
+            ended = self._ended.setdefault(unit, [])
+            ended.append(name)
+            # Beside others it is one of several that may have done it.
+            if len(had) == 1 and len(ended) >= self._told["attempts"]:
+                self._give_up(unit, f"has ended its workers on {', '.join(map(host_of, ended))}")
         self._feed_idle()
 
     # ------------------------------------------------------------------------ what is handed out
     def _feed(self, name: str) -> None:
         """Hand a lane its next chunk once half of the one before is done."""
         lane = self._lanes[name]
-        held = len(self._pool.held.get(name, {}))
-        if held > lane.chunk // 2:
+        has = self._pool.held.get(name, {})
+        held = len(has)
+        if held > lane.chunk // 2 or self._pool.suspects.intersection(has):
             return
         weights = {each: one.rate for each, one in self._lanes.items()}
         # Who comes first does not take what those that are still to come are to do.
@@ -258,7 +288,8 @@ class UnitMaster:
         if self._pool.waiting:
             chunk = self._pool.take(name, weights, self._tried_there(name))
         elif not held:
-            chunk = self._pool.copy(name, weights)
+            chunk = self._pool.take_alone(name, self._tried_there(name))
+            chunk = chunk or self._pool.copy(name, weights)
         if chunk:
             lane.chunk = len(chunk)
             if not held:
@@ -275,12 +306,12 @@ class UnitMaster:
                 piece = []
 
     def _tried_there(self, name: str) -> set[int]:
-        """Return the units that failed on a lane's host and that another host has not tried."""
+        """Return the units that failed on a lane's host, or ended it, and that another host has not tried."""
         hosts = {host_of(each) for each in self._lanes}
         if time.monotonic() - self._begun < JOIN_SECONDS:
             hosts |= set(self._told["workers"])
         found = set()
-        for unit, lanes in self._failures.items():
+        for unit, lanes in [*self._failures.items(), *self._ended.items()]:
             tried = {host_of(lane) for lane in lanes}
             if host_of(name) in tried and hosts - tried:
                 found.add(unit)
@@ -314,6 +345,7 @@ class UnitMaster:
         }  # fmt: skip
         said = {
             "done": self._pool.done, "service_seconds": self._service(), "lanes": lanes, "lost": self._lost,
+            "failed": self._failed,
         }  # fmt: skip
         _put(PROGRESS, said)
 
@@ -405,12 +437,12 @@ def main(told: Mapping[str, Any]) -> int:
 
 def done_again(told: Mapping[str, Any], program: Any) -> Message:
     """Return what units come to, done one after the other: digests of a sample, and of all of them the total."""
-    samples = set(told["samples"])
+    samples, left_out = set(told["samples"]), set(told["failed"])
     digests, total, last = {}, None, max(samples, default=-1)
     for number, unit in enumerate(_made(program, told)):
         if not told["all"] and number > last:
             break
-        if told["all"] or number in samples:
+        if number not in left_out and (told["all"] or number in samples):
             result = json.loads(json.dumps(program.work(json.loads(json.dumps(unit)))))
             digests[str(number)] = digest(result)
             total = program.combine(total, result) if told["all"] else None

@@ -46,6 +46,7 @@ from apples.sweeps.hosts import (
     result_of,
 )
 from apples.sweeps.running import recorded_weather
+from apples.units import counted
 
 SCHEMA = "apples.master-worker/1"
 NODE, CHUNKS = "apples.master_worker.node", "apples.master_worker.chunks"
@@ -108,6 +109,8 @@ class MasterWorkerOutcome:
         Hosts that joined after the beginning, that were let go, and that were lost, with the reason.
     verified
         How many units were done again here and came to the same; all with ``full``.
+    failed
+        Units that were given up, with the reason; `total` is without them.
     """
 
     seconds: float = 0.0
@@ -118,6 +121,7 @@ class MasterWorkerOutcome:
     left: list[str] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
     verified: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,23 @@ class MasterWorkerResult:
                 "left": done.left,
                 "lost": done.lost,
                 "verified": done.verified,
+                "failed": [{"unit": unit, "reason": why} for unit, why in done.failed.items()],
                 "result": done.total,
             },
         }  # fmt: skip
+
+    def check(self) -> None:
+        """Raise what a user must hear of units that were given up.
+
+        Raises
+        ------
+        ApplicationError
+            Units have failed, or ended their workers, as often as they may.
+        """
+        if failed := self.outcome.failed if self.outcome else {}:
+            unit, why = next(iter(failed.items()))
+            more = f" ({counted(len(failed) - 1, 'more unit')} failed)" if len(failed) > 1 else ""
+            raise ApplicationError(f"unit {unit} {why}{more}")
 
 
 @dataclass(frozen=True)
@@ -200,7 +218,7 @@ def run_master_worker(
     talk: Talk = unheard,
     began: Callable[[MasterWorkerResult], None] | None = None,
 ) -> MasterWorkerResult:
-    """Return what all units come to, verified.
+    """Return what all units come to, verified; without those that were given up (see `MasterWorkerResult.check`).
 
     Parameters
     ----------
@@ -214,7 +232,7 @@ def run_master_worker(
     LaunchError
         The master, or the last worker, cannot be reached or is lost.
     ApplicationError
-        The program fails: a unit as often as it may, or what it makes of them.
+        The program fails: ten units as often as they may, or what it makes of them.
     VerificationError
         A unit came to something else when it was done again.
     """
@@ -285,6 +303,9 @@ class _Run:
         self._numbers = itertools.count(1)
         self._outcome = MasterWorkerOutcome()
         self._samples = self._sampled()
+        self._crashed: list[str] = []
+        """Hosts on which a worker's process has ended, the last one last."""
+        self._settled, self._again = 0, 0
 
     def run(self) -> MasterWorkerOutcome:
         """Return what came of it."""
@@ -305,7 +326,7 @@ class _Run:
             for host in self._outcome.lost.keys() - told:
                 self._talk(f"warning: worker {host} is lost: {self._outcome.lost[host]}")
             told |= self._outcome.lost.keys()
-            if not self._lanes:
+            if not self._lanes and not self._begin_again():
                 reason = next(reversed(self._outcome.lost.values()), "none could be started")
                 raise LaunchError(f"no worker is left: {reason}")
             if (
@@ -393,6 +414,26 @@ class _Run:
         except LaunchError as error:
             self._outcome.lost[name] = str(error).removeprefix(f"{name}: ")
 
+    def _begin_again(self) -> bool:
+        """Start a worker where the last one ended, for a unit may have ended them all; whether there is hope.
+
+        There is as long as units are done or given up meanwhile.
+        """
+        progress = _read(
+            self._workers.by_name[self._master.name], f"{self._master_folder}/{PROGRESS}"
+        )
+        settled = int(progress.get("done", 0))
+        self._again = 1 if settled > self._settled else self._again + 1
+        self._settled = settled
+        living = [n for n in self._crashed if not self._workers.by_name[n].reason]
+        if not living or self._again > self._job.document.attempts + 1:
+            return False
+        name = living[-1]
+        self._talk(f"no worker is left; {name} begins again")
+        self._outcome.lost.pop(name, None)
+        self._join(name, self._job.rates.together(self._master, [self._job.hosts[name]]).rate)
+        return bool(self._lanes)
+
     # ------------------------------------------------------------------------ while it runs
     def _lane_ended(self, lane: str, header: Mapping[str, Any], said: bytes, error: str) -> None:
         self._lanes.pop(lane, None)
@@ -402,6 +443,8 @@ class _Run:
         words = error or ending(header, said)
         if code == MASTERLESS:
             words = "its connection to the master ended"
+        elif not error:
+            self._crashed.append(host_of(lane))
         self._outcome.lost[host_of(lane)] = words
 
     def _adapt(self) -> None:
@@ -477,6 +520,7 @@ class _Run:
         outcome = self._outcome
         outcome.seconds, outcome.total = float(found["seconds"]), found["total"]
         outcome.service_seconds = float(found["service_seconds"])
+        outcome.failed = {int(unit): str(why) for unit, why in found["failed"].items()}
         for lane, count in found["lanes"].items():
             host = host_of(lane)
             outcome.hosts[host] = outcome.hosts.get(host, 0) + count
@@ -500,8 +544,10 @@ class _Run:
         if job.spec.verify == "none":
             return
         whole = job.spec.verify == "full"
-        told = {"role": "check", "samples": self._samples, "all": whole, "parameters": dict(job.parameters),
-                "program": str(next(iter(job.program.values())))}  # fmt: skip
+        told = {
+            "role": "check", "samples": self._samples, "failed": list(outcome.failed), "all": whole,
+            "parameters": dict(job.parameters), "program": str(next(iter(job.program.values()))),
+        }  # fmt: skip
         with tempfile.NamedTemporaryFile(suffix=".py") as script:
             script.write(_script(told))
             script.flush()
@@ -521,7 +567,10 @@ class _Run:
                 )
         if whole and again["total"] != outcome.total:
             raise VerificationError("the units come to another total one after the other here")
-        outcome.verified = job.count if whole else len(self._samples)
+        left_out = len(
+            outcome.failed.keys() if whole else outcome.failed.keys() & set(self._samples)
+        )
+        outcome.verified = (job.count if whole else len(self._samples)) - left_out
 
     def _close(self) -> None:
         """End the connections, and with them what runs and the folders."""

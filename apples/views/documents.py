@@ -1244,6 +1244,11 @@ class _MasterChoice(TypedDict):
     workers: list[str]
 
 
+class _FailedUnit(TypedDict):
+    unit: int
+    reason: str
+
+
 class _MasterWorkerExecution(TypedDict):
     measured_seconds: float
     measured_rate: float
@@ -1253,6 +1258,7 @@ class _MasterWorkerExecution(TypedDict):
     left: list[str]
     lost: dict[str, str]
     verified: int
+    failed: list[_FailedUnit]
     result: Any
 
 

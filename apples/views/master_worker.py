@@ -52,6 +52,7 @@ def _done(document: dict[str, Any]) -> list[str]:
     for word in ("joined", "left"):
         lines += [f"{word} meanwhile: {', '.join(done[word])}"] if done[word] else []
     lines += [f"lost: {host}: {why}" for host, why in done["lost"].items()]
+    lines += [f"unit {each['unit']} {each['reason']}" for each in done["failed"]]
     if done["verified"] == document["units"]:
         lines.append(
             "verified: all units done once more, one after the other, with the same result"

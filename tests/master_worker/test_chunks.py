@@ -14,7 +14,7 @@ class Lanes(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.pool = UnitPool(40)
-        self.counted = []
+        self.counted, self.given_up = [], set()
         self.speeds = {}
 
     @rule(lane=st.sampled_from(LANES), speed=st.floats(0.1, 10))
@@ -27,7 +27,7 @@ class Lanes(RuleBasedStateMachine):
         lane = data.draw(st.sampled_from(sorted(self.speeds)))
         before = self.pool.waiting
         chunk = self.pool.take(lane, self.speeds) if before else self.pool.copy(lane, self.speeds)
-        assert not set(chunk) & set(self.counted), "what is done is handed to nobody"
+        assert not set(chunk) & {*self.counted, *self.given_up}, "what is done is handed to nobody"
         assert not before or (chunk and self.pool.waiting == before - len(chunk))
 
     @precondition(lambda self: any(self.pool.held.values()))
@@ -41,18 +41,35 @@ class Lanes(RuleBasedStateMachine):
             self.counted.append(unit)
 
     @precondition(lambda self: self.speeds)
-    @rule(data=st.data())
-    def leave(self, data):
+    @rule(data=st.data(), crashed=st.booleans())
+    def leave(self, data, crashed):
         lane = data.draw(st.sampled_from(sorted(self.speeds)))
         self.speeds.pop(lane)
-        self.pool.leave(lane)
+        had = self.pool.leave(lane, suspect=crashed)
+        assert not crashed or self.pool.suspects.issuperset(had)
+
+    @precondition(lambda self: any(not self.pool.held.get(lane) for lane in self.speeds))
+    @rule(data=st.data())
+    def take_alone(self, data):
+        free = sorted(lane for lane in self.speeds if not self.pool.held.get(lane))
+        before = self.pool.waiting_alone
+        chunk = self.pool.take_alone(data.draw(st.sampled_from(free)))
+        assert len(chunk) == min(1, before)
+        assert self.pool.suspects.issuperset(chunk)
+
+    @rule(unit=st.integers(0, 39))
+    def give_up(self, unit):
+        known = self.pool.suspects | {u for units in self.pool.held.values() for u in units}
+        if unit in known and not self.pool.give_up(unit):
+            self.given_up.add(unit)
 
     @invariant()
     def no_unit_is_lost_or_counted_twice(self):
-        assert len(set(self.counted)) == len(self.counted) == self.pool.done
+        settled = [*self.counted, *self.given_up]
+        assert len(set(settled)) == len(settled) == self.pool.done
         held = {unit for units in self.pool.held.values() for unit in units}
-        open_ = held - set(self.counted)
-        assert len(open_) + self.pool.waiting + self.pool.done == self.pool.count
+        waiting = self.pool.waiting + self.pool.waiting_alone
+        assert len(held - set(settled)) + waiting + self.pool.done == self.pool.count
 
     def teardown(self):
         self.pool.leave("ada")
@@ -60,7 +77,9 @@ class Lanes(RuleBasedStateMachine):
             self.pool.leave(lane)
         while chunk := self.pool.take("ada", {"ada": 1.0}) if self.pool.waiting else []:
             self.counted += [unit for unit in chunk if self.pool.finish("ada", unit)]
-        assert sorted(self.counted) == list(range(40))
+        while chunk := self.pool.take_alone("ada"):
+            self.counted += [unit for unit in chunk if self.pool.finish("ada", unit)]
+        assert sorted([*self.counted, *self.given_up]) == list(range(40))
 
 
 TestLanes = Lanes.TestCase

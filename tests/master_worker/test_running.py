@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from commands import command
@@ -183,12 +184,58 @@ def test_a_master_that_is_lost_is_said_and_nothing_is_left(folder):
 def test_without_any_worker_the_run_ends(folder):
     program("0.005", "0.5")
 
-    def kill():
-        until(lambda: processes(folder, b"ada#"), 30)
-        os.kill(processes(folder, b"ada#")[0], signal.SIGKILL)
+    ended = Event()
 
+    def kill():
+        while not ended.wait(0.01):
+            for worker in processes(folder, b"ada#"):
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+
+    thread = Thread(target=kill)
+    thread.start()
     with pytest.raises(LaunchError, match="no worker is left: killed by SIGKILL"):
-        run_meanwhile(MasterWorkerSpec(workers=("ada",)), kill)
+        run_master_worker(MasterWorkerSpec(workers=("ada",)))
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("workers", "how"),
+    [
+        (("ada", "bob"), "os.kill(os.getpid(), 9)"),
+        (("ada", "bob"), "os._exit(3)"),
+        (("ada",), "os.kill(os.getpid(), 9)"),
+    ],
+)
+def test_a_unit_that_ends_its_workers_is_named_and_the_others_are_done(folder, workers, how):
+    deaths = folder / "deaths"
+    program(
+        "time.sleep(0.005)",
+        f"""import os
+    if unit == 7 and '.cache' in __file__:
+        open({str(deaths)!r}, "a").write("x")
+        {how}""",
+    )
+    for verify in ("none", "full") if how.startswith("os.kill") else ("none",):
+        deaths.unlink(missing_ok=True)
+        result = run_master_worker(MasterWorkerSpec(workers=workers, verify=verify))
+        assert result.outcome.total == squares(200) - 49
+        assert deaths.read_text() == "xx", "as many workers as attempts, and no more"
+        assert list(result.outcome.failed) == [7]
+        assert result.outcome.verified == (199 if verify == "full" else 0)
+        with pytest.raises(ApplicationError, match=r"^unit 7 has ended its workers on \w+, \w+$"):
+            result.check()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_command_whose_unit_failed_says_what_the_others_come_to_and_ends_with_5():
+    program("time.sleep(0.005)", "1 / 0 if unit == 7 else None")
+    done = command("apples", "master-worker", "--json")
+    assert done.code == 5
+    assert done.document["execution"]["result"] == squares(200) - 49
+    assert [each["unit"] for each in done.document["execution"]["failed"]] == [7]
+    assert done.err.splitlines()[-1].startswith("apples: unit 7 has failed on ")
 
 
 @pytest.mark.parametrize(
@@ -203,12 +250,12 @@ def test_without_any_worker_the_run_ends(folder):
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_a_result_that_is_nonsense_is_tried_elsewhere_and_then_ends_the_run(wrong, words):
+def test_a_result_that_is_nonsense_is_tried_elsewhere_and_then_its_unit_has_failed(wrong, words):
     program("unit * unit", f"{wrong} if unit == 7 else unit * unit")
     with pytest.raises(
         ApplicationError, match=f"unit 7 has failed on (ada|bob), (ada|bob): .*{words}"
     ):
-        run_master_worker(MasterWorkerSpec())
+        run_master_worker(MasterWorkerSpec()).check()
 
 
 @pytest.mark.usefixtures("folder")
