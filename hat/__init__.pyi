@@ -43,6 +43,7 @@ from hat.problem import shown as shown
 from hat.scaffold import ProgramKind as ProgramKind
 from hat.scaffold import ScaffoldError as ScaffoldError
 from hat.scaffold import new as new
+from hat.scaffold import new_document as new_document
 from hat.specifications import MEASURES as MEASURES
 from hat.specifications import Constraints as Constraints
 from hat.specifications import Objective as Objective

@@ -64,6 +64,9 @@ COPIED = {"apples.h": "c/apples.h", "apples.f90": "fortran/apples.f90"}
 """What is written as it stands, and where it stands among the templates."""
 
 
+UNFIT = "the name must start with a letter and hold at most 64 letters, digits, - and _ (is {})"
+
+
 class ScaffoldError(HatError):
     """A scaffold that cannot be made; nothing was written."""
 
@@ -90,10 +93,7 @@ def new(
         The name is unfit, the folder is there already, or it cannot be written. Permanent.
     """
     if not NAME.fullmatch(name):
-        raise ScaffoldError(
-            "the name must start with a letter and hold at most 64 letters, digits, - and _ "
-            f"(is {shown(name)})"
-        )
+        raise ScaffoldError(UNFIT.format(shown(name)))
     documents = MODELS.get(kind, DOCUMENTS)
     files = sorted({*FILES, *documents, *PROGRAMS.get(kind, SCRIPT)})
     target = Path(directory) / name
@@ -114,6 +114,24 @@ def new(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return [target / file for file in files]
+
+
+def new_document(file: str, name: str) -> str:
+    """Return the text with which a document of a scaffold begins, such as ``template.toml``, for a name.
+
+    Raises
+    ------
+    ScaffoldError
+        There is no such document, or the name is unfit. Permanent.
+    """
+    if not NAME.fullmatch(name):
+        raise ScaffoldError(UNFIT.format(shown(name)))
+    kinds: dict[str, ProgramKind] = {
+        file: kind for kind, files in MODELS.items() for file in files
+    }
+    if file not in {*DOCUMENTS, "hosts.toml", *kinds}:
+        raise ScaffoldError(f"a scaffold has no {shown(file)}")
+    return rendered(file, name, kinds.get(file, "rigid"))
 
 
 def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:

@@ -123,9 +123,25 @@ def comparison_page(frame: Frame, document: Document) -> str:
     )
 
 
-def files_page(frame: Frame, files: Sequence[tuple[str, hat.CheckResult]]) -> str:
-    """Return the files of the folder with what is wrong with each."""
-    return render("files.html.j2", frame=frame, files=files)
+def files_page(
+    frame: Frame,
+    files: Sequence[tuple[str, hat.CheckResult]],
+    documents: Mapping[str, str],
+    agents: Sequence[str],
+) -> str:
+    """Return the files of the folder with what is wrong with each, and forms for new ones.
+
+    Parameters
+    ----------
+    documents, agents
+        What a new file, and a new folder, may be.
+    """
+    return render("files.html.j2", frame=frame, files=files, documents=documents, agents=agents)
+
+
+def delete_page(frame: Frame, name: str, text: str, digest: str) -> str:
+    """Return the question whether a file of some text is to be deleted."""
+    return render("file_delete.html.j2", frame=frame, name=name, text=text, digest=digest)
 
 
 def file_page(

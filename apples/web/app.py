@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Path, Query, Request
@@ -34,7 +34,7 @@ from apples.web import planning
 from apples.web.answers import STATUSES, add_assets, handle_errors
 from apples.web.clusters import Cluster, Clusters
 from apples.web.folder import DocumentFolder
-from apples.web.forms import EditedFile
+from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.web.gate import LOOPBACK, Gate, Session, Sessions
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.web.streams import (
@@ -118,6 +118,7 @@ def create_app(
         _add_cluster_verbs,
         _add_what_if,
         _add_files,
+        _add_new_and_deleted,
         _add_forms,
         _add_plan,
     ):
@@ -437,7 +438,9 @@ def _answer_of(cluster: Cluster) -> dict[str, Any]:
 def _add_files(app: FastAPI, pages: Pages) -> None:
     @app.get("/files", response_class=HTMLResponse)
     def files(request: Request) -> str:
-        return served.files_page(pages.frame(request, "Files"), pages.folder.checked())
+        return served.files_page(
+            pages.frame(request, "Files"), pages.folder.checked(), KINDS_OF_NEW, get_args(hat.ProgramKind)
+        )  # fmt: skip
 
     @app.get("/hosts", response_class=HTMLResponse)
     def hosts(request: Request, name: Name) -> str:
@@ -453,6 +456,48 @@ def _add_files(app: FastAPI, pages: Pages) -> None:
         name = request.state.form.get("name", [""])[-1]
         pages.weather.measure(read_host_list(pages.folder.file(name)))
         return RedirectResponse(f"/hosts?{urlencode({'name': name})}", 303)
+
+
+def _add_new_and_deleted(app: FastAPI, pages: Pages) -> None:
+    def told(request: Request, name: str, what: str) -> Response:
+        request.state.session.said = "good", what
+        return RedirectResponse(file_address(name), 303)
+
+    def value(request: Request, name: str) -> str:
+        form: dict[str, list[str]] = request.state.form
+        return form.get(name, [""])[-1].strip()
+
+    @app.post("/files/new")
+    def new_file(request: Request) -> Response:
+        name = value(request, "name")
+        create(pages.folder, name, value(request, "kind"))
+        return told(request, name, f"{name} is new: it says what hat new would write")
+
+    @app.post("/files/agent")
+    def new_agent(request: Request) -> Response:
+        name = value(request, "name")
+        first = start_agent(pages.folder, name, value(request, "kind"))
+        return told(request, first, f"{name} is new: its program, host list and README are beside")
+
+    @app.get("/file/delete", response_class=HTMLResponse)
+    def ask_to_delete(request: Request, name: Name) -> str:
+        edited = EditedFile.read(pages.folder, name)
+        frame = pages.frame(request, "Files")
+        return served.delete_page(frame, name, edited.text, edited.digest)
+
+    @app.post("/file/delete")
+    def delete_file(request: Request) -> Response:
+        name = value(request, "name")
+        if value(request, "typed") != name:
+            raise UsageError(f"nothing was deleted: type '{hat.printable(name)}' to delete it")
+        kept = pages.folder.put_aside(name, value(request, "digest"))
+        request.state.session.said = "good", f"{name} is deleted; what it said is in {kept}"
+        return RedirectResponse("/files", 303)
+
+
+def file_address(name: str) -> str:
+    """Return the address of the form of a file."""
+    return f"/file?{urlencode({'name': name})}"
 
 
 def _add_forms(app: FastAPI, pages: Pages) -> None:
@@ -485,7 +530,7 @@ def _add_forms(app: FastAPI, pages: Pages) -> None:
                 edited.save(pages.folder)
                 wrong = len(edited.check(pages.folder).problems)
                 request.state.session.said = "good", f"saved{f'; {wrong} wrong' if wrong else ''}"
-                return RedirectResponse(f"/file?{urlencode({'name': edited.name})}", 303)
+                return RedirectResponse(file_address(edited.name), 303)
         except hat.NotEditableError as error:
             return answered(request, edited, str(error), 400)
         except ApplesError as error:

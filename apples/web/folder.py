@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import hat
 from apples import user_files
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
+from apples.refusals import unwritable
+from apples.storage.folder import Folder
 
 MOST_FILES = 200
 MOST_BYTES = 256 << 10
 MOST_LOOKED_AT = 20_000
 DEEPEST = 4
 ENDING = ".toml"
+
+
+class FileChangedError(LaunchError):
+    """A file was changed by somebody else since its form was made."""
 
 
 class DocumentFolder:
@@ -75,6 +86,97 @@ class DocumentFolder:
             raise UsageError(f"'{hat.printable(name)}' is no {ENDING} file of {self.path}")
         return path
 
+    def create(self, name: str, text: str) -> None:
+        """Write a file that is not there yet, whole or not at all.
+
+        Raises
+        ------
+        UsageError
+            It is there already, its name is none for a file of this folder, or its folder is missing.
+        LaunchError
+            It cannot be written.
+        """
+        parent, last = self._place(name)
+        if len(Path(name).parts) > DEEPEST + 1:
+            raise UsageError(f"'{hat.printable(name)}': is more than {DEEPEST} folders down")
+        beside = f".{last}.{secrets.token_hex(4)}"
+        with self._opened(parent, name) as folder:
+            try:
+                descriptor = folder.open_file(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                try:
+                    folder.append(descriptor, text.encode())
+                finally:
+                    os.close(descriptor)
+                _link(folder, beside, last)
+            except FileExistsError:
+                raise UsageError(
+                    f"{hat.printable(name)}: is there already; nothing was written"
+                ) from None
+            except OSError as error:
+                raise unwritable(hat.printable(name), error) from None
+            finally:
+                folder.remove(beside)
+
+    def put_aside(self, name: str, digest: str) -> str:
+        """Take a file out of the folder's documents by another name, ``NAME.bak``, and return that.
+
+        Nothing that was ``NAME.bak`` before is lost: the next one is ``NAME.bak2``.
+
+        Parameters
+        ----------
+        digest
+            Of the text that it has to have, as `digest_of` has it.
+
+        Raises
+        ------
+        UsageError
+            There is no such file, or a link is in the way.
+        LaunchError
+            It has another text by now, or cannot be renamed.
+        """
+        parent, last = self._place(name)
+        with self._opened(parent, name) as folder:
+            try:
+                kept = _placeholder(folder, last)
+                try:
+                    folder.read(last)  # a link, pipe or device is refused
+                    folder.rename(last, kept)  # at once: whatever it says by now is kept
+                except OSError:
+                    folder.remove(kept)
+                    raise
+                if digest_of(folder.read(kept).decode("utf-8", "replace")) != digest:
+                    _link(folder, kept, last)
+                    folder.remove(kept)
+                    raise FileChangedError(
+                        f"{hat.printable(name)} was changed meanwhile by somebody else: it was not deleted"
+                    )
+                folder.sync()
+            except FileNotFoundError:
+                raise UsageError(f"{hat.printable(name)}: there is no such file") from None
+            except OSError as error:
+                raise unwritable(hat.printable(name), error) from None
+        return str(parent / kept)
+
+    def _place(self, name: str) -> tuple[Path, str]:
+        """Return the folder of a file, from this one on, and what it is called there."""
+        self.file(name)
+        place = Path(name)
+        return place.parent, place.name
+
+    @contextmanager
+    def _opened(self, parent: Path, name: str) -> Iterator[Folder]:
+        """Open a folder below without following a link: what is done in it is done nowhere else."""
+        with Folder.open(self.path, links=True) as top:
+            try:
+                found = top if parent == Path() else top.below(str(parent))
+            except OSError as error:
+                missing = error.errno == errno.ENOENT
+                why = "there is no such folder" if missing else error.strerror
+                said = f"{hat.printable(name)}: {hat.printable(str(parent))}: {why}"
+                raise UsageError(said) from None
+            with found:
+                yield found
+
     def text(self, name: str) -> str:
         """Return the text of a file.
 
@@ -117,3 +219,26 @@ class DocumentFolder:
             for name, one in found
             if one.kind != hat.UNKNOWN or any(problem.line for problem in one.problems)
         ]
+
+
+def digest_of(text: str) -> str:
+    """Return what tells one text from another."""
+    return sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _link(folder: Folder, source: str, target: str) -> None:
+    """Give a file another name; FileExistsError where there is anything of that name."""
+    here = folder.descriptor
+    os.link(source, target, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+
+
+def _placeholder(folder: Folder, name: str) -> str:
+    """Make an empty file under the first name that is free, ``NAME.bak`` and on, and return the name."""
+    for count in itertools.count(1):
+        kept = f"{name}.bak{count if count > 1 else ''}"
+        try:
+            os.close(folder.open_file(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        return kept
+    raise AssertionError

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha256
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import hat
 from apples import user_files
-from apples.errors import LaunchError, UsageError
-from apples.refusals import unwritable
+from apples.errors import UsageError
+from apples.refusals import error_kind, unwritable
 from apples.storage import documents
 from apples.views.served import Form
-from apples.web.folder import DocumentFolder
-
-
-class FileChangedError(LaunchError):
-    """A file was changed by somebody else since its form was made."""
+from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +122,56 @@ class EditedFile:
             raise unwritable(self.name, error) from None
 
 
-def digest_of(text: str) -> str:
-    """Return what tells one text from another."""
-    return sha256(text.encode("utf-8", "replace")).hexdigest()
+KINDS_OF_NEW: Mapping[str, str] = {
+    "template.toml": "template",
+    "user.toml": "user specifications",
+    "hosts.toml": "host list",
+    "sweep.toml": "parameter sweep",
+    "master-worker.toml": "master and workers",
+    "pipeline.toml": "pipeline",
+}
+"""The documents of ``hat new`` that a form can begin with, and what they are."""
+
+
+def create(folder: DocumentFolder, name: str, kind: str) -> None:
+    """Write a new file that says what the scaffold of its kind says.
+
+    Raises
+    ------
+    UsageError
+        It is there already, or its name or its kind is unfit.
+    LaunchError
+        It cannot be written.
+    """
+    if not name.endswith(ENDING):
+        raise UsageError(f"'{hat.printable(name)}': the name of a file ends in {ENDING}")
+    try:
+        text = hat.new_document(kind, Path(name).stem)
+    except hat.ScaffoldError as error:
+        raise UsageError(f"'{hat.printable(name)}': {error}") from None
+    folder.create(name, text)
+
+
+def start_agent(folder: DocumentFolder, name: str, kind: str) -> str:
+    """Make the folder of a new agent, as ``hat new`` does, and return the first of its documents.
+
+    Raises
+    ------
+    UsageError
+        Its name or its kind is unfit, or the folder is there already.
+    """
+    known = {one: one for one in get_args(hat.ProgramKind)}
+    if kind not in known:
+        raise UsageError(f"'{hat.printable(kind)}': known are {', '.join(known)}")
+    try:
+        made = hat.new(name, folder.path, kind=known[kind])
+    except hat.ScaffoldError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error_kind(error.__cause__)(str(error)) from None
+        raise UsageError(str(error)) from None
+    documents = sorted(path for path in made if path.suffix == ENDING)
+    order = [path for path in documents if path.name != "hosts.toml"] or documents
+    return str(order[0].relative_to(folder.path))
 
 
 def addable(model: type[Any]) -> list[str]:
