@@ -117,6 +117,7 @@ from nws.service.listing import LISTING_ORDERS as LISTING_ORDERS
 from nws.service.listing import ListingQuery as ListingQuery
 from nws.service.messages import LeaseAnswer as LeaseAnswer
 from nws.service.messages import NetworkForecast as NetworkForecast
+from nws.service.messages import SeriesLeague as SeriesLeague
 from nws.service.messages import SeriesList as SeriesList
 from nws.service.messages import SeriesRange as SeriesRange
 from nws.service.messages import ServiceStatus as ServiceStatus

@@ -24,7 +24,12 @@ BREAK = 3.0
 
 
 def series_chart(
-    series: str, kept: Document, forecasts: Sequence[Document], since: float, now: float
+    series: str,
+    kept: Document,
+    forecasts: Sequence[Document],
+    since: float,
+    now: float,
+    key: str = "",
 ) -> Markup:
     """Return a series over time: its past, and right of now the mean until each place, with its band.
 
@@ -36,6 +41,8 @@ def series_chart(
         As ``nws.forecast/1``, over more and more seconds.
     since
         Where the drawing begins.
+    key
+        Letters that no other drawing of a series on its page has.
     """
     span = now - since
     ahead = [
@@ -46,7 +53,7 @@ def series_chart(
     across = Scale(max([0.05 * span, *(one["over"] for one in ahead)]), low=-span)
     up = _scale(series, kept, ahead)
     return draw.drawing(
-        "series",
+        f"series{key}",
         f"{series} over time",
         "Time across, now at the upright line. Left of it what was measured, a band where a place holds "
         "several measurements; right of it, dashed, the forecast mean from now until there, with its band. "

@@ -22,6 +22,7 @@ from apples.views.page import reasons, render
 from apples.views.queue import OVER, asks_text, rest_text, why_text
 from apples.views.run_page import run_parts
 from apples.views.runs import CLEAR, comparison_sentences
+from apples.views.series_parts import row_of, series_view
 from apples.views.timeline import Events
 
 Document = dict[str, Any]
@@ -219,7 +220,36 @@ def hosts_page(
     return render(
         "hosts.html.j2", frame=frame, name=name, rows=rows, notes=notes, age=age, measured=age is not None,
         stale_seconds=STALE_SECONDS,
+        address=lambda host: f"/hosts/{quote(host, safe='')}?{urlencode({'name': name})}",
     )  # fmt: skip
+
+
+def host_page(frame: Frame, list_name: str, host: Any, known: Any) -> str:
+    """Return one host of a list: every series that is known of it, those of its CPU and memory with their league.
+
+    Parameters
+    ----------
+    host, known
+        The `apples.resources.Host`, and what `apples.web.host_series` found.
+    """
+    return render(
+        "host_weather.html.j2", frame=frame, host=host, list=list_name,
+        list_address=f"/hosts?{urlencode({'name': list_name})}", series=_series_of(known),
+    )  # fmt: skip
+
+
+def _series_of(known: Any) -> Document | None:
+    """Return what is shown of the series of a host; None where its list is not known."""
+    if known is None:
+        return None
+    shown = [
+        {
+            **series_view(one.kept, one.forecasts, one.league, known.since, known.time, letter),
+            "source": one.source,
+        }
+        for letter, one in zip("abcdefgh", known.shown, strict=False)
+    ]
+    return {"rows": [row_of(one) for one in known.rows], "shown": shown, "notes": known.notes}
 
 
 def clusters_page(frame: Frame, rows: Sequence[Document]) -> str:
@@ -316,7 +346,9 @@ def cluster_job_page(
     )  # fmt: skip
 
 
-def cluster_host_page(frame: Frame, name: str, host: Document, known: Document | None) -> str:
+def cluster_host_page(
+    frame: Frame, name: str, host: Document, known: Document | None, series: Any
+) -> str:
     """Return the page of a scheduler's host.
 
     Parameters
@@ -325,7 +357,10 @@ def cluster_host_page(frame: Frame, name: str, host: Document, known: Document |
         As in ``apples.queue/1``.
     known
         What is known of its share and memory; None: nothing.
+    series
+        Of them, as of `host_page`; None: its list is not known.
     """
     return render(
-        "cluster_host.html.j2", frame=frame, base=cluster_address(name), host=host, known=known
-    )
+        "cluster_host.html.j2", frame=frame, base=cluster_address(name), host=host, known=known,
+        series=_series_of(series),
+    )  # fmt: skip

@@ -17,6 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 import hat
 from apples import jobs
+from apples.agent.weather.service import service_settings
 from apples.errors import ApplesError, UsageError
 from apples.jobs import store
 from apples.jobs.comparing import comparison_of
@@ -36,6 +37,7 @@ from apples.web.clusters import Cluster, Clusters
 from apples.web.folder import DocumentFolder
 from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.web.gate import LOOPBACK, Gate, Session, Sessions
+from apples.web.host_series import known_of
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.web.streams import (
     TAIL_BYTES,
@@ -372,8 +374,11 @@ def cluster_host_answer(
     pages: Pages, request: Request, name: str, host: str, status: int = 200
 ) -> Response:
     """Return the page of a scheduler's host as it is just now."""
-    shown, known = pages.clusters.one(name).host(host)
-    page = served.cluster_host_page(pages.frame(request, "Cluster"), name, shown, known)
+    one = pages.clusters.one(name)
+    shown, known = one.host(host)
+    page = served.cluster_host_page(
+        pages.frame(request, "Cluster"), name, shown, known, one.series_of(host)
+    )
     return HTMLResponse(page, status)
 
 
@@ -450,6 +455,15 @@ def _add_files(app: FastAPI, pages: Pages) -> None:
         return served.hosts_page(
             pages.frame(request, "Files"), name, host_rows(asked), notes, asked.age
         )
+
+    @app.get("/hosts/{host}", response_class=HTMLResponse)
+    def host(request: Request, host: HostName, name: Name) -> str:
+        listed = read_host_list(pages.folder.file(name))
+        one = next((each for each in listed if each.name == host), None)
+        if one is None:
+            raise UsageError(f"{name} has no host {hat.printable(host)}")
+        known = known_of(listed, one, service_settings())
+        return served.host_page(pages.frame(request, "Files"), name, one, known)
 
     @app.post("/hosts/measure")
     def measure(request: Request) -> Response:

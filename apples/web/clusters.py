@@ -10,6 +10,7 @@ from typing import Any
 
 import hat
 from apples import user_files
+from apples.agent.weather.service import service_settings
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs import JobStatus, store
 from apples.resources import HostList, read_host_list
@@ -17,6 +18,7 @@ from apples.scheduling.server.client import SchedulerClient, home
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
 from apples.views.queue import OVER
 from apples.web.folder import DocumentFolder
+from apples.web.host_series import KnownHost, known_of
 from apples.web.weather import AskedWeather, HostWeather, host_rows
 
 Document = dict[str, Any]
@@ -151,10 +153,7 @@ class Cluster:
 
     def _host_weather(self, document: Document) -> dict[str, Document]:
         """Return what is known of the hosts, by their names; empty where their list is not known."""
-        names = [one["host"] for one in document["hosts"]]
-        found = next(
-            (one for one in self._host_lists(document) if {*names} <= {h.name for h in one}), None
-        )
+        found = self._host_list(document)
         if found is None:
             return {}
         try:
@@ -162,6 +161,24 @@ class Cluster:
         except ApplesError:  # the service refuses: the page has what the scheduler says
             return {}
         return {row["host"]: row for row in host_rows(asked)}
+
+    def series_of(self, name: str) -> KnownHost | None:
+        """Return the series that are known of a host; None where the scheduler's list is not known."""
+        found = self._host_list(self.queue()[0])
+        if found is None:
+            return None
+        host = next(one for one in found if one.name == name)
+        try:
+            return known_of(found, host, service_settings())
+        except ApplesError:  # no token of the service: the page has what the scheduler says
+            return None
+
+    def _host_list(self, document: Document) -> HostList | None:
+        """Return the list that all hosts of the scheduler are in, where one is found."""
+        names = {one["host"] for one in document["hosts"]}
+        return next(
+            (one for one in self._host_lists(document) if names <= {h.name for h in one}), None
+        )
 
     def _host_lists(self, document: Document) -> Iterator[HostList]:
         """Yield the lists that may be the scheduler's: that of its last job, then those of the folder."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import nws
 from apples.views.frame import Frame, served_style
+from apples.views.series_parts import longer
 from apples.views.weather_page import (
     PAGES,
     PLACES,
@@ -185,17 +186,15 @@ def _for_browser(scope: Scope) -> bool:
     return scope["path"] in NEGOTIATED and b"text/html" in accepted.lower()
 
 
-async def _forecasts(handler: Any, name: str) -> list[dict[str, Any]]:
+async def _forecasts(handler: Any, name: str) -> list[Mapping[str, Any]]:
     """Return the forecasts of a series: of its next value with the last measured one, then of longer frames."""
     first = handler.forecast(name)
-    found = [{**first, "latest": handler.latest(name)}]
+    found: list[Mapping[str, Any]] = [{**first, "latest": handler.latest(name)}]
     period = first["period"]
     for horizon in nws.HORIZONS[1:] if period else ():
         await asyncio.sleep(0)
-        one = handler.forecast(name, over=horizon * period)
-        if one["horizon"] > found[-1]["horizon"]:
-            found.append(one)
-    return found
+        found.append(handler.forecast(name, over=horizon * period))
+    return longer(found)
 
 
 async def _sliced(pieces: Iterator[str]) -> Response:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from importlib import metadata
 from typing import Any, Final
 
@@ -26,11 +26,9 @@ from nws.service.grid import on_grid
 from nws.service.listing import ListingQuery, listed
 from nws.service.messages import (
     MOST_REASONS,
-    CandidateScore,
     CliqueAnswer,
     LeaseAnswer,
     NetworkForecast,
-    PredictorScore,
     Receipt,
     SeriesLeague,
     SeriesRange,
@@ -264,19 +262,11 @@ class RequestHandler:
         """Return the league of a series' predictors; empty where it is unknown, or its profile keeps none."""
         asked = {key: value for key, value in question.items() if value is not None}
         fresh = self.database.freshness(name)
-        answer = SeriesLeague(series=name, state=fresh.state, age=fresh.age)
         try:
             found = self.database.forecasting.league(name, **asked)
         except LookupError:
-            return answer
-        if found is None:
-            return answer
-        answer.horizon, answer.scored, answer.method = found.horizon, found.scored, found.method
-        answer.predictors = sorted(
-            (PredictorScore(**asdict(one)) for one in found.predictors), key=_wrongness
-        )
-        answer.candidates = [CandidateScore(**asdict(one)) for one in found.candidates]
-        return answer
+            found = None
+        return SeriesLeague.of(name, fresh.state, fresh.age, found)
 
     def registered(self, lease: Lease, now: float) -> LeaseAnswer:
         """Return the answer that describes a registration."""
@@ -370,12 +360,6 @@ FORECAST_FIELDS: Final = {
     for kind in (Forecast, Interval)
 }
 """The fields of a forecast, and of its interval, that an answer has."""
-
-
-def _wrongness(one: PredictorScore) -> float:
-    """Return by what a league is in order: the error of all forecasts where that is kept."""
-    error = one.lately if one.error is None else one.error
-    return float("inf") if error is None else error
 
 
 def order_fields(order: ArrivalOrder) -> dict[str, Any]:

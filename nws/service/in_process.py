@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from nws.forecast import Forecast
-from nws.forecaster import Criterion, Forecaster
+from nws.forecaster import Criterion, Forecaster, LeagueTable
 from nws.forecasters.profiles import default
 from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
@@ -118,6 +118,24 @@ class NetworkWeatherService:
         """
         with self._forecasting:
             return self._up_to_date(series).forecast(over, level, criterion)
+
+    def league(
+        self, series: SeriesName, over: float | None = None, criterion: Criterion | None = None
+    ) -> LeagueTable | None:
+        """Return how wrong the predictors of `series` have been; None where its profile has no choice.
+
+        Parameters
+        ----------
+        over, criterion
+            As of `forecast`, whose horizon it is of.
+
+        Raises
+        ------
+        LookupError
+            Transient: nothing was measured yet.
+        """
+        with self._forecasting:
+            return self._up_to_date(series).league(over, criterion)
 
     def weather(self, over: float | None = None, level: float = 0.9) -> Weather:
         """Return the forecasts of all series in the memory, now; `over` and `level` as above."""

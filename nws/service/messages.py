@@ -1,13 +1,14 @@
 """The messages of the service, strict: unknown fields, NaN and wrong types are refused."""
 
 from collections.abc import Collection
-from typing import Annotated, Final, Literal
+from dataclasses import asdict
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, with_config
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
-from nws.forecaster import Criterion
+from nws.forecaster import Criterion, LeagueTable
 from nws.measurement import AMOUNTS, MOST, SCHEMA, SHARES
 
 MOST_ASKED: Final = 2_000
@@ -153,6 +154,29 @@ class SeriesLeague(BaseModel):
     method: str | None = Field(None, description="The predictor or the mixture that answers.")
     predictors: list[PredictorScore] = []
     candidates: list[CandidateScore] = []
+
+    @classmethod
+    def of(cls, series: str, state: str, age: float | None, table: LeagueTable | None) -> Self:
+        """Return the answer that a league is; without one it has no predictors."""
+        if table is None:
+            return cls(series=series, state=state, age=age)
+        predictors = [PredictorScore(**asdict(one)) for one in table.predictors]
+        return cls(
+            series=series,
+            state=state,
+            age=age,
+            horizon=table.horizon,
+            scored=table.scored,
+            method=table.method,
+            predictors=sorted(predictors, key=_wrongness),
+            candidates=[CandidateScore(**asdict(one)) for one in table.candidates],
+        )
+
+
+def _wrongness(one: PredictorScore) -> float:
+    """Return by what a league is in order: the error of all forecasts where that is kept."""
+    error = one.lately if one.error is None else one.error
+    return float("inf") if error is None else error
 
 
 class SeriesRange(BaseModel):

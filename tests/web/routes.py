@@ -34,6 +34,7 @@ ROUTES = [
     ("POST", "/plan/run"),
     ("POST", "/plan/submit"),
     ("GET", "/hosts"),
+    ("GET", "/hosts/00000000"),
     ("POST", "/hosts/measure"),
 ]
 

@@ -13,9 +13,11 @@ from commands import EXAMPLE
 from views.browser import Browser, chromium
 from waiting import until
 from web.live_site import LiveSite
+from web.test_host_page import remembered
 from web.test_pages import PAYLOAD, record
 
 from apples.jobs import store
+from apples.resources import read_host_list
 from apples.web.app import create_app
 from apples.web.folder import DocumentFolder
 from apples.web.gate import Sessions
@@ -53,6 +55,7 @@ def paths(own_state, file, live):  # noqa: ARG001
     one, other = record(hosts=("ada", LONG)), record(PAYLOAD, hosts=("ada", PAYLOAD))
     job = store.create({"hosts": str(own_state / "hosts.toml")}, "heat")
     job.log.write_text("a line\n" * 3)
+    remembered(read_host_list(own_state / "hosts.toml"))
     (own_state / "wrong.toml").write_text("name = 'heat'\nprogramm = ['x']\n")
     with job.supervising():
         job.write({**job.record(), "state": "running", "hosts": ["ada", LONG], "rows": [7, 9]})
@@ -72,6 +75,7 @@ def paths(own_state, file, live):  # noqa: ARG001
             "/cluster/lab/what-if",
             f"/cluster/lab/hosts/{LONG}",
             file,
+            "/hosts/ada?name=hosts.toml",
             "/nowhere",
         ]
 

@@ -1,0 +1,205 @@
+"""What a weather service, or this user's memory, has of one host: each series with forecasts and league."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import nws
+from apples.agent.weather import history
+from apples.agent.weather.service import DEADLINE, ServiceSettings
+from apples.resources import Host, HostList
+from apples.views.series_parts import longer
+from apples.views.served import STALE_SECONDS
+
+Document = Mapping[str, Any]
+
+MAIN = (nws.AVAILABLE_CPU, nws.FREE_MEMORY)
+"""The resources whose series are shown with their past, their forecasts and their league."""
+MOST_SERIES = 50
+"""That are listed of a host, and as many of its links."""
+SPAN_SECONDS = 6 * 3600.0
+STEP_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSeries:
+    """A series with what is drawn and told of it.
+
+    Attributes
+    ----------
+    source
+        Who knows it, in words.
+    kept
+        As ``/v1/range`` of a weather service.
+    forecasts
+        As ``nws.forecast/1``: of the next value, which has the ``latest`` one too, then of longer frames.
+    league
+        As ``/v1/league``.
+    """
+
+    source: str
+    kept: Document
+    forecasts: Sequence[Document]
+    league: Document
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHost:
+    """What is known of a host.
+
+    Attributes
+    ----------
+    rows
+        A forecast of the next value of each series, with its ``latest`` one.
+    shown
+        Those of `MAIN`.
+    notes
+        What could not be asked.
+    since, time
+        From when on what was measured is shown, and when that was looked up.
+    """
+
+    since: float
+    time: float
+    rows: list[Document] = field(default_factory=list)
+    shown: list[ShownSeries] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def known_of(hosts: HostList, host: Host, settings: ServiceSettings | None) -> KnownHost:
+    """Return what is known of a host of a list; of a series that both know, what the service tells.
+
+    Parameters
+    ----------
+    settings
+        The weather service that is configured; None: there is none.
+    """
+    now = time.time()
+    found = KnownHost(now - SPAN_SECONDS, now)
+    if settings is not None:
+        try:
+            _ask(settings, host, found)
+        except nws.ServiceError as error:
+            found.notes.append(f"weather service: {error}; not used")
+    told = {_of(one["series"]) for one in found.rows}
+    _recall(hosts, host, found, told)
+    found.rows.sort(key=lambda one: (one["series"].partition("/")[0] not in MAIN, one["series"]))
+    found.shown.sort(key=lambda one: one.kept["series"])
+    return found
+
+
+def _ask(settings: ServiceSettings, host: Host, found: KnownHost) -> None:
+    """Add what a service tells of a host: under its name, else, as plans do, under its address."""
+    with nws.Client(
+        settings.url, settings.token, certificate=settings.certificate, deadline=DEADLINE
+    ) as client:
+        entries: list[Document] = []
+        for name in dict.fromkeys([host.name] if host.cpus else [host.name, host.reached_at]):
+            for match in (f"*/{name}", f"*/{name}/*"):
+                listed = client.series(match, MOST_SERIES)["series"]
+                entries += [one for one in listed if one["series"].split("/")[1] == name]
+            if entries:
+                break
+        latest = {one["series"]: one["latest"] for one in entries}
+        for one in client.forecasts([*latest]):
+            row = {**one, "latest": latest[one["series"]]}
+            found.rows.append(row)
+            if one["series"].partition("/")[0] in MAIN:
+                found.shown.append(_asked(client, row, found.since))
+
+
+def _asked(client: nws.Client, row: Document, since: float) -> ShownSeries:
+    series, period = row["series"], row["period"]
+    frames = [horizon * period for horizon in nws.HORIZONS[1:]] if period else []
+    forecasts = (client.forecasts([series], over=over)[0] for over in frames)
+    return ShownSeries(
+        f"the weather service {client.url}",
+        client.range(series, start=since, step=max(STEP_SECONDS, period or 0.0)),
+        longer([row, *forecasts]),
+        _league(client, row),
+    )
+
+
+def _league(client: nws.Client, row: Document) -> Document:
+    """Return the league of a series; of a service that is too old to tell one, an empty one."""
+    try:
+        return client.league(row["series"])
+    except nws.ServiceError as error:
+        if error.status != 404:
+            raise
+    return nws.SeriesLeague.of(row["series"], row["state"], row["age"], None).model_dump()
+
+
+def _of(series: str) -> tuple[str, ...]:
+    """Return what a series of a host is of: its resource, and the other end of a link."""
+    resource, _, *peer = series.split("/")
+    return resource, *peer
+
+
+def _recall(hosts: HostList, host: Host, found: KnownHost, told: set[tuple[str, ...]]) -> None:
+    """Add what plans measured over ssh and remembered, of what nobody else told of."""
+    memory = nws.RingMemory()
+    service = nws.NetworkWeatherService(memory)
+    for series, measurements in history.recall(hosts).items():
+        if series.host != host.name or _of(str(series)) in told:
+            continue
+        for one in measurements:
+            memory.store(one)
+        if not measurements:
+            continue
+        first = _document(service.forecast(series), series, measurements, found.time)
+        found.rows.append(first)
+        if series.resource not in MAIN:
+            continue
+        frames = (
+            [horizon * first["period"] for horizon in nws.HORIZONS[1:]] if first["period"] else []
+        )
+        forecasts = (
+            _document(service.forecast(series, over), series, measurements, found.time)
+            for over in frames
+        )
+        table = service.league(series)
+        drawn = [one for one in measurements if one.time > found.since]
+        found.shown.append(
+            ShownSeries(
+                "what plans measured over ssh and remembered",
+                {
+                    "series": str(series), "times": [one.time for one in drawn],
+                    "values": [one.value for one in drawn], "lows": None, "highs": None,
+                },
+                longer([first, *forecasts]),
+                nws.SeriesLeague.of(str(series), first["state"], first["age"], table).model_dump(),
+            )
+        )  # fmt: skip
+
+
+def _document(
+    forecast: nws.Forecast,
+    series: nws.SeriesName,
+    measurements: Sequence[nws.Measurement],
+    now: float,
+) -> Document:
+    """Return a forecast of this process as a weather service tells one."""
+    interval, age = forecast.interval, forecast.age(now)
+    told = nws.NetworkForecast(
+        series=str(series),
+        state="stale" if age > STALE_SECONDS else "current",
+        age=age,
+        period=forecast.over / forecast.horizon if forecast.over else None,
+        value=forecast.value,
+        error=forecast.error,
+        method=forecast.method,
+        samples=forecast.samples,
+        time=forecast.time,
+        rmse=forecast.rmse,
+        lower=interval.lower if interval else None,
+        upper=interval.upper if interval else None,
+        level=interval.level if interval else None,
+        coverage=interval.coverage if interval else None,
+        horizon=forecast.horizon,
+        over=forecast.over,
+    )
+    return {**told.model_dump(), "latest": measurements[-1].value}

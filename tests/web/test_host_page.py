@@ -1,0 +1,118 @@
+"""The page of a host: what a weather service tells of it, and what plans measured and remembered."""
+
+import math
+import re
+import time
+
+import pytest
+from web.conftest import HOSTS
+from web.live_site import LiveSite
+from web.weather_site import wave, weather_site
+
+from apples.agent.weather import history
+from apples.resources import read_host_list
+from nws import Measurement, SeriesName
+
+PAGE = "/hosts/ada?name=hosts.toml"
+
+
+@pytest.fixture
+def listed(own_state):
+    (own_state / "hosts.toml").write_text(HOSTS)
+    return read_host_list(own_state / "hosts.toml")
+
+
+def remembered(hosts, resource="availableCpu", host="ada", ago=0.0):
+    """Have plans measured a series over ssh, every minute until so many seconds ago."""
+    now, series = time.time() - ago, SeriesName(resource, host)
+    values = [
+        Measurement(series, now - 60.0 * (40 - k), 0.5 + 0.25 * math.sin(k)) for k in range(40)
+    ]
+    history.remember(hosts, {series: values})
+    return values
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    """A weather service that is configured, and knows ada and a link of it, and carl."""
+    with weather_site(tmp_path / "nws") as one:
+        token = tmp_path / "token"
+        token.write_text(one.serving.token)
+        token.chmod(0o600)
+        monkeypatch.setenv("NWS_SERVICE", one.url)
+        monkeypatch.setenv("NWS_TOKEN_FILE", str(token))
+        with one.client() as client:
+            client.store(wave("availableCpu/ada", 200))
+            client.store(wave("latencyTcp/ada/bob", 30))
+            client.store(wave("availableCpu/carl", 30))
+            client.store(wave("availableCpu/adam", 30))
+        yield one
+
+
+def values_of(text):
+    return {float(one) for one in re.findall(r'<data value="([^"]+)"', text)}
+
+
+@pytest.mark.usefixtures("listed")
+def test_what_a_service_tells_of_a_host_is_on_its_page_with_the_league(site, visitor, service):
+    page = visitor.get(site.url + PAGE).text
+    with service.client() as client:
+        league = client.league("availableCpu/ada")
+        told = client.forecasts(["availableCpu/ada", "latencyTcp/ada/bob"])
+    numbers = values_of(page)
+    for one in told:
+        assert {one["value"], one["lower"], one["upper"]} <= numbers
+    assert {one["error"] for one in league["predictors"]} <= numbers
+    assert f"<b>{league['method']}</b>" in page
+    assert page.count('<svg role="img"') == 1
+    assert f"the weather service {service.url}" in page
+    assert "availableCpu/carl" not in page
+    assert "availableCpu/adam" not in page
+    assert f'href="{PAGE}"' in visitor.get(f"{site.url}/hosts?name=hosts.toml").text
+
+
+def test_what_was_remembered_is_on_the_page_where_no_service_knows_it(site, visitor, listed):
+    values = remembered(listed)
+    remembered(listed, host="bob")
+    page = visitor.get(site.url + PAGE).text
+    assert "measured over ssh" in page
+    assert values[-1].value in values_of(page)
+    assert "League of predictors of availableCpu/ada" in page
+    assert "availableCpu/bob" not in page
+    assert page.count('<svg role="img"') == 1
+
+
+def test_what_a_service_tells_comes_before_what_was_remembered(site, visitor, listed, service):
+    remembered(listed)
+    remembered(listed, "freeMemory", ago=3600.0)
+    page = visitor.get(site.url + PAGE).text
+    assert page.count("the weather service") == page.count("measured over ssh") == 1
+    assert page.count('<svg role="img"') == 2
+    assert len(set(re.findall(r' id="([^"]+)"', page))) == len(re.findall(r' id="([^"]+)"', page))
+    row = next(one for one in page.split("<tr") if "<bdi>freeMemory/ada</bdi>" in one)
+    assert row.startswith(' class="stale"')
+    service.serving.close()
+    page = visitor.get(site.url + PAGE).text
+    assert "does not answer; not used" in page
+    assert page.count("measured over ssh") == 2
+
+
+@pytest.mark.usefixtures("listed")
+def test_of_a_host_that_nobody_measured_the_page_says_so(site, visitor):
+    assert "Nothing was measured of it" in visitor.get(site.url + PAGE).text
+    for path in ("/hosts/zoe?name=hosts.toml", "/hosts/ada?name=no.toml"):
+        assert visitor.get(site.url + path).status_code == 400
+    assert visitor.get(f"{site.url}/hosts/%3Cb%3E?name=hosts.toml").status_code == 422
+
+
+def test_a_schedulers_host_has_its_series_where_its_list_is_known(site, visitor, listed):
+    live = LiveSite(["ada", "bob"])
+    try:
+        address = f"{site.url}/cluster/lab/hosts/ada"
+        assert "Nothing was measured of it" in visitor.get(address).text
+        remembered(listed)
+        page = visitor.get(address).text
+        assert "League of predictors of availableCpu/ada" in page
+        assert ">Drain<" in page
+    finally:
+        live.end()
