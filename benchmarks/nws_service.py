@@ -3,7 +3,7 @@
 Prints the machine's load beside the figures: on a busy machine they are worth little.
 
     python benchmarks/nws_service.py [--records 1000000]
-    python benchmarks/nws_service.py --wide 12000     # /metrics and /v1/weather, and who waits for them
+    python benchmarks/nws_service.py --wide 12000     # /metrics, /v1/weather and pages, and who waits for them
     python benchmarks/nws_service.py --clients 100    # each stores 10 series at 1 Hz on a disk
     python benchmarks/nws_service.py --clients 100 --bare    # the same to a FastAPI that stores nothing
     python benchmarks/nws_service.py --year 10        # what a year of the archive takes
@@ -32,9 +32,11 @@ SERIES, ROWS = 500, 5000
 PROGRAM = """
 import sys
 from pathlib import Path
+from apples.web.weather_service import WeatherPages
 from nws import Listen, Serving
 serving = Serving(
-    Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}, own_process=True
+    Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}, own_process=True,
+    pages=WeatherPages(str).add,
 )
 serving.run()
 """
@@ -57,6 +59,8 @@ async def store(request: Request):
     return {"stored": 10, "duplicates": 0, "refused": [], "refused_total": 0}
 uvicorn.run(app, port=int(sys.argv[2]), http="h11", loop="asyncio", log_level="error")
 """
+PAGES = ("/", "/?order=age", "/?words=7&over=300", "/series?name=availableCpu/host7")
+"""Of those that a browser gets."""
 ASKER = """
 import json, sys, time
 import requests
@@ -187,16 +191,19 @@ def wide(server, client, series, seconds=12):
 
     measuring = threading.Thread(target=measure)
     measuring.start()
-    with Client(
-        client.url, client._session.headers["Authorization"].split()[1], deadline=60
-    ) as own:
-        for page in ("/metrics", "/metrics?over=300", "/v1/weather"):
+    token = client._session.headers["Authorization"].split()[1]
+    with Client(client.url, token, deadline=60) as own:
+        own._session.headers["Accept"] = "text/html,*/*"
+        own._session.post(f"{own.url}/enter", {"key": token}, timeout=60).raise_for_status()
+        for page in ("/metrics", "/metrics?over=300", "/v1/weather", *PAGES):
             askers = [asking(client, path, seconds) for path in paths]
             before, took = cpu_seconds(server), []
             stop = time.monotonic() + seconds
             while time.monotonic() < stop:
                 begun = time.perf_counter()
-                length = len(own._session.get(own.url + page, timeout=60).content)
+                answer = own._session.get(own.url + page, timeout=60)
+                answer.raise_for_status()
+                length = len(answer.content)
                 took.append(time.perf_counter() - begun)
                 time.sleep(1.0)
             spent = (cpu_seconds(server) - before) / seconds

@@ -244,11 +244,18 @@ def spending(host: Document) -> list[tuple[str, float, str]]:
     return spent
 
 
-def promise(execution: Document) -> Markup:
-    """Return the promise and what became of it on one axis."""
+def promise(execution: Document, at_this_pace: float | None = None) -> Markup:
+    """Return the promise and what became of it on one axis.
+
+    Parameters
+    ----------
+    at_this_pace
+        What a run that has no end yet would take in all; None: it has one.
+    """
     predicted, measured = execution["predicted_seconds"], execution["measured_seconds"]
     low, high = execution["interval"]
-    scale = Scale.over([measured, predicted], [high])
+    going = at_this_pace is not None
+    scale = Scale.over([measured, predicted], [high, at_this_pace or 0.0])
     parts = [draw.axis(scale, 24, 82, unit_of(scale.limit))]
     if low < high:
         parts.append(box(scale.at(low), 36, scale.at(high) - scale.at(low), 28, "band"))
@@ -260,14 +267,21 @@ def promise(execution: Document) -> Markup:
         dot(scale.at(predicted), 43, "mark-plan"),
         diamond(scale.at(measured), 57, "mark-run"),
         _flag(scale.at(predicted), 20, ["predicted ", seconds(predicted)]),
-        _flag(scale.at(measured), 116, ["measured ", seconds(measured)]),
+        _flag(scale.at(measured), 116, ["so far " if going else "measured ", seconds(measured)]),
         line(scale.at(measured), 70, scale.at(measured), 104, "line-run"),
     ]
+    if at_this_pace is not None:
+        end = scale.at(at_this_pace)
+        parts += [
+            line(scale.at(measured), 57, end, 57, "whisker"),
+            draw.arrow(end, 57, "end-run"),
+        ]
     return draw.drawing(
         "promise",
         "The promise and what became of it",
         "An axis of time with a band for the promised interval, a round mark for the predicted time and "
-        "a diamond for the measured one.",
+        "a diamond for the measured one"
+        + (", from which an arrow leads to what all would take at its pace." if going else "."),
         124,
         *parts,
     )

@@ -56,12 +56,28 @@ def run_parts(document: Document, events: Events = ()) -> Document:
         "timeline": timeline,
         "job": None,
         **(_over_time(timeline) if timeline else {}),
-        **(_measured(plan, execution) if execution else {}),
+        **(_measured(document) if execution else {}),
     }
 
 
-def _measured(plan: Document, execution: Document) -> Document:
+def _so_far(document: Document) -> Document | None:
+    """Return the promise of a run that has no result, and what all would take at its pace; None: it has one."""
+    plan, execution = document["plan"], document["execution"]
+    if "state" not in document or not execution["iterations"]:
+        return None
+    chosen, total = plan["chosen"], plan["application"]["iterations"]
+    at_this_pace = execution["measured_seconds"] / execution["iterations"] * total
+    return {
+        "at_this_pace": at_this_pace,
+        "interval": chosen["interval"],
+        "predicted_seconds": chosen["execution_seconds"],
+        "measured_seconds": execution["measured_seconds"],
+    }
+
+
+def _measured(document: Document) -> Document:
     """Return what there is to say only of a run that took place."""
+    plan, execution, so_far = document["plan"], document["execution"], _so_far(document)
     tiled = (
         len(plan["chosen"]["strips"]) <= MOST_ROWS and "rectangle" in plan["chosen"]["strips"][0]
     )
@@ -70,7 +86,10 @@ def _measured(plan: Document, execution: Document) -> Document:
     limit = max([execution["iteration_seconds"], *(_busy(host) for host in drawn)]) * 1.02
     return {
         "coverage": coverage_sentence(execution.get("coverage")),
-        "promise_chart": charts.promise(execution),
+        "so_far": so_far,
+        "promise_chart": charts.promise(
+            so_far or execution, so_far["at_this_pace"] if so_far else None
+        ),
         "times_chart": charts.times("times", shown, limit) if drawn else "",
         "times_finding": _times_finding(drawn),
         "time_words": charts.words_of([shown]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import secrets
@@ -213,8 +214,26 @@ class QueueStream(LiveStream):
             writer.close()
 
 
+REDRAWN_SECONDS, REDRAWN_SHARE = 10.0, 0.02
+"""A run that goes on is drawn anew after so long, or after so much of the time that it has taken: a column."""
+
+
+def drawing_number(seconds: float) -> int:
+    """Return which drawing of a run is to be shown so many seconds after its start.
+
+    Examples
+    --------
+    >>> [drawing_number(after) for after in (0.0, 9.9, 10.0, 500.0, 509.0, 510.0, 3600.0)]
+    [0, 0, 1, 50, 50, 51, 149]
+    """
+    steady = REDRAWN_SECONDS / REDRAWN_SHARE
+    if seconds < steady:
+        return max(0, int(seconds / REDRAWN_SECONDS))
+    return int(1 / REDRAWN_SHARE + math.log(seconds / steady) / math.log1p(REDRAWN_SHARE))
+
+
 class RecordStream(LiveStream):
-    """What changes in the record of a run or job.
+    """What changes in the record of a run or job; its drawings grow while it goes on.
 
     Parameters
     ----------
@@ -248,7 +267,9 @@ class RecordStream(LiveStream):
         except (OSError, ApplesError) as error:
             return str(error), {}
         keys = ("state", "attempt", "epoch", "hosts", "rows", "last_resize", "last_change")
-        shape = json.dumps([record.get(key) for key in keys])
+        going = record.get("state") not in store.OVER and record.get("submitted")
+        drawn = drawing_number(time.time() - record["submitted"]) if going else 0
+        shape = json.dumps([drawn, *(record.get(key) for key in keys)])
         return shape, live_texts(one.summary(record), log_end(one, TAIL_BYTES), time.time())
 
 

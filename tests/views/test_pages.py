@@ -72,6 +72,30 @@ def counted():
     return document
 
 
+def going():
+    """A run that has done 60 of its 227 iterations."""
+    document = run(("ada", "bob"))
+    whole = document["execution"]
+    part = whole["predicted_iteration_seconds"] * 60
+    document["execution"] = whole | {
+        "iterations": 60, "predicted_seconds": part, "interval": [part, part], "measured_seconds": 0.9,
+    }  # fmt: skip
+    return document | {"state": "running", "reason": ""}
+
+
+def test_a_run_that_goes_on_shows_the_whole_promise_and_its_pace():
+    document = going()
+    chosen, total = document["plan"]["chosen"], document["plan"]["application"]["iterations"]
+    page = run_page(document)
+    shown = {value for value, _ in Page(page).numbers}
+    assert {*chosen["interval"], chosen["execution_seconds"], 0.9 / 60 * total} <= shown
+    assert "at this pace all would take" in page
+    assert "so far" in page
+    assert 'class="band"' in page
+    assert "no forecast error known" not in page
+    assert "at this pace" not in run_page(full_run())
+
+
 PAGES = {
     "counted messages": (run_page, counted()),
     "a run over time": (run_page, over_time()),

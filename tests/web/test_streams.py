@@ -1,7 +1,9 @@
 """Streams of events for open pages: numbered, taken up after a cut, one look for all readers."""
 
 import asyncio
+import itertools
 import json
+import time
 
 import pytest
 import requests
@@ -91,6 +93,28 @@ def test_a_record_is_followed_until_the_server_ends(site, visitor):
         site.server.should_exit = True
         with pytest.raises((EOFError, requests.exceptions.ChunkedEncodingError)):
             reader.next("nothing of this kind")
+
+
+def test_a_run_that_goes_on_is_drawn_anew_by_and_by(site, visitor, monkeypatch):
+    numbers = itertools.count()
+    monkeypatch.setattr(streams, "drawing_number", lambda _: next(numbers))
+    job = store.create({}, "heat")
+    with job.supervising():
+        job.write({**job.record(), "state": "running", "submitted": time.time()})
+        reader = Reader(visitor, f"{site.url}/runs/{job.id}/events")
+        for _ in range(3):
+            reader.next("changed")
+        reader.answer.close()
+
+
+@given(st.floats(0, 1e7), st.floats(0, 1e7))
+def test_a_longer_run_is_drawn_anew_less_often(one, other):
+    early, late = sorted((one, other))
+    first, last = streams.drawing_number(early), streams.drawing_number(late)
+    assert first <= last
+    if last > first + 1:
+        assert late - early >= streams.REDRAWN_SECONDS * 0.99
+        assert late / max(early, 1.0) >= 1 + streams.REDRAWN_SHARE * 0.99 or late < 600
 
 
 def test_a_reader_too_many_is_refused(site, visitor, monkeypatch):

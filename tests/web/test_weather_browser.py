@@ -40,6 +40,7 @@ PATHS += ("/series?name=availableCpu/ada&back=1", "/series?name=load/host001", "
 
 def sign_in(weather, browser):
     """Type the operator's token into the form, and go where it leads."""
+    browser.ask("Network.clearBrowserCookies")
     browser.go(weather.url + "/")
     box = 'document.querySelector("input[name=key]")'
     browser.evaluate(f"{box}.value = '{weather.serving.token}'; {box}.form.submit()")
@@ -71,6 +72,7 @@ def test_a_form_leads_to_pages_that_ask_nobody_else_run_nothing_and_fit(weather,
 )
 def test_axe_finds_nothing_on_any_page_in_either_scheme_at_either_width(weather, browser):
     rules = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    browser.ask("Network.clearBrowserCookies")
     for paths in (("/",), PATHS):  # before and after a browser is admitted
         for path in paths:
             for width, dark in SIZES:
@@ -79,7 +81,6 @@ def test_axe_finds_nothing_on_any_page_in_either_scheme_at_either_width(weather,
                     "document.querySelectorAll('details').forEach(one => one.open = true)"
                 )
                 assert axe(browser, rules) == [], (path, width, dark)
-        browser.ask("Network.clearBrowserCookies")
         sign_in(weather, browser)
 
 
