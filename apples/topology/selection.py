@@ -297,7 +297,9 @@ ROUNDS = 40
 """At most so many moves from one start."""
 
 
-def best_choice(hops: Hops, balls: Sequence[Ball], count: int, rules: Rules) -> int:
+def best_choice(
+    hops: Hops, balls: Sequence[Ball], count: int, rules: Rules, starts: int = STARTS
+) -> int:
     """Return the mask of the `count` CPUs of least total distance out of one of the balls.
 
     Ties go to the tightest ball, then to the fewest parts broken into, then to the lowest numbers. More
@@ -326,7 +328,7 @@ def best_choice(hops: Hops, balls: Sequence[Ball], count: int, rules: Rules) -> 
                 spread.append((star, size, centre, ball.usable, ball))
     spread.sort(key=lambda start: start[:4])
     cache = PackingCache(hops, rules, count + _room(rules))
-    for _, size, centre, _, ball in spread[: max(2, min(STARTS, WORK // count))]:
+    for _, size, centre, _, ball in spread[: max(2, min(starts, WORK // count))]:
         search = ExchangeSearch(cache, ball.usable, centre, count)
         if search.fill():
             search.descend()

@@ -85,9 +85,9 @@ def test_what_a_search_among_32_mates_on_64_sockets_looks_at_is_bounded(monkeypa
     node = synthetic("package:64 pu:4")
     looks = []
 
-    def counted(topology, free, requirement):
+    def counted(topology, free, requirement, starts):
         looks.append(requirement)
-        return allocator.choice(topology, free, requirement)
+        return allocator.choice(topology, free, requirement, starts)
 
     monkeypatch.setattr(sharing, "choice", counted)
     rng = random.Random(3)

@@ -132,7 +132,7 @@ def nearest(topology: Topology, held: CpuSet, count: int) -> CpuSet:
     """Return those of some CPUs that are nearest to each other."""
     if count <= 0 or count >= len(held):
         return held if count > 0 else CpuSet()
-    found = choice(topology, held.mask, Requirement(count))
+    found = choice(topology, held.mask, Requirement(count), starts=2)
     if isinstance(found, Unsatisfied):  # CPUs that the topology does not know
         return CpuSet.of(list(held)[:count])
     return CpuSet(found)
