@@ -230,7 +230,7 @@ def printed(data):
     """What a terminal is given: nothing that steers it."""
     for text in (data.decode(errors="surrogateescape"), data.decode("latin-1")):
         shown = escaped(text)
-        bad = {unicodedata.category(c) for c in shown if c not in "\n\t"} & STEERING
+        bad = {unicodedata.category(c) for c in set(shown) - {"\n", "\t"}} & STEERING
         if bad:
             raise AssertionError(f"raw characters of {bad}")
 
