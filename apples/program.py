@@ -122,6 +122,8 @@ class TaskDocument:
         Host -> other host -> what a byte between them costs beside one between the nearest; empty: all as much.
     threads
         Of the one process, where its implementation is by threads.
+    partitions
+        How blocks that are declared by a decomposition are to be cut, in place of it; empty: as they are declared.
     """
 
     mode: str
@@ -134,6 +136,7 @@ class TaskDocument:
     sizes: tuple[int, ...] = ()
     distances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     threads: int = 1
+    partitions: str = ""
 
     @property
     def layout(self) -> list[tuple[str, range]]:
@@ -193,7 +196,7 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     implementations = raw.get("implementations", {})
     output, save = raw.get("output"), raw.get("save", False)
     period = raw.get("progress_seconds", 0.25)
-    distances = raw.get("distances", {})
+    distances, partitions = raw.get("distances", {}), raw.get("partitions", "")
     for name, right in (
         ("parameters", isinstance(parameters, dict)),
         ("implementations", isinstance(implementations, dict)),
@@ -201,6 +204,7 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
         ("save", isinstance(save, bool) and not (save and output is None)),
         ("progress_seconds", isinstance(period, int | float) and period >= 0),
         ("distances", _are_distances(distances)),
+        ("partitions", isinstance(partitions, str)),
     ):
         if not right:
             raise TaskError(f"the task's {name} is {raw.get(name)!r}")
@@ -220,6 +224,7 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
         sizes,
         distances,
         threads,
+        partitions,
     )
 
 

@@ -42,6 +42,11 @@ Text = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$", max_length=
 Choice = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*$", max_length=4096)]
 """A name that apples knows, or a user's own as ``module:name`` or ``file.py:name``."""
 
+Partitions = Annotated[
+    str, Field(pattern=r"^(tight|(redundant|sparse)(:[1-9][0-9]{0,4})?)$", max_length=64)
+]
+"""Into how many partitions data is cut: ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``."""
+
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 AtLeastZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]

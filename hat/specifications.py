@@ -11,7 +11,16 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from hat.document import Fault, refuse
-from hat.fields import AtLeastZero, Bytes, Choice, Count, Name, Positive, StrictTable
+from hat.fields import (
+    AtLeastZero,
+    Bytes,
+    Choice,
+    Count,
+    Name,
+    Partitions,
+    Positive,
+    StrictTable,
+)
 from hat.problem import nearest
 
 MEASURES = ("execution_time", "cost", "speedup")
@@ -137,6 +146,11 @@ class Preferences(StrictTable):
     frame: Positive | None = Field(
         None,
         description="Seconds ahead that forecasts are for; the execution time when not given.",
+    )
+
+    partitions: Partitions | None = Field(
+        None,
+        description="How the data is cut: tight, redundant[:FACTOR] or sparse[:SPARE]; else as the program does.",
     )
 
     @model_validator(mode="after")

@@ -91,6 +91,10 @@ class ApplicationTemplate(StrictTable):
         False,
         description="Whether it can shrink, grow and migrate while it runs (apples.malleable).",
     )
+    partitions: bool = Field(
+        False,
+        description="Whether it cuts its data into as many partitions as the user wants.",
+    )
     parameters: dict[Word, Parameter] = Field(
         PARAMETERS, description="What a user may set, with defaults and ranges."
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from apples.agent.information import InformationPool, needs_of, own_files, program_of, refusal
+from apples.agent.partitioning import decomposition_of
 from apples.launch.plan import (
     SILENCE_SECONDS,
     HostProgram,
@@ -66,6 +67,7 @@ def launch_plan(
         findings=information.findings,
         malleable=(limits := _malleable_limits(information)),
         needs=needs_of(information),
+        partitions=decomposition_of(schedule, information),
         distances=distances(
             [one.host for one in limits.programs] if limits else schedule.resources, information
         ),

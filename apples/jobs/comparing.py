@@ -63,6 +63,7 @@ def _facts(plan: Mapping[str, Any]) -> Document:
         "hosts": chosen["hosts"] if chosen else None,
         "rows": chosen["rows"] if chosen else None,
         "weather": plan["weather"]["kind"],
+        **({"partitions": plan["partitions"]["decomposition"]} if "partitions" in plan else {}),
     }
 
 

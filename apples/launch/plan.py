@@ -136,6 +136,8 @@ class LaunchPlan:
     distances
         Host -> other host -> what a byte between them costs beside one between the nearest (`host_distances`);
         empty where all are as far.
+    partitions
+        How the program is to cut its data, as ``redundant:4``; empty: as it does.
     """
 
     application: str
@@ -152,6 +154,7 @@ class LaunchPlan:
     malleable: MalleableLimits | None = None
     needs: Needs = field(default_factory=Needs)
     distances: HostDistances = field(default_factory=dict)
+    partitions: str = ""
 
     @property
     def predicted_seconds(self) -> float:
@@ -257,6 +260,7 @@ def run_task(
             for strip in plan.strips
         ],
         **({"distances": plan.distances} if plan.distances else {}),
+        **({"partitions": plan.partitions} if plan.partitions else {}),
         "output": None if output is None else str(output.absolute()),
         "progress_seconds": progress_seconds,
         "save": save,

@@ -184,6 +184,13 @@ class _Arrangement(TypedDict):
     bytes_times_distance_before: float | None
 
 
+class _Partitions(TypedDict):
+    decomposition: str
+    partitions: int
+    ranks: int
+    computing: float
+
+
 class PlanDocument(TypedDict):
     """``apples plan --json``; ``chosen`` is null where there is no plan."""
 
@@ -203,6 +210,7 @@ class PlanDocument(TypedDict):
     risk: float
     coverage: float | None
     arrangement: NotRequired[_Arrangement]
+    partitions: NotRequired[_Partitions]
     remedy: NotRequired[str]
     sets: NotRequired[list[_Set]]
     changes: NotRequired[list[_Change]]

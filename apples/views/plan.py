@@ -105,6 +105,11 @@ def _head(document: Document) -> Iterator[str]:
         yield f"By {objective['measure']}, the {objective['better']} the better: {objective['value']:.4g}"
     if "arrangement" in document:
         yield _order(document["arrangement"])
+    if "partitions" in document:
+        cut = document["partitions"]
+        many = f"{counted(cut['partitions'], 'partition')} on {counted(cut['ranks'], 'rank')}"
+        longer = f"the longest computes {cut['computing']:.2f} times as long as with one each"
+        yield f"{many} ({cut['decomposition']}): {longer}."
 
 
 def _order(found: Document) -> str:

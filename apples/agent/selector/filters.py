@@ -14,6 +14,7 @@ import numpy as np
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool, refusal, start_seconds
 from apples.agent.models.rectangle import covered_once
+from apples.agent.partitioning import asked_decomposition, idle_ranks
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Rejection, Schedule
 from apples.units import amount, duration
@@ -207,6 +208,20 @@ def host_count(schedule: Schedule, information: InformationPool) -> Rejection | 
     return None
 
 
+def partition_count(schedule: Schedule, information: InformationPool) -> Rejection | None:
+    """Refuse ranks of which none is left to have a partition, where the user wants some to have none."""
+    asked = asked_decomposition(information)
+    ranks = sum(one.ranks for one in schedule.allocations)
+    if asked is None or ranks > idle_ranks(asked):
+        return None
+    return Rejection(
+        names(schedule.resources),
+        f'has {ranks} ranks, partitions = "{asked}" needs at least {idle_ranks(asked) + 1}',
+        (float(ranks), float(idle_ranks(asked) + 1)),
+        "partitions",
+    )
+
+
 def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse a schedule whose execution is predicted to take longer, or to cost more, than allowed."""
     limits = information.specifications.constraints
@@ -260,5 +275,6 @@ FILTERS: Sequence[Filter] = (
     whole_grid,
     strip_memory,
     host_count,
+    partition_count,
     deadline_and_cost,
 )

@@ -15,6 +15,7 @@ from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.models.conformal import LEVEL
+from apples.agent.partitioning import partition_cost
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.verification import Verification
 from apples.agent.weather.conditions import error_of
@@ -251,7 +252,13 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
         "risk": information.specifications.preferences.risk,
         "coverage": decided.learned.coverage,
         **({"arrangement": _arrangement(record.arrangement)} if record.arrangement else {}),
+        **_partitions(record.chosen, decided),
     }
+
+
+def _partitions(chosen: Estimate | None, decided: InformationPool) -> Document:
+    cost = partition_cost(chosen.schedule, decided) if chosen else None
+    return {} if cost is None else {"partitions": asdict(cost)}
 
 
 def _arrangement(found: Arrangement) -> Document:

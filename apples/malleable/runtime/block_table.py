@@ -42,6 +42,10 @@ class Decomposition:
     kind: Kind
     number: int = 1
 
+    def __str__(self) -> str:
+        """Return it as a user writes it."""
+        return self.kind if self.kind == "tight" else f"{self.kind}:{self.number}"
+
     @classmethod
     def read(cls, text: str) -> Decomposition:
         """Return the decomposition a user wrote: ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``.

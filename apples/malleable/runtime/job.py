@@ -275,15 +275,24 @@ class MalleableJob:
         background: bool = False,
         partners: Callable[[int], Mapping[int, float]] | None = None,
     ) -> Blocks[T]:
-        """Declare objects that migrate one by one, as a load balancer wants them; see `Blocks`."""
+        """Declare objects that migrate one by one, as a load balancer wants them; see `Blocks`.
+
+        Where the task says how the data is to be cut, that takes the place of `decomposition`.
+        """
         self._demand_new(name)
+        asked = self._task.partitions if self._task is not None else ""
+        if asked and count:
+            raise DeclarationError(
+                f"blocks {name!r}: the task asks for partitions = {asked!r}; declare them by a decomposition, "
+                "not by a count, or leave partitions = true out of the template"
+            )
         declared = Blocks(
             name,
             make,
             pack,
             unpack,
             count=count,
-            decomposition=decomposition,
+            decomposition=asked or decomposition,
             strategy=strategy,
             background=background,
             partners=partners,

@@ -1,0 +1,205 @@
+"""Partitions by the user's wish: what the plan says of them, and runs that come to the same result however cut."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from commands import command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import ROOMY, TEMPLATE, pool
+
+import hat
+from apples import Host, UsageError
+from apples.agent.information import InformationPool
+from apples.agent.launching import launch_plan
+from apples.agent.partitioning import partition_cost
+from apples.agent.planners import equal_strips
+from apples.agent.selector import FILTERS
+from apples.launch.plan import run_task
+from apples.malleable.control.command import HostShare, ResizeDone
+from apples.malleable.runtime.block_table import Decomposition
+from apples.testing.rehearsal import rehearse
+
+FIELD = '''
+from pathlib import Path
+import numpy as np
+from apples.program import Task
+
+def bounds(number):
+    """First row and last of a partition, as large as its share."""
+    ends = np.rint(np.cumsum([0.0, *field.shares]) * task.parameters["rows"]).astype(int)
+    return range(ends[number], ends[number + 1])
+
+def make(number):
+    return np.linspace(0.1, 0.9, 50) + 0.001 * np.array(bounds(number))[:, None]
+
+with Task(rows="rows", columns=50, defaults={"rows": 60, "iterations": 40}) as task:
+    field = task.blocks(
+        "field", make, lambda part: {"u": part}, lambda arrays: arrays["u"],
+        decomposition="tight", strategy="refine",
+    )
+    for iteration in task.iterations():
+        for number, part in field.items():
+            with field.timed(number):
+                part *= 1.9 * (1.0 - part)
+        if iteration == 20:
+            own = task.comm.gather(sorted(number for number, _ in field.items()))
+            if task.rank == 0:
+                with Path("seen").open("a") as seen:
+                    print(own, file=seen)
+    task.result(field)
+'''
+SAYS = """
+name = "field"
+program = ["{python}", "field.py"]
+malleable = true
+partitions = true
+[parameters.rows]
+default = 60
+[parameters.iterations]
+default = 40
+[structure]
+kind = "regular_grid"
+rows = "rows"
+columns = "50"
+iterations = "iterations"
+[[data]]
+name = "u"
+elements = "rows*50"
+"""
+HOSTS = "".join(f'[[host]]\nname = "{name}"\nseconds_per_point = 1e-8\n' for name in "abc")
+
+
+def wished(partitions, speeds, template=None):
+    listed = [
+        Host(f"h{i}", seconds_per_point=speed, free_memory=ROOMY) for i, speed in enumerate(speeds)
+    ]
+    information = pool(listed, user=f'[preferences]\npartitions = "{partitions}"\n')
+    taking = (template or TEMPLATE).model_copy(update={"partitions": template is None})
+    return InformationPool(
+        taking, information.application, information.specifications, information.conditions
+    )
+
+
+def cut(partitions, speeds):
+    information = wished(partitions, speeds)
+    schedule = equal_strips(tuple(information.hosts), information)
+    return partition_cost(schedule, information)
+
+
+def test_the_plan_says_how_many_partitions_there_are_and_what_they_cost():
+    assert (cut("tight", [1, 1, 1]).partitions, cut("tight", [1, 1, 1]).computing) == (3, 1.0)
+    assert (cut("redundant:4", [1, 1, 1]).partitions, cut("redundant", [1, 1]).partitions) == (
+        12,
+        8,
+    )
+    sparse = cut("sparse:1", [1, 1, 1])
+    assert (sparse.partitions, sparse.decomposition) == (2, "sparse:1")
+    assert sparse.computing == pytest.approx(1.5, rel=0.01)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 6), st.integers(1, 40))
+def test_more_partitions_cost_less_than_the_largest_of_them(ranks, factor):
+    cost = cut(f"redundant:{factor}", [1] * ranks)
+    assert cost.partitions == ranks * factor
+    assert 1.0 <= cost.computing <= 1 + 2 / factor
+
+
+@given(st.sampled_from(["tight", "redundant:3", "redundant:99999", "sparse:1"]))
+def test_a_decomposition_is_written_as_it_is_read(text):
+    assert str(Decomposition.read(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "loose", "sparse:0", "redundant:-1", "redundant:100000", "tight:2", "sparse: 1"]
+)
+def test_a_wish_that_is_none_is_refused_with_its_field(text):
+    with pytest.raises(hat.DocumentError, match=r"preferences\.partitions"):
+        hat.parse(f'[preferences]\npartitions = "{text}"\n', hat.UserSpecifications)
+
+
+def test_a_template_that_does_not_say_that_it_takes_the_wish_is_refused():
+    information = wished("tight", [1, 1], TEMPLATE)
+    with pytest.raises(UsageError, match="cuts its data itself"):
+        partition_cost(equal_strips(tuple(information.hosts), information), information)
+
+
+def test_ranks_of_which_none_would_have_a_partition_are_no_plan_and_a_reference_run_has_one():
+    for count, refused in ((1, True), (2, True), (3, False)):
+        information = wished("sparse:2", [1] * count)
+        schedule = equal_strips(tuple(information.hosts), information)
+        reasons = [found for one in FILTERS if (found := one(schedule, information))]
+        assert [one.filter for one in reasons] == ["partitions"] * refused
+        told = run_task(launch_plan(schedule, information))["partitions"]
+        assert told == ("tight" if refused else "sparse:2")
+
+
+# ------------------------------------------------------------------ real runs
+@pytest.fixture
+def field(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(tmp_path / "cache")))
+    (tmp_path / "field.py").write_text(FIELD)
+    (tmp_path / "template.toml").write_text(SAYS)
+    (tmp_path / "hosts.toml").write_text(HOSTS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(wish):
+    Path("user.toml").write_text(f'[preferences]\npartitions = "{wish}"\n' if wish else "")
+    Path("seen").unlink(missing_ok=True)
+    words = ["--weather", "static", "--blueprint", "blocked", "--verify", "full", "--json"]
+    done = command("apples", "run", *words)
+    assert done.code == 0, done.err
+    return done.document, Path("seen").read_text().splitlines()[0]
+
+
+@pytest.mark.mpi
+def test_a_run_is_cut_as_the_user_wants_and_its_result_is_verified_and_the_same(field):
+    del field
+    own, seen = run("")
+    assert "partitions" not in own["plan"]
+    assert seen == "[[0], [1], [2]]"
+    for wish, count, owners in (
+        ("redundant:2", 6, "[[0, 1], [2, 3], [4, 5]]"),
+        ("sparse:1", 2, "[[0], [1], []]"),
+    ):
+        found, seen = run(wish)
+        assert found["verified"] is True
+        assert found["result_sha256"] == own["result_sha256"]
+        assert found["plan"]["partitions"]["partitions"] == count
+        assert seen == owners
+    compared = command("apples", "compare", own["record"], found["record"], "--json").document
+    assert compared["differ"]["partitions"] == [None, "sparse:1"]
+    shown = command("apples", "plan", "--weather", "static", "--blueprint", "blocked")
+    assert "2 partitions on 3 ranks (sparse:1)" in shown.out
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_when_hosts_change_partitions_move_whole_and_the_result_is_the_same(field):
+    program = (sys.executable, str(field / "field.py"))
+    slots, begin = dict.fromkeys("abc", 1), [HostShare("a"), HostShare("b")]
+    strip = {"host": "a", "address": "127.0.0.1", "ranks": 1, "first_row": 0, "rows": 60}
+
+    def run_of(wish, iterations):
+        asked = {
+            "schema": "apples.task/1", "mode": "run", "implementations": {}, "output": None, "save": False,
+            "parameters": {"rows": 60, "iterations": iterations}, "partitions": wish, "partition": [strip],
+        }  # fmt: skip
+        maps = [[HostShare(host) for host in hosts] for hosts in ("bc", "abc")]
+        done = rehearse(program, slots, begin, maps, task=asked)
+        assert done.ended.state == "finished", done.ended
+        changes = sum(isinstance(notice, ResizeDone) for notice in done.notices)
+        return changes, done.events("result")[-1]["sha256"]
+
+    for iterations in (20_000, 100_000, 500_000):  # longer where it ended before its hosts changed
+        tight, redundant = (run_of(wish, iterations) for wish in ("tight", "redundant:3"))
+        assert tight[1] == redundant[1]
+        if tight[0] == redundant[0] == 2:
+            break
+    assert tight[0] == redundant[0] == 2
