@@ -68,9 +68,13 @@ def submit(
         ),
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option("--seconds", min=0.001, help="Estimate of its run time on --max hosts."),
-    ] = 3600.0,
+        float | None,
+        typer.Option(
+            "--seconds",
+            min=0.001,
+            help="Estimate of its run time on --max hosts; default: its model's.",
+        ),
+    ] = None,
     priority: Annotated[float, typer.Option("--priority", help="The larger, the sooner.")] = 0.0,
     after: Annotated[
         list[str] | None,

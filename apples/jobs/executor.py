@@ -9,7 +9,9 @@ with the attempt's mark is on it, and of another machine when it says so itself 
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from apples.errors import ApplesError, LaunchError
-from apples.jobs import service, store
+from apples.jobs import parked, service, store
 from apples.jobs.host_looks import HostLooks
 from apples.jobs.records import JobStatus
 from apples.jobs.seals import bare
@@ -26,14 +28,17 @@ from apples.refusals import refusal_of
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
+    AttemptOrder,
     AttemptPhase,
     EndOrder,
+    EstimateOrder,
     HostLeft,
     JobExecutor,
     JobReport,
     Order,
     Report,
     ResizeOrder,
+    RunTimeEstimate,
     StartOrder,
 )
 from apples.supervision import job_processes
@@ -44,6 +49,9 @@ SURE_SECONDS = 2.0
 """A record is read again after so long, changed or not: who dies writes nothing."""
 AT_ONCE = 8
 """Orders that are carried out at the same time."""
+
+MOST_ESTIMATES = 1000
+"""Estimates that are kept: a queue has many jobs that are alike."""
 
 
 @dataclass
@@ -132,6 +140,8 @@ class JobServiceExecutor(JobExecutor):
         self._lock = threading.Lock()
         self._folder = store.folder()
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
+        self._estimators = ThreadPoolExecutor(1, thread_name_prefix="estimate")
+        self._estimates: OrderedDict[str, float | None] = OrderedDict()
         self._looks = None if looks is None else looks(self._say)
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -144,6 +154,9 @@ class JobServiceExecutor(JobExecutor):
         and an attempt may be asked and ended meanwhile.
         """
         for order in orders:
+            if isinstance(order, EstimateOrder):
+                self._estimators.submit(self._estimate, order)
+                continue
             doing = isinstance(order, ResizeOrder), order.job, order.attempt
             with self._lock:
                 if doing in self._doing or not store.IDENTIFIER.fullmatch(order.folder):
@@ -166,13 +179,14 @@ class JobServiceExecutor(JobExecutor):
         if self._looks is not None:
             self._looks.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._estimators.shutdown(wait=False, cancel_futures=True)
 
     def _say(self, report: Report) -> None:
         self._reports.put(report)
         self._news()
 
     # ------------------------------------------------------------------------------- orders
-    def _obey(self, order: Order, doing: tuple[bool, int, int]) -> None:
+    def _obey(self, order: AttemptOrder, doing: tuple[bool, int, int]) -> None:
         try:
             if isinstance(order, StartOrder):
                 self._start(order)
@@ -188,7 +202,7 @@ class JobServiceExecutor(JobExecutor):
             with self._lock:
                 self._doing.discard(doing)
 
-    def _known(self, order: Order) -> _Attempt:
+    def _known(self, order: AttemptOrder) -> _Attempt:
         """Return an attempt, watched from now on; its next report says all."""
         with self._lock:
             one = self._attempts.get((order.job, order.attempt))
@@ -218,13 +232,13 @@ class JobServiceExecutor(JobExecutor):
             service.begin(job)
         self._known(order).hosts |= set(order.hosts)
 
-    def _create(self, order: Order, work: dict[str, Any]) -> store.StoredJob:
+    def _create(self, order: AttemptOrder, work: dict[str, Any]) -> store.StoredJob:
         scheduled = {"scheduler": self._name, "job": order.job, "attempt": order.attempt}
         where = {"hosts": str(self._hosts), "actuator": self._actuator}
         found = {**work, **where, "scheduled": scheduled}
         return store.create(found, "", identifier=order.folder)
 
-    def _never(self, order: Order, state: str, reason: str) -> None:
+    def _never(self, order: AttemptOrder, state: str, reason: str) -> None:
         """Make the folder of an attempt that is not to begin: now it never does."""
         job = self._create(order, {})
         code = LaunchError.exit_code
@@ -297,7 +311,7 @@ class JobServiceExecutor(JobExecutor):
             self._say(HostLeft(*one.key, host, epoch))
 
     def _say_ended(
-        self, order: Order, state: str, reason: str, code: int, hosts: Sequence[str]
+        self, order: AttemptOrder, state: str, reason: str, code: int, hosts: Sequence[str]
     ) -> None:
         where = order.job, order.attempt
         self._say(
@@ -305,6 +319,19 @@ class JobServiceExecutor(JobExecutor):
         )
         for host in hosts:
             self._say(HostLeft(*where, host, LAST))
+
+    def _estimate(self, order: EstimateOrder) -> None:
+        """Say how long a job is going to run; one that is like one before is not estimated again."""
+        work = {**bare(order.work), "hosts": str(self._hosts)}
+        like = json.dumps([work, order.hosts, self._hosts.stat().st_mtime_ns], sort_keys=True)
+        if like not in self._estimates:
+            seconds = None
+            with contextlib.suppress(ApplesError):  # its start says why
+                seconds = parked.call("estimate", order=work, hosts=order.hosts)
+            self._estimates[like] = seconds
+            if len(self._estimates) > MOST_ESTIMATES:
+                self._estimates.popitem(last=False)
+        self._say(RunTimeEstimate(order.job, self._estimates[like]))
 
     # ----------------------------------------------------------------------------- watching
     def _watch(self) -> None:

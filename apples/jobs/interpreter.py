@@ -48,6 +48,7 @@ MOST_HANDLES = 8
 ANSWERS = {
     "check": "apples.jobs.supervisor:checked",
     "plan": "apples.jobs.resizing:plan",
+    "estimate": "apples.jobs.estimating:estimate",
 }
 """What is answered."""
 TASKS = {"supervise": "apples.jobs.supervisor:supervise"}

@@ -1,8 +1,8 @@
 """The shepherd: runs one user's jobs with that user's rights, for a scheduler of several users.
 
 It asks the scheduler for orders and carries them out as the scheduler of one user does (`JobServiceExecutor`). It
-obeys no order to start what its user has not submitted, and none of a scheduler that has been replaced. Jobs go on
-without it, as without a scheduler.
+obeys no order to start, or to look into, what its user has not submitted, and none of a scheduler that has been
+replaced. Jobs go on without it, as without a scheduler.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from apples.scheduling.server.client import SchedulerClient
 from apples.scheduling.server.orders import (
     LAST,
     AttemptPhase,
+    EstimateOrder,
     HostLeft,
     JobReport,
     Order,
@@ -97,11 +98,11 @@ class Shepherd:
             if order.incarnation < self._incarnation:
                 continue
             self._incarnation = order.incarnation
-            if not isinstance(order, StartOrder):
+            if not isinstance(order, StartOrder | EstimateOrder):
                 obeyed.append(order)
             elif (work := unsealed(order.work)) is not None:
                 obeyed.append(replace(order, work=work))
-            else:
+            elif isinstance(order, StartOrder):
                 self._refuse(order)
         self._executor.carry_out(obeyed)
 

@@ -18,6 +18,8 @@ from apples.monitoring.message_counts import MessageMatrix
 from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING
 
 KINDS = ("rigid", "moldable", "malleable", "evolving")
+UNESTIMATED = 3600.0
+"""The run time of a job that neither its user nor its model has estimated, seconds."""
 MOST_TEMPLATE = 1 << 20
 
 
@@ -32,7 +34,7 @@ class JobRequest:
     kind
         One of `KINDS`; None: by the template and the hosts.
     seconds
-        Estimate of its run time on its most hosts.
+        Estimate of its run time on its most hosts; None: its application's model makes one.
     after
         Jobs that have to finish before, as ``NAME.NUMBER``.
     messages
@@ -47,7 +49,7 @@ class JobRequest:
     minimum: int = 1
     maximum: int | None = None
     kind: str | None = None
-    seconds: float = 3600.0
+    seconds: float | None = None
     priority: float = 0.0
     after: Sequence[str] = ()
     weather: str = "live"
@@ -77,8 +79,9 @@ class JobRequest:
         work = sealed(JobSpec(spec, self.directory).document())
         submission = {
             "minimum": self.minimum, "maximum": most,
-            "kind": _kind(self.kind, self.minimum, most, malleable), "requested": self.seconds,
-            "priority": self.priority, "name": name, "work": work, "after": [*self.after],
+            "kind": _kind(self.kind, self.minimum, most, malleable), "modelled": self.seconds is None,
+            "requested": UNESTIMATED if self.seconds is None else self.seconds, "priority": self.priority,
+            "name": name, "work": work, "after": [*self.after],
         }  # fmt: skip
         if self.messages is not None:
             submission["messages"] = between_hosts(self.directory / self.messages)

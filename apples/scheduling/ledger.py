@@ -399,6 +399,13 @@ class ClusterLedger:
         self._running[number] = self._running[number]._replace(wanted=nodes)
         self._happened("requested", number)
 
+    def estimate(self, number: int, seconds: float) -> None:
+        """Note how long a job is now estimated to run, if it waits."""
+        for jobs in (self._waiting, self._held):
+            if number in jobs:
+                jobs[number] = replace(jobs[number], requested=seconds)
+                self._queue = None
+
     def expect(self, number: int, end: float) -> None:
         """Note when a running job is now estimated to end."""
         limit = max(self.time, instant(end))

@@ -38,12 +38,14 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    EstimateOrder,
     HostAnswer,
     HostLeft,
     JobReport,
     Order,
     Report,
     ResizeOrder,
+    RunTimeEstimate,
     StartOrder,
 )
 from apples.scheduling.server.scheduler import LiveScheduler, Patience
@@ -58,6 +60,8 @@ FOLLOWING = 0.15
 """Part of the jobs that come after another."""
 EVOLVING, ASKING = 0.25, 0.15
 """Part of the malleable jobs that ask for hosts themselves, and of the others that do so though they are not."""
+MODELLED = 0.3
+"""Part of the jobs whose run time nobody has estimated."""
 ASKING_SECONDS = 20.0
 ITERATIONS = 1000
 """Of every job; what it says of its progress is drawn, and goes back as often as on."""
@@ -138,6 +142,9 @@ class SimulatedJobs:
         if order.incarnation < self._incarnation:
             return
         self._incarnation = order.incarnation
+        if isinstance(order, EstimateOrder):
+            self.tell(RunTimeEstimate(order.job, self.moods.choice((None, 10.0, 300.0))))
+            return
         one = self.attempts.get((order.job, order.attempt))
         if one is not None:
             self._obey(one, order)
@@ -368,7 +375,10 @@ class SimulatedCluster:
             kind, work = JobKind.EVOLVING, {"asks": [least, most], "evolves": True}
         elif self._moods.random() < ASKING:
             work = {"asks": [1, len(self.hosts)], "evolves": False}
-        return JobSubmission(least, most, kind, chance.uniform(1.0, 200.0), work=work)
+        modelled = self._moods.random() < MODELLED
+        return JobSubmission(
+            least, most, kind, chance.uniform(1.0, 200.0), work=work, modelled=modelled
+        )
 
     # -------------------------------------------------------------------------- the scheduler
     def _start(self) -> None:

@@ -590,6 +590,7 @@ class _Scheduled(TypedDict):
     ended: float | None
     start: Interval | None
     requested: float
+    estimated_by: Literal["user", "model", "nobody"]
     mean_hosts: float | None
     iteration: int | None
     iterations: int | None
@@ -702,6 +703,8 @@ class WaitingDocument(TypedDict):
     reason: str
     placed: str
     position: int | None
+    requested: float
+    estimated_by: Literal["user", "model", "nobody"]
     needs: int
     free: int
     before: list[str]

@@ -112,6 +112,8 @@ def _hosts(one: Document) -> str:
 def _said(one: Document, now: float) -> str:
     """Return why a job waits, and when it starts; of one that runs when it ends."""
     said = [str(one["reason"])] if one["reason"] else []
+    if one["state"] in {"queued", "held"} and (estimate := estimate_text(one)):
+        said.append(estimate)
     if one["start"]:
         said.append(f"starts {interval_text(one['start'], now)}")
     if rest := rest_text(one, now):
@@ -147,6 +149,13 @@ def asks_text(one: Document) -> str:
     return f"{least}" if least == most else f"{least} to {most}"
 
 
+def estimate_text(one: Document) -> str:
+    """Return how long a job runs where its user has not said so; an older scheduler says nothing of it."""
+    if one.get("estimated_by") == "model":
+        return f"runs about {duration(one['requested'])} by its model"
+    return "nobody knows how long it runs" if one.get("estimated_by") == "nobody" else ""
+
+
 def _iteration(one: Document) -> str:
     if one["iteration"] is None:
         return ""
@@ -163,6 +172,8 @@ def why_text(document: Document) -> str:
     lines = [
         f"{job} waits: {document['reason']}; it is number {document['position']} in the queue"
     ]
+    if estimate := estimate_text(document):
+        lines.append(estimate)
     if document["before"]:
         lines.append(f"before it: {', '.join(document['before'])}")
     for one in document["holding"]:

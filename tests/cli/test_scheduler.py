@@ -270,6 +270,18 @@ def test_a_waiting_job_says_why_and_a_drained_host_gets_none(site):
     why = one.ask("why", job)
     assert (why["needs"], why["free"], why["position"]) == (2, 0, 1)
     assert one.run("why", job).stdout.startswith(f"{job} waits: needs 2 hosts, 0 are free")
+    until(lambda: one.job(job)["estimated_by"] == "model", 90)
+    alone = one.submit(
+        "--min", "1", "--set", "iterations=40", *SHORT[:-2]
+    )  # as long, and on one host
+    until(lambda: one.job(alone)["estimated_by"] == "model", 90)
+    assert 0 < one.job(job)["requested"] < one.job(alone)["requested"] < 3600.0
+    assert "runs about" in one.run("queue").stdout
+    assert "by its model" in one.run("why", job).stdout
+    said = one.submit("--min", "2", "--seconds", "7", *SHORT)
+    assert (one.job(said)["estimated_by"], one.job(said)["requested"]) == ("user", 7.0)
+    for other in (alone, said):
+        one.ask("cancel", other)
     assert [host["state"] for host in one.ask("queue")["hosts"]] == ["drained"] * 4
     assert one.ask("cancel", job)["state"] == "cancelled"
     assert one.ask("resume", "ada")["hosts"][0]["state"] == "free"

@@ -55,12 +55,14 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    EstimateOrder,
     HostAnswer,
     HostLeft,
     HostLoad,
     JobExecutor,
     JobReport,
     ResizeOrder,
+    RunTimeEstimate,
     StartOrder,
 )
 from apples.scheduling.server.planner import PlannerClient
@@ -161,6 +163,50 @@ def stage(tmp_path):
     yield made
     for one in stages:
         one.one.log.close()
+
+
+def test_a_job_is_planned_by_what_its_model_says_where_its_user_has_not_said_how_long_it_runs(
+    stage,
+):
+    s = stage(ShortestJobFirst())
+    _, (start,) = s.submit(4, 4)
+    s.submit(1, 1)
+    work = {"template": "t"}
+    number = s.one.submit(
+        s.now, JobSubmission(2, 4, JobKind.MOLDABLE, 3600.0, work=work, modelled=True)
+    )
+    (order,) = s.turn()
+    assert order == EstimateOrder(number, s.one.state.incarnation, 4, work)
+    assert [one.id for one in s.one.ledger.queue] == [2, number]
+    assert order not in s.turn(s.patience.estimate / 2)
+    assert order in s.turn(s.patience.estimate)  # nobody has answered
+    assert job_document(s.one, "x", s.one.job(number))["estimated_by"] == "nobody"
+    s.one.report(s.now, RunTimeEstimate(number, 50.0))
+    s.one.report(s.now, RunTimeEstimate(number, 9.0))  # of an order that was repeated
+    s.turn()
+    s.again()
+    assert all(not isinstance(one, EstimateOrder) for one in s.turn(s.patience.estimate))
+    assert s.one.ledger.queue[1].requested == 50.0
+    shown = why_document(s.one, "x", s.one.job(number))
+    assert (shown["requested"], shown["estimated_by"]) == (50.0, "model")
+    assert "runs about 50.0 s by its model" in queue_text(queue_document(s.one, "x"))
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    (first,) = s.left(start, *start.hosts)
+    assert (first.job, len(first.hosts)) == (number, 4)
+
+
+def test_a_job_that_runs_already_is_expected_to_end_by_its_models_estimate(stage):
+    s = stage()
+    number = s.one.submit(s.now, JobSubmission(1, 1, requested=3600.0, modelled=True))
+    _, start = s.turn()
+    s.say(start, hosts=start.hosts)
+    s.now += 10.0
+    s.one.report(s.now, RunTimeEstimate(number, 40.0))
+    assert s.one.ledger.running[number].limit == pytest.approx(s.one.job(number).started + 40.0)
+    unknown = s.one.submit(s.now, JobSubmission(1, 1, requested=3600.0, modelled=True))
+    s.one.report(s.now, RunTimeEstimate(unknown, None))
+    assert s.one.job(unknown).requested == 3600.0
+    assert not s.one.job(unknown).unestimated
 
 
 OWNED = {host: NodeLoad(host, owner_first=host == "ada") for host in HOSTS}

@@ -19,9 +19,11 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    EstimateOrder,
     HostLeft,
     JobReport,
     ResizeOrder,
+    RunTimeEstimate,
     ShepherdAnswer,
     StartOrder,
 )
@@ -52,6 +54,8 @@ MESSAGES = st.one_of(
     ),
     st.builds(JobReport, NUMBERS, NUMBERS, st.sampled_from(AttemptPhase), hosts=HOSTS),
     st.builds(HostLeft, NUMBERS, NUMBERS, NAMES, NUMBERS),
+    st.builds(EstimateOrder, NUMBERS, NUMBERS, NUMBERS, WORK, NAMES),
+    st.builds(RunTimeEstimate, NUMBERS, st.none() | st.floats(1e-9, 1e9)),
 )
 
 
@@ -132,7 +136,8 @@ def test_an_order_and_a_report_come_over_the_wire_as_they_were(message):
     "found",
     [
         None, [], {}, {"kind": []}, {"kind": "start"}, {"kind": "ask"}, {"kind": "left", "job": "x"},
-        {"kind": "job", "job": 1, "attempt": 1, "phase": "odd"},
+        {"kind": "job", "job": 1, "attempt": 1, "phase": "odd"}, {"kind": "run_time", "job": 1, "seconds": 0.0},
+        {"kind": "run_time", "job": 1, "seconds": float("inf")},
         {"kind": "left", "job": 1, "attempt": 1, "host": "\ud800", "epoch": 1},
         {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "asks": [2, 1]},
         {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "speeds": {"ada": float("nan")}},
@@ -279,9 +284,10 @@ def test_a_shepherd_starts_what_its_user_submitted_and_obeys_no_scheduler_of_bef
     changed = StartOrder(2, 1, 2, "00000002", ("a",), {**sealed(work), "template": "u.toml"}, ADA)
     one.obey([
         order, changed, StartOrder(3, 1, 2, "00000003", ("a",), work, ADA),
-        EndOrder(4, 1, 1, "00000004", ("a",), ADA),
+        EndOrder(4, 1, 1, "00000004", ("a",), ADA), EstimateOrder(5, 2, 1, work, ADA),
+        EstimateOrder(6, 2, 1, sealed(work), ADA),
     ])  # fmt: skip
-    assert [(found.job, found.work) for found in recorded.orders] == [(1, work)]
+    assert [(found.job, found.work) for found in recorded.orders] == [(1, work), (6, work)]
     reports = list(one._kept)
     assert [type(found) for found in reports] == [JobReport, HostLeft] * 2
     assert {found.exit_code for found in reports[::2]} == {2}

@@ -40,7 +40,8 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "started": None if job.started is None else state.wall + job.started,
         "ended": None if job.ended is None else state.wall + job.ended,
         "start": None,
-        "requested": submission.requested,
+        "requested": job.requested,
+        "estimated_by": estimated_by(job),
         "mean_hosts": mean_hosts(job),
         "iteration": None if said is None else said.iteration,
         "iterations": None if said is None else said.iterations,
@@ -52,6 +53,13 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "reason": reason_of(scheduler, job),
         "exit_code": job.exit_code,
     }
+
+
+def estimated_by(job: LiveJob) -> str:
+    """Return who has estimated how long a job runs: its ``user``, the ``model``, or ``nobody``."""
+    if not job.submission.modelled:
+        return "user"
+    return "model" if job.estimate else "nobody"
 
 
 def mean_hosts(job: LiveJob) -> float | None:
@@ -131,6 +139,8 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "reason": reason_of(scheduler, job),
         "placed": scheduler.prefer.said(job.hosts) if scheduler.prefer and job.hosts else "",
         "position": None if place is None else place + 1,
+        "requested": job.requested,
+        "estimated_by": estimated_by(job),
         "needs": needs,
         "free": free,
         "before": [f"{name}.{one}" for one in waiting[: place or 0][:20]],

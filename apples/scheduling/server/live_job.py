@@ -57,6 +57,8 @@ class JobSubmission:
         Hosts that it can run on; a rigid job on as many only.
     requested
         Estimate of its run time on `maximum` hosts, seconds.
+    modelled
+        Whether its user has not estimated that: what the application's model says takes the place of `requested`.
     user
         Whose it is.
     name
@@ -80,6 +82,7 @@ class JobSubmission:
     work: Mapping[str, Any] = field(default_factory=dict, hash=False)
     after: tuple[int, ...] = ()
     messages: tuple[tuple[int, ...], ...] = ()
+    modelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,9 @@ class LiveJob:
         What this attempt has used until `placed`, when it came to the hosts where it is.
     asks
         Fewest and most hosts that its program has asked for while it runs (``job.request``); None: it has not.
+    estimate
+        Its run time on all hosts that it may have, by its application's model; 0: the model cannot say. None:
+        nobody was asked, or has answered.
     """
 
     number: int
@@ -137,6 +143,7 @@ class LiveJob:
     host_seconds: float = 0.0
     placed: float | None = None
     asks: tuple[int, int] | None = None
+    estimate: float | None = None
 
     # ----------------------------------------------------------------------------- looking
     @property
@@ -158,6 +165,16 @@ class LiveJob:
     def settled(self) -> bool:
         """Whether it runs where it is to run, and nothing of it is anywhere else."""
         return self.state in {LiveJobState.STARTING, LiveJobState.RUNNING} and not self.leaving
+
+    @property
+    def requested(self) -> float:
+        """The estimate of its run time on all hosts that it may have: its user's, else the model's once known."""
+        return self.estimate or self.submission.requested
+
+    @property
+    def unestimated(self) -> bool:
+        """Whether the model has still to say how long it runs."""
+        return self.submission.modelled and self.estimate is None and not self.is_over
 
     @property
     def wants(self) -> int | None:
@@ -184,7 +201,7 @@ class LiveJob:
             least, most = map(self._within, self.asks)
             least = min(least, len(self.hosts))
         return Job(
-            self.number, self.submitted, least if one.kind is JobKind.EVOLVING else most, one.requested,
+            self.number, self.submitted, least if one.kind is JobKind.EVOLVING else most, self.requested,
             least, most, one.kind, user=one.user, priority=one.priority, exclusive=True,
         )  # fmt: skip
 
@@ -282,6 +299,8 @@ class LiveJob:
         values["leaving"] = {str(host): int(epoch) for host, epoch in values["leaving"].items()}
         if values["outcome"] is not None:
             values["outcome"] = LiveJobState(values["outcome"])
+        if values["estimate"] is not None:
+            values["estimate"] = float(values["estimate"])
         if values["asks"] is not None:
             least, most = map(int, values["asks"])
             values["asks"] = least, most

@@ -85,7 +85,28 @@ class AskOrder:
     user: str = ""
 
 
-Order = StartOrder | ResizeOrder | EndOrder | AskOrder
+@dataclass(frozen=True, slots=True)
+class EstimateOrder:
+    """Say how long a job is going to run, which nobody said when it was submitted.
+
+    Attributes
+    ----------
+    hosts
+        On how many.
+    attempt
+        0: it is about the job, whichever attempt.
+    """
+
+    job: int
+    incarnation: int
+    hosts: int
+    work: Mapping[str, Any] = field(hash=False)
+    user: str = ""
+    attempt: int = 0
+
+
+AttemptOrder = StartOrder | ResizeOrder | EndOrder | AskOrder
+Order = AttemptOrder | EstimateOrder
 
 
 class AttemptPhase(StrEnum):
@@ -151,6 +172,20 @@ class HostLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTimeEstimate:
+    """How long a job is going to run, by its application's model, on as many hosts as was asked about.
+
+    Attributes
+    ----------
+    seconds
+        None: the model cannot say.
+    """
+
+    job: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class HostAnswer:
     """Whether a host can be asked what is there: nothing is started on one that cannot.
 
@@ -195,7 +230,7 @@ class ShepherdAnswer:
     here: bool
 
 
-Report = JobReport | HostLeft | HostAnswer | HostLoad | ShepherdAnswer
+Report = JobReport | HostLeft | RunTimeEstimate | HostAnswer | HostLoad | ShepherdAnswer
 
 
 class JobExecutor(ABC):

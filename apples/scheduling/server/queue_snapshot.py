@@ -138,7 +138,7 @@ def _queued(job: LiveJob, now: float, nodes: int) -> QueuedJob:
     flexible = one.kind is JobKind.MALLEABLE and job.state is not LiveJobState.ENDING
     most = (nodes or one.minimum) if one.kind is JobKind.EVOLVING else one.maximum
     return QueuedJob(
-        job.number, min(one.minimum, most), most, one.requested, flexible, one.priority, nodes,
+        job.number, min(one.minimum, most), most, job.requested, flexible, one.priority, nodes,
         work_of(job, now) if nodes else 0.0, one.user, f"{one.user} {one.name}",
     )  # fmt: skip
 
@@ -173,7 +173,7 @@ def _past(scheduler: LiveScheduler) -> tuple[PastJob, ...]:
         )
         work, seconds = work_of(job, now), _seconds_of(job, now)
         nodes = max(1, round(_host_seconds_of(job, now) / seconds)) if seconds > 0 else 1
-        ratio = work / job.submission.requested if over and work > 0 else None
+        ratio = work / job.requested if over and work > 0 else None
         found.append(
             PastJob(_queued(job, now, 0), job.submitted, job.started, job.ended, ratio, nodes)
         )

@@ -40,6 +40,7 @@ from apples.scheduling.server.orders import (
     AskOrder,
     AttemptPhase,
     EndOrder,
+    EstimateOrder,
     HostAnswer,
     HostLeft,
     HostLoad,
@@ -47,6 +48,7 @@ from apples.scheduling.server.orders import (
     Order,
     Report,
     ResizeOrder,
+    RunTimeEstimate,
     ShepherdAnswer,
     StartOrder,
 )
@@ -103,6 +105,8 @@ class Patience:
         For hosts to be left by what is over; then they are quarantined.
     look
         Between two looks at all that.
+    estimate
+        Until it is asked again how long a job is going to run.
     rest
         For a job that has refused three changes in a row, until it is asked again; twice as long each time after.
     """
@@ -116,6 +120,7 @@ class Patience:
     start: float = 400.0
     leave: float = 10.0
     look: float = 0.5
+    estimate: float = 60.0
     rest: float = 10.0
 
 
@@ -219,6 +224,7 @@ class LiveScheduler(SchedulerBackend):
         self._followers: dict[int, set[int]] = {}
         self._active: set[int] = set()
         self._unheard: set[int] = set()
+        self._unestimated: dict[int, float] = {}  # when each was asked about last
         self._orders: list[Order] = []
         self._wakes: list[float] = []
         self._dirty: float | None = self.now
@@ -256,6 +262,7 @@ class LiveScheduler(SchedulerBackend):
             job.number for job in state.jobs.values() if not (job.is_over or job.waits)
         }
         self._unheard = set(self._active)
+        self._unestimated = {job.number: -inf for job in state.jobs.values() if job.unestimated}
         self._heard_until = self.now + self.patience.heard
         for number in self._active:
             self._since[number] = self.now
@@ -295,6 +302,9 @@ class LiveScheduler(SchedulerBackend):
         document = submission_document(submission)
         self._change(job, "submit", submission=document, submitted=self.now, **answer)
         self._follow(job)
+        if job.unestimated:
+            self._unestimated[job.number] = -inf
+            self._ask_estimates()
         if not self.is_kept_back(job):
             self.driver.submit(job.as_job())
         self._settle()
@@ -475,6 +485,8 @@ class LiveScheduler(SchedulerBackend):
             self._hear_load(report)
         elif isinstance(report, ShepherdAnswer):
             self._hear_shepherd(report)
+        elif isinstance(report, RunTimeEstimate):
+            self._hear_estimate(report)
         else:
             self._hear(report)
         self._settle()
@@ -568,6 +580,31 @@ class LiveScheduler(SchedulerBackend):
             self._rebuild = True
         return job
 
+    def _ask_estimates(self) -> None:
+        """Have it said of jobs how long they are going to run, where nobody has said so."""
+        for number, asked in self._unestimated.items():
+            job = self.state.jobs[number]
+            if self.now >= asked + self.patience.estimate and self.is_served(job.submission.user):
+                self._unestimated[number] = self.now
+                one, life = job.submission, self.state.incarnation
+                self._orders.append(EstimateOrder(number, life, one.maximum, one.work, one.user))
+
+    def _hear_estimate(self, said: RunTimeEstimate) -> None:
+        """Plan by what an application's model says of a job; one that says how far it is knows better."""
+        if self._unestimated.pop(said.job, None) is None:
+            return
+        job = self.state.jobs[said.job]
+        since = self._since.get(job.number)
+        job = self._change(replace(job, estimate=said.seconds or 0.0), "estimate")
+        if since is not None:
+            self._since[job.number] = since  # whatever it is to answer
+        pace = self.paces.get(job.number)
+        if job.waits:
+            self.ledger.estimate(job.number, job.requested)
+        elif job.started is not None and (pace is None or pace.end is None):
+            self._expect(job.number, job.started + job.requested)
+        self._mark()
+
     def _note_verdict(self, number: int, done: bool) -> None:
         """Leave a job alone for a time that refuses whatever it is told, such as to go where it cannot."""
         refused = 0 if done else self._refused.pop(number, (0, 0.0))[0] + 1
@@ -659,6 +696,9 @@ class LiveScheduler(SchedulerBackend):
             return
         if answer.here:
             self._served.add(answer.user)
+            for number in self._unestimated:
+                if self.state.jobs[number].submission.user == answer.user:
+                    self._unestimated[number] = -inf
             for number in self._active:
                 if self.state.jobs[number].submission.user == answer.user:
                     self._since[number] = self.now  # nobody could answer before
@@ -792,6 +832,7 @@ class LiveScheduler(SchedulerBackend):
             resting = job.state is LiveJobState.RUNNING and not job.leaving
             if self.now - self._sent.get(number, -inf) >= (wait.ask if resting else wait.again):
                 self._send(job, ask=number in self._unheard)
+        self._ask_estimates()
         for host, why in self.state.quarantined.items():
             if self.now - self._sent_quarantined.get(host, -inf) >= wait.again:
                 self._sent_quarantined[host] = self.now
@@ -847,6 +888,7 @@ class LiveScheduler(SchedulerBackend):
             self._active.discard(job.number)
             self._unheard.discard(job.number)
             if job.is_over:
+                self._unestimated.pop(job.number, None)
                 self._ended.append(job.number)
                 self._just_over.append(job.number)
         else:

@@ -32,11 +32,12 @@ from apples.scheduling.server.answers import (
 from apples.scheduling.server.events import Announcer, RecentEvents
 from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
-from apples.scheduling.server.orders import HostLeft, JobExecutor, JobReport, Report
+from apples.scheduling.server.orders import JobExecutor, Report
 from apples.scheduling.server.planner import PlannerClient
 from apples.scheduling.server.scheduler import LiveScheduler, job_of
 from apples.scheduling.server.shepherds import (
     REPORTS,
+    JobNews,
     ShepherdExecutor,
     message_document,
     message_of,
@@ -326,7 +327,7 @@ class SchedulerService:
         found = body.get("reports")
         if set(body) != {"reports"} or not isinstance(found, list):
             raise UsageError('what a shepherd says is {"reports": [..]}')
-        reports: list[JobReport | HostLeft] = [message_of(one, REPORTS) for one in found]
+        reports: list[JobNews] = [message_of(one, REPORTS) for one in found]
 
         def call(clock: float) -> Document:
             for report in reports:
@@ -415,7 +416,8 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
     """
     try:
         one = submission_of(document)
-        whole = all(type(each) is int for each in (one.minimum, one.maximum))
+        known = type(one.modelled) is bool
+        whole = known and all(type(each) is int for each in (one.minimum, one.maximum))
         texts = isinstance(one.name, str) and len(one.name) <= 80 and one.name.isprintable()
         numbers = all(
             type(each) in {int, float} and abs(each) < MOST_NUMBER

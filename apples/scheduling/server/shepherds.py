@@ -19,12 +19,14 @@ from apples.errors import UsageError
 from apples.scheduling.server.orders import (
     AskOrder,
     EndOrder,
+    EstimateOrder,
     HostLeft,
     JobExecutor,
     JobReport,
     Order,
     Report,
     ResizeOrder,
+    RunTimeEstimate,
     ShepherdAnswer,
     StartOrder,
 )
@@ -41,8 +43,13 @@ MOST_NUMBER: Final = 1 << 31
 
 ORDERS: Mapping[str, type[Order]] = {
     "start": StartOrder, "resize": ResizeOrder, "end": EndOrder, "ask": AskOrder,
+    "estimate": EstimateOrder,
 }  # fmt: skip
-REPORTS: Mapping[str, type[JobReport] | type[HostLeft]] = {"job": JobReport, "left": HostLeft}
+JobNews = JobReport | HostLeft | RunTimeEstimate
+"""What a shepherd reports."""
+REPORTS: Mapping[str, type[JobNews]] = {
+    "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate,
+}  # fmt: skip
 _KINDS: Mapping[type, str] = {kind: name for name, kind in {**ORDERS, **REPORTS}.items()}
 _READERS = {name: TypeAdapter(kind) for name, kind in {**ORDERS, **REPORTS}.items()}
 
@@ -79,6 +86,10 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
         raise UsageError(
             f"{kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
         ) from None
+    if isinstance(message, RunTimeEstimate):
+        seconds = message.seconds
+        if seconds is not None and not 0 < seconds < MOST_NUMBER:
+            raise UsageError(f"{kind}: seconds: above 0, or null")
     if isinstance(message, JobReport):
         if message.asks is not None and not 0 < message.asks[0] <= message.asks[1] < MOST_NUMBER:
             raise UsageError(f"{kind}: asks: from fewest to most hosts")
