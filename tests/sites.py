@@ -1,5 +1,6 @@
 """A live scheduler as a process, and its user's commands."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from waiting import until
 
 from apples.scheduling.server.client import SchedulerClient
+from apples.supervision.job_processes import all_processes
 
 SAMPLE = Path(__file__).parent / "jobs" / "sample"
 SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
@@ -81,3 +83,14 @@ class Site:
             for job in self.queue()["jobs"]:
                 self.run("cancel", job["job"])
             self.stop()
+
+
+def logins(folder):
+    """Return the processes that keep a shared login open."""
+    found = []
+    for pid in all_processes():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if words.startswith(b"ssh: ") and str(folder).encode() in words:
+                found.append(pid)
+    return found

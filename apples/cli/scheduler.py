@@ -20,6 +20,7 @@ from apples.cli.program import say
 from apples.cli.tokens import issue
 from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import UsageError
+from apples.jobs.allocations import AllocationFollower, AllocationWatch
 from apples.jobs.executor import JobServiceExecutor
 from apples.jobs.host_looks import HostLooks
 from apples.launch.remote.addresses import is_here, remote_hosts
@@ -38,7 +39,7 @@ from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.listener import SOCKET, serve
 from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import HostLoad
+from apples.scheduling.server.orders import HostLoad, HostTerm
 from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
@@ -63,6 +64,14 @@ def scheduler(
     actuator: Annotated[
         str | None,
         typer.Option("--actuator", help="local, or ssh for hosts that are other machines."),
+    ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slurm",
+            metavar="JOB",
+            help="The nodes of a Slurm allocation: its number or name, or own; may be repeated.",
+        ),
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Where its log and its socket are.")
@@ -103,23 +112,30 @@ def scheduler(
         return revoke_tokens(known, revoke)
     tls = tls_of(listen, certificate, key, known.path)
     place = (hosts or Path("hosts.toml")).absolute()
-    found = read_host_list(place)
-    far = _far_hosts(actuator, place, found)
     words = options.settings_of(option, "--option")
     decides = _policy(policy, words)
+    watch, terms = None, list[HostTerm]()
+    if slurm:
+        _check_slurm(actuator, shared, decides)
+        actuator = "ssh"
+        watch, terms = _allocations(slurm, place if hosts or place.exists() else None, where)
+        place = watch.place
+    found = read_host_list(place) if watch is None else watch.hosts
+    far = _far_hosts(actuator, place, found)
+    names = [one.host for one in terms] or [host.name for host in found]
     if shared:
         _share(where, far, decides)
     log = SchedulerLog.open(where)
-    claims = HostClaims(home(), where, [host.name for host in found])
+    claims = HostClaims(home(), where, names)
     began = time.monotonic()
     machine = LiveScheduler(
         log,
         decides,
-        [host.name for host in found],
+        names,
         began,
         time.time(),
         lambda: secrets.token_hex(4),
-        lost={host.name: "it has not answered yet" for host in far},
+        lost={host.name: "it has not answered yet" for host in far if host.name in names},
         prefer=HostPreference.of(found),
         nodes=known_nodes(found),
         shared=shared,
@@ -132,15 +148,65 @@ def scheduler(
     service = SchedulerService(machine, time.monotonic, planner, shepherds)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
-    looks = partial(HostLooks.over_ssh, far, found, time.monotonic) if far else None
+    listed = (lambda: found) if watch is None else (lambda: watch.hosts)
+    looks = partial(HostLooks.over_ssh, far, listed, time.monotonic) if far or watch else None
     executor = shepherds or JobServiceExecutor(
         name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks
     )
+    if watch is not None and isinstance(executor, JobServiceExecutor):
+        follower = _follower(watch, machine, executor, claims)
+        over = [host for host in machine.state.hosts if host not in names]
+        terms += [HostTerm(host, 0.0, "its allocation") for host in over]
+        follower.take_in(terms, lambda one: machine.report(time.monotonic(), one))
+        follower.start(service.hear)
     slaves = load_slaves(found, far, EVERY_SECONDS) if "loads" in decides.looks_at else {}
     with LoadMonitor(slaves, lambda one: service.hear(_load(one)), problem=_say_unmonitored):
         serve(service, executor, where, lambda url: _ready(where, url), tls)
     claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
+
+
+def _allocations(
+    asked: Sequence[str], own: Path | None, where: Path
+) -> tuple[AllocationWatch, list[HostTerm]]:
+    """Return what follows allocations, and until when their nodes can be used."""
+    where.mkdir(mode=0o700, parents=True, exist_ok=True)
+    watch = AllocationWatch(asked, own, where / "hosts.toml")
+    terms = watch.look()
+    if not terms:
+        raise UsageError(
+            f"--slurm {', '.join(asked)}: no allocation of yours that runs is called so"
+        )
+    return watch, terms
+
+
+def _check_slurm(actuator: str | None, shared: bool, policy: SchedulingPolicy) -> None:
+    """Refuse what nodes of an allocation are not used with."""
+    if actuator not in {None, "ssh"}:
+        raise UsageError(f"--slurm: its nodes are reached over ssh, not by --actuator {actuator}")
+    if shared:
+        raise UsageError("--slurm: an allocation is of one user, and --shared of several")
+    if "loads" in policy.looks_at:
+        raise UsageError("--slurm: a policy that looks at the load of hosts is not built yet here")
+
+
+def _follower(
+    watch: AllocationWatch,
+    machine: LiveScheduler,
+    executor: JobServiceExecutor,
+    claims: HostClaims,
+) -> AllocationFollower:
+    """Return what has a scheduler know its hosts; of the list those that are in no allocation are over."""
+
+    def joins(host: Host) -> None:
+        machine.prefer = HostPreference.of(watch.hosts)
+        executor.join(host)
+
+    for host in watch.hosts:
+        executor.end(host.name)
+    return AllocationFollower(
+        watch, joins, executor.end, claims.claim, lambda text: say(f"apples scheduler: {text}")
+    )
 
 
 def _say_unmonitored(machine: str, problem: str) -> None:

@@ -24,7 +24,9 @@ from apples.jobs import parked, service, store
 from apples.jobs.host_looks import HostLooks
 from apples.jobs.records import JobStatus
 from apples.jobs.seals import bare
+from apples.launch.remote.addresses import is_here
 from apples.refusals import refusal_of
+from apples.resources import Host
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
@@ -180,6 +182,16 @@ class JobServiceExecutor(JobExecutor):
             self._looks.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._estimators.shutdown(wait=False, cancel_futures=True)
+
+    def join(self, host: Host) -> None:
+        """Use one more host from now on."""
+        if self._looks is not None:
+            self._looks.join(host, here=is_here(host))
+
+    def end(self, host: str) -> None:
+        """Take it that a host was taken back."""
+        if self._looks is not None:
+            self._looks.end(host)
 
     def _say(self, report: Report) -> None:
         self._reports.put(report)

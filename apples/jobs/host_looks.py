@@ -45,6 +45,8 @@ class _FarHost:
         Looks since the last that answered all, or since the last that was answered.
     said
         Why it could not be asked the last time, empty: it could; None: it was not asked yet.
+    over
+        Whether whoever gave it has taken it back, with all that ran there.
     """
 
     host: Host
@@ -53,6 +55,7 @@ class _FarHost:
     busy: bool = False
     tries: int = 0
     said: str | None = None
+    over: bool = False
 
 
 class HostLooks:
@@ -90,13 +93,30 @@ class HostLooks:
     def over_ssh(
         cls,
         hosts: Collection[Host],
-        listed: HostList,
+        listed: Callable[[], HostList],
         clock: Callable[[], float],
         say: Callable[[Report], None],
     ) -> HostLooks:
         """Return what looks at hosts of a list over ssh; the others of the list are parts of this machine."""
-        here = {host.name for host in listed} - {host.name for host in hosts}
-        return cls(hosts, here, clock, say, lambda host, jobs: remains(host, listed, jobs))
+        here = {host.name for host in listed()} - {host.name for host in hosts}
+        return cls(hosts, here, clock, say, lambda host, jobs: remains(host, listed(), jobs))
+
+    def join(self, host: Host, *, here: bool) -> None:
+        """Look at one more host, or at one again that was over; or take it for a part of this machine."""
+        with self._lock:
+            if here:
+                self._here |= {host.name}
+            else:
+                one = self._far.setdefault(host.name, _FarHost(host))
+                one.over, one.said, one.due = False, None, min(one.due, self._clock())
+        if here:
+            self._say(HostAnswer(host.name))
+
+    def end(self, host: str) -> None:
+        """Take it that a host was taken back: what was left there of jobs is gone once it cannot be asked."""
+        with self._lock:
+            if host in self._far:
+                self._far[host].over = True
 
     def left(self, job: int, attempt: int, folder: str, host: str, epoch: int) -> bool:
         """Have it said that an attempt has left a host, once the host says so; False for a part of this machine.
@@ -122,16 +142,16 @@ class HostLooks:
             return True
 
     def silent(self) -> list[str]:
-        """Return the hosts that did not answer when they were asked last."""
+        """Return the hosts that did not answer when they were asked last, or were taken back."""
         with self._lock:
-            return [name for name, one in self._far.items() if one.said]
+            return [name for name, one in self._far.items() if one.said or one.over]
 
     def step(self, used: Collection[str]) -> None:
         """Begin the looks that are due; hosts that jobs use are left alone unless something is asked of them."""
         now = self._clock()
         with self._lock:
             for one in self._far.values():
-                if one.busy or one.due > now:
+                if one.busy or one.due > now or (one.over and not one.leaving):
                     continue
                 if one.host.name in used and not one.leaving and one.said == "":
                     continue
@@ -149,7 +169,8 @@ class HostLooks:
             found = dict(self._look(one.host, jobs))
         except (ApplesError, OSError) as error:
             reason = str(error).removeprefix(f"{one.host.name}: ") or type(error).__name__
-        empty = [key for key, each in asked.items() if found.get(each.folder) == 0]
+        gone = bool(reason) and one.over
+        empty = [key for key, each in asked.items() if gone or found.get(each.folder) == 0]
         with self._lock:
             for key in empty:
                 if one.leaving.get(key) == asked[key]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ from apples.jobs import store
 from apples.jobs.store import Record
 from apples.malleable.control.change_cost import ChangeCost
 from apples.malleable.control.client import RESIZE_SECONDS, ControlClient, carried_out
-from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand
 from apples.malleable.control.messages import outcome_of, phases_in_order
 
 
@@ -178,6 +178,8 @@ class PlannedMove:
         What each host is to have.
     estimate
         What it will take; None for a program that knows nothing of us, whose size nobody knows.
+    places
+        How hosts are reached that the job may not know.
     """
 
     job: store.StoredJob
@@ -185,12 +187,14 @@ class PlannedMove:
     position: Mapping[str, Any]
     rows: Mapping[str, int]
     estimate: ResizeEstimate | None
+    places: Sequence[HostSpec] = ()
 
     def carry_out(self) -> ResizeResult:
         """Command it; returns when the job is there."""
         hosts = tuple(HostShare.planned(host, count) for host, count in self.rows.items())
         epoch = int(self.position["epoch"]) + 1
-        command = ResizeCommand(epoch, hosts, rate=self.estimate.rate if self.estimate else 0.0)
+        rate = self.estimate.rate if self.estimate else 0.0
+        command = ResizeCommand(epoch, hosts, rate=rate, places=tuple(self.places))
         done = carried_out(self.talking.resize(command, RESIZE_SECONDS))
         return ResizeResult(JobStatus.of(self.job), done.seconds, done.phases, self.estimate)
 

@@ -5,24 +5,28 @@ It loads all that planning needs: a fork of the parked interpreter runs it (`app
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import chdir
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from apples.agent.information import InformationPool
+from apples.agent.information import InformationPool, refusal
+from apples.agent.launching import host_program, host_survey
 from apples.agent.planners import balanced
 from apples.agent.rescheduling import as_measured
-from apples.agent.session.actuation import actuator_name, with_learned
+from apples.agent.session.actuation import actuator_name, actuator_of, with_learned
 from apples.agent.session.planning import load
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.jobs.records import ResizeEstimate, conversation
 from apples.jobs.spec import JobSpec, read
 from apples.jobs.store import Record, StoredJob
 from apples.launch.actuators import actuator_class
+from apples.launch.plan import LaunchPlan, MalleableLimits
+from apples.launch.remote.connection import HostConnections
 from apples.malleable.control.change_cost import expected_cost
-from apples.malleable.control.command import HostShare
+from apples.malleable.control.command import HostShare, HostSpec
+from apples.resources import HostList
 
 Rows = Mapping[str, int]
 """Rows by host, in the order of the strips."""
@@ -57,7 +61,52 @@ def plan(
     else:
         wanted, information = balanced_rows(job, rows, weights or dict.fromkeys(rows, 1.0))
     estimate = None if information is None else _estimate(position, wanted, information)
-    return {"position": position, "rows": wanted, "estimate": estimate and asdict(estimate)}
+    places = () if information is None else _places(job, position["hosts"], wanted, information)
+    return {
+        "position": position, "rows": wanted, "estimate": estimate and asdict(estimate),
+        "places": [asdict(one) for one in places],
+    }  # fmt: skip
+
+
+def _places(
+    job: StoredJob, now: Sequence[str], wanted: Rows, information: InformationPool
+) -> list[HostSpec]:
+    """Return how the other machines are reached to which a scheduler's job comes, having looked at them.
+
+    Its scheduler may have got them after it was started, or they did not answer then. The hosts where it is are
+    looked at too: whether two are parts of one machine decides over the network of both.
+
+    Raises
+    ------
+    LaunchError
+        One of them cannot be used, and why.
+    """
+    spec = read(job.order())
+    coming = [name for name in wanted if name not in now]
+    if "scheduled" not in job.order() or not isinstance(spec, JobSpec) or not coming:
+        return []
+    actuator = actuator_of(actuator_name(spec.run.actuator, spec.run.hosts), None, spec.run.slurm)
+    hosts = [information.hosts[name] for name in wanted]
+    if not actuator.sensed_hosts(HostList(tuple(hosts), information.hosts.network)):
+        return []
+    unseen = replace(information, findings={})  # whoever was silent when the job was started
+    with HostConnections(job.id, shares=True) as connections:
+        actuator.use(connections)
+        survey = replace(host_survey(unseen), allowed=tuple(hosts), malleable=True)
+        seen = unseen.with_findings(actuator.look(survey))
+    for name in coming:
+        if reason := refusal(seen, seen.hosts[name]):
+            raise LaunchError(f"{name} cannot be used: {reason}")
+    programs = tuple(
+        host_program(host, seen.implementation(host), seen)
+        for host in hosts
+        if not refusal(seen, host)
+    )
+    plan = LaunchPlan(
+        seen.template.name, seen.application.parameters, (), seen.application.rows, seen.hosts,
+        findings=seen.findings, malleable=MalleableLimits(programs),
+    )  # fmt: skip
+    return [one for one in actuator.host_specs(plan) if one.host in coming]
 
 
 def _in_its_place(

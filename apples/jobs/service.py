@@ -33,6 +33,7 @@ from apples.jobs.records import (
     conversation,
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
+from apples.malleable.control.command import place_of
 from apples.malleable.control.commits import whole_manifests
 from apples.refusals import error_of
 from apples.supervision import job_processes
@@ -355,7 +356,8 @@ def _planned(job: str, **wanted: object) -> PlannedMove:
     talking = conversation(found)  # one that is over says so at once
     plan = parked.call("plan", folder=str(found.folder), **wanted)
     estimate = plan["estimate"] and ResizeEstimate(**plan["estimate"])
-    return PlannedMove(found, talking, plan["position"], plan["rows"], estimate)
+    places = [place_of(one) for one in plan["places"]]
+    return PlannedMove(found, talking, plan["position"], plan["rows"], estimate, places)
 
 
 # ------------------------------------------------------------------------------- ending

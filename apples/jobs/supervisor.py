@@ -96,7 +96,8 @@ class Supervisor:
 
     def _application(self, spec: JobSpec) -> Record:
         count, epoch = attempts(self.record), int(self.record["epoch"])
-        job = JobFiles(self.job.id, self.job.folder, self.job.commits, count, epoch)
+        files = self.job.id, self.job.folder, self.job.commits
+        job = JobFiles(*files, count, epoch, self._scheduled)
         if count > 1:
             to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
         prepared = prepare(spec.run, job=job, talk=to_stderr)

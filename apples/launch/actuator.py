@@ -19,7 +19,7 @@ from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.malleable.control.change_cost import Bandwidth
-from apples.malleable.control.job_file import HostSpec
+from apples.malleable.control.command import HostSpec
 from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.schedule import Schedule

@@ -17,8 +17,8 @@ from apples.launch import bind, hydra
 from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.remote import ssh as line
 from apples.launch.ssh import LaunchTarget, carried
-from apples.malleable.control.command import HostShare
-from apples.malleable.control.job_file import EngineName, HostSpec, JobFile
+from apples.malleable.control.command import HostShare, HostSpec
+from apples.malleable.control.job_file import EngineName, JobFile
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
@@ -167,6 +167,7 @@ def job_file(
     engine: EngineName = "auto",
     attempt: int = 1,
     epoch: int = 0,
+    scheduled: bool = False,
 ) -> JobFile:
     """Return what the job manager is told.
 
@@ -176,7 +177,7 @@ def job_file(
         Every host the job may ever use.
     members
         The first map.
-    attempt, epoch
+    attempt, epoch, scheduled
         As in `JobFile`: from the second attempt on the job begins with its last commit.
     """
     return JobFile(
@@ -192,4 +193,5 @@ def job_file(
         engine,
         attempt=attempt,
         epoch=epoch,
+        scheduled=scheduled,
     )

@@ -84,7 +84,7 @@ class Run:
         Receives each line that is no event.
     managed, others
         Whether a job manager supervises the ranks, which may come and go: then only its own end counts. Hosts
-        that may be reported beside those of `rank_groups`.
+        that may be reported beside those of `rank_groups`; None: a scheduler chooses them as it runs.
     resumes
         Whether the program goes on from a commit: it says no ``ready`` then, the manager's word takes its place.
     connections
@@ -108,14 +108,15 @@ class Run:
         remote: Sequence[str] = (),
         grace: float = GRACE_SECONDS,
         managed: bool = False,
-        others: Collection[str] = (),
+        others: Collection[str] | None = (),
         resumes: bool = False,
         limit_code: int | None = None,
         connections: Sequence[HostConnection] = (),
     ) -> None:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.result_seconds = result_seconds
-        self._managed, self._others, self._talk = managed, frozenset(others), talk
+        self._managed, self._talk = managed, talk
+        self._others = None if others is None else frozenset(others)
         self._resumes = resumes
         self._limit_code = limit_code
         self._hosts = tuple(
@@ -313,8 +314,9 @@ class Run:
             told = [times.host for times in event.hosts]
         elif isinstance(event, HostsChanged) and self._managed:
             told = [host for host, _ in event.members]
+        others = {*told} if self._others is None else self._others
         for host in told:
-            if host not in self._hosts and host not in self._others:
+            if host not in self._hosts and host not in others:
                 raise ApplicationError(
                     f"the program reports host '{readable(host)}', which is not in its task"
                 )

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from labs import cut_off
-from sites import LONG, SAMPLE, SHORT, Site
+from sites import LONG, SAMPLE, SHORT, Site, logins
 from waiting import until
 
-from apples.supervision.job_processes import all_processes, marked
+from apples.supervision.job_processes import marked
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 
@@ -27,17 +27,6 @@ def state(monkeypatch):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         until(lambda: logins(folder) == [])
-
-
-def logins(folder):
-    """Return the processes that keep a shared login open."""
-    found = []
-    for pid in all_processes():
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if words.startswith(b"ssh: ") and str(folder).encode() in words:
-                found.append(pid)
-    return found
 
 
 @pytest.fixture

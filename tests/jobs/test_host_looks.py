@@ -161,3 +161,22 @@ def test_parts_of_this_machine_are_not_asked_and_hosts_that_left_the_list_are_lo
     assert not m.looks.left(1, 1, JOB, "here", 1)
     assert m.looks.left(1, 1, JOB, "gone", 1)
     assert m.said == [HostAnswer("gone", "it is not in the host list any more")]
+
+
+def test_a_host_that_was_taken_back_is_asked_until_it_cannot_be_and_is_empty_then(machines):
+    m = machines("ada")
+    m.step()
+    m.there["ada", JOB] = "stuck"
+    m.looks.left(1, 1, JOB, "ada", LAST)
+    m.looks.end("ada")
+    assert m.step(1.0) == []
+    m.cut.add("ada")
+    assert m.step(5.0) == [HostAnswer("ada", "no route"), HostLeft(1, 1, "ada", LAST)]
+    count = len(m.asked)
+    assert m.step(100.0) == []
+    assert (len(m.asked), m.looks.silent()) == (count, ["ada"])  # nobody looks any more
+    m.cut.clear()
+    m.looks.join(Host("ada"), here=False)
+    m.looks.join(Host("zoe"), here=True)
+    assert m.step() == [HostAnswer("zoe"), HostAnswer("ada")]
+    assert not m.looks.left(1, 1, JOB, "zoe", LAST)

@@ -13,6 +13,7 @@ from apples.malleable.control.client import ControlClient
 from apples.malleable.control.command import (
     HostRows,
     HostShare,
+    HostSpec,
     JobEnded,
     LimitsRequested,
     ManagerStatus,
@@ -20,7 +21,7 @@ from apples.malleable.control.command import (
     ResizeDone,
     ResizeRefused,
 )
-from apples.malleable.control.job_file import HostSpec, JobFile, JobFileError
+from apples.malleable.control.job_file import JobFile, JobFileError
 from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS, HostLimits
 from apples.malleable.control.server import LOOPBACK, ControlServer, open_control
 

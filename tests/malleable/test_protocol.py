@@ -2,9 +2,11 @@
 
 import contextlib
 import hmac
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from apples.malleable.control import responder as ledgers
 from apples.malleable.control import responder as responders
 from apples.malleable.control.client import Requester, SendLine
-from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand
 from apples.malleable.control.messages import (
+    HOSTS_LIMIT,
     PROTOCOL,
     CommandOutcome,
     CommandRequest,
@@ -364,7 +367,7 @@ def test_whatever_bytes_come_a_session_ends_in_peace(data):
 @pytest.mark.parametrize(
     "line",
     [b"", b"[]", b"1", b"nan", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"[" * 500,
-     b'{"a":' * 60 + b"1" + b"}" * 60, b"{" + b" " * 70_000 + b"}", b'{"a": "\xff"}',
+     b'{"a":' * 60 + b"1" + b"}" * 60, b"{" + b" " * 1_100_000 + b"}", b'{"a": "\xff"}',
      b'{"a": ' + b"9" * 5000 + b"}"],
 )  # fmt: skip
 def test_a_line_that_is_no_object_of_ours_is_refused(line):
@@ -390,14 +393,46 @@ def test_no_secret_is_compared_by_its_first_difference(monkeypatch):
     assert len(compared) == 2
 
 
+def place(host, **more):
+    words = {
+        "program": ("run",),
+        "python": "{python}",
+        "bind": "b",
+        "mpiexec": "m",
+        "reach": ("ssh", host),
+    }
+    return HostSpec(host, 2, **{**words, "environment": {"A": "1"}, **more})
+
+
+def place_document(host):
+    return json.loads(json.dumps(asdict(place(host))))
+
+
 @given(st.lists(NAME, min_size=1, max_size=5, unique=True), st.integers(0, 2**53 - 1), st.data())
 def test_a_command_survives_its_way(hosts, epoch, data):
     weights = data.draw(
         st.tuples(*[st.floats(1e-9, 1e9, allow_nan=False) for _ in hosts]), "weights"
     )
     shares = tuple(HostShare(h, w, (1, 2)) for h, w in zip(hosts, weights, strict=True))
-    sent = CommandRequest("ab" * 8, ResizeCommand(epoch, shares, ordered=True))
+    places = tuple(map(place, data.draw(st.lists(st.sampled_from(hosts), unique=True), "places")))
+    sent = CommandRequest("ab" * 8, ResizeCommand(epoch, shares, ordered=True, places=places))
     assert request_of(parse(canonical(sent.body()))) == sent
+
+
+def test_a_scheduled_job_goes_to_a_host_that_a_command_tells_it_of_and_to_no_other():
+    limits = HostLimits(1, 3, frozenset({"ada"}), scheduled=True)
+    shares = tuple(map(HostShare, ("ada", "zoe")))
+    told = ResizeCommand(1, shares, places=(place("zoe"),))
+    assert limits.refusal(ResizeCommand(1, shares))[0] == "unknown_host"
+    assert limits.refusal(told) is None
+    assert replace(limits, scheduled=False).refusal(told)[0] == "unknown_host"
+    book = ResizeLedger(limits)
+    book.submit(CommandRequest("ab" * 8, told))
+    assert book.begin() == told
+    book.done(1.0, {})
+    assert book.limits.known == {"ada", "zoe"}
+    assert limits.asked(2, 0).maximum == HOSTS_LIMIT
+    assert HostLimits(1, 3, frozenset({"ada", "bob"})).asked(2, 9).maximum == 2
 
 
 @pytest.mark.parametrize(
@@ -419,6 +454,16 @@ def test_a_command_survives_its_way(hosts, epoch, data):
         ({"ordered": 1}, "'ordered' must be true or false"),
         ({"epoch": -1}, "'epoch' must be a whole number from 0"),
         ({"epoch": 1.0}, "'epoch' must be a whole number from 0"),
+        ({"places": None}, "'places' must be a list"),
+        ({"places": [place_document("bob")]}, "one that is not in the map"),
+        (
+            {"places": [{**place_document("ada"), "slots": 0}]},
+            "does not say how a host is reached",
+        ),
+        ({"places": [{**place_document("ada"), "program": [1]}]}, "does not say how a host"),
+        ({"places": [{**place_document("ada"), "environment": {"A": 1}}]}, "does not say how"),
+        ({"places": [{**place_document("ada"), "odd": 1}]}, "does not say how a host is reached"),
+        ({"places": [{"host": "ada"}]}, "does not say how a host is reached"),
         ({"id": "xyz"}, "'id' must be 16 to 64 hexadecimal digits"),
     ],
 )

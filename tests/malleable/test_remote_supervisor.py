@@ -243,11 +243,12 @@ def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsy
 
 
 def test_a_spare_is_parked_before_it_is_any_other_and_was_lost_last_of_all():
-    def spares(job, lost=(), parked=()):
+    def spares(job, lost=(), parked=(), scheduled=False):
         hosts = [SimpleNamespace(host=f"h{number}") for number in range(8)]
         fleet = ProcessGroups(
-            SimpleNamespace(commits="", job=job, hosts=hosts), None, Path(), None, None
-        )
+            SimpleNamespace(commits="", job=job, hosts=hosts, scheduled=scheduled),
+            None, Path(), None, None,
+        )  # fmt: skip
         fleet.lost |= set(lost)
         for host in parked:
             fleet.groups[host] = SimpleNamespace(host=host, phase="parked")
@@ -256,5 +257,6 @@ def test_a_spare_is_parked_before_it_is_any_other_and_was_lost_last_of_all():
     assert sorted(spares("a")) == [f"h{number}" for number in range(2, 8)]
     assert spares("a", lost=["h5"], parked=["h6", "h0"])[0] == "h6"
     assert spares("a", lost=["h5"], parked=["h6", "h0"])[-1] == "h5"
+    assert spares("a", scheduled=True) == []  # another job may have it
     first = [spares(f"job {number}")[0] for number in range(60)]
     assert len(set(first)) == 6, "jobs that lose the same host go to different spares"

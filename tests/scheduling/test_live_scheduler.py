@@ -59,6 +59,7 @@ from apples.scheduling.server.orders import (
     HostAnswer,
     HostLeft,
     HostLoad,
+    HostTerm,
     JobExecutor,
     JobReport,
     ResizeOrder,
@@ -207,6 +208,98 @@ def test_a_job_that_runs_already_is_expected_to_end_by_its_models_estimate(stage
     s.one.report(s.now, RunTimeEstimate(unknown, None))
     assert s.one.job(unknown).requested == 3600.0
     assert not s.one.job(unknown).unestimated
+
+
+def with_terms(stage, **seconds):
+    """Say until when hosts may be used; return the orders that follow."""
+    for host, each in seconds.items():
+        stage.one.report(stage.now, HostTerm(host, each, "allocation 7"))
+    return stage.turn(stage.patience.look)
+
+
+def test_a_job_that_can_be_moved_leaves_hosts_whose_allocation_ends_and_they_leave_the_list(stage):
+    s = stage(prefer=HostPreference({}))
+    _, (start,) = s.submit(1, 2, JobKind.MALLEABLE)
+    s.say(start, hosts=start.hosts)
+    assert start.hosts == ("ada", "bob")
+    assert with_terms(s, ada=3600.0, bob=3600.0) == []
+    (resize,) = [one for one in with_terms(s, ada=50.0, bob=50.0) if isinstance(one, ResizeOrder)]
+    assert resize.hosts == ("cleo", "dan")
+    shown = queue_document(s.one, "x")
+    assert [host["state"] for host in shown["hosts"][:2]] == ["draining", "draining"]
+    assert shown["hosts"][0]["reason"].startswith("allocation 7 ends in 50 s")
+    s.say(start, hosts=resize.hosts, epoch=resize.epoch)
+    assert s.one.state.jobs[start.job].reason.startswith("allocation 7 ends in 50 s")
+    s.left(start, "ada", epoch=resize.epoch)
+    s.turn(60.0)  # bob has not said that the job has left it
+    assert s.one.state.hosts == ("bob", "cleo", "dan")
+    s.left(start, "bob", epoch=resize.epoch)
+    s.turn(s.patience.look)
+    assert s.one.state.hosts == ("cleo", "dan")
+    _, orders = s.submit(1, 1)
+    assert orders == []  # both are held, and there are no others
+    s.again()
+    assert "ada" not in s.one.state.holders
+
+
+def test_with_too_few_hosts_elsewhere_a_job_shrinks_and_one_that_cannot_says_so_once(stage):
+    s = stage(hosts=("ada", "bob"), prefer=HostPreference({}))
+    _, (start,) = s.submit(1, 2, JobKind.MALLEABLE)
+    s.say(start, hosts=start.hosts)
+    (resize,) = [one for one in with_terms(s, ada=9.0) if isinstance(one, ResizeOrder)]
+    assert resize.hosts == ("bob",)
+    s.say(start, hosts=("bob",), epoch=resize.epoch)
+    s.left(start, "ada", epoch=resize.epoch)
+    with_terms(s, bob=9.0)
+    s.turn(1.0)
+    said = [text for _, text in s.one.alarms]
+    assert (
+        len([text for text in said if "local.1 cannot leave bob: allocation 7 ends" in text]) == 1
+    )
+
+
+def test_a_job_that_cannot_be_moved_starts_only_where_hosts_stay_until_its_end(stage):
+    s = stage(prefer=HostPreference({}))
+    with_terms(s, ada=90.0, bob=90.0, cleo=90.0, dan=3600.0)
+    _, (start,) = s.submit(1, 1)  # 100 s
+    assert start.hosts == ("dan",)
+    s.say(start, hosts=start.hosts)
+    two, orders = s.submit(2, 2)
+    assert orders == []
+    why = why_document(s.one, "x", s.one.job(two))
+    assert why["reason"].startswith("1 of 2 hosts stay for the 100 s that it is estimated to run")
+    three, orders = s.submit(1, 1)  # there is one that stays: it is held
+    assert orders == []
+    assert "too few of the free hosts" in why_document(s.one, "x", s.one.job(three))["reason"]
+    passes = s.one.passes
+    for _ in range(5):
+        s.turn(1.0)
+    assert s.one.passes <= passes + 1
+    _, (move,) = s.submit(1, 1, JobKind.MALLEABLE)  # 100 s as well, and it can be moved
+    assert move.hosts != ("dan",)
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    (begun,) = [each for each in s.left(start, "dan") if isinstance(each, StartOrder)]
+    assert (begun.job, begun.hosts) == (three, ("dan",))
+    with_terms(s, eve=7200.0)
+    s.one.report(s.now, HostAnswer("eve"))
+    s.one.report(s.now, HostTerm("dan", inf, "allocation 7"))
+    s.say(begun, AttemptPhase.ENDED, state="finished")
+    (last,) = [each for each in s.left(begun, "dan") if isinstance(each, StartOrder)]
+    assert (last.job, last.hosts) == (two, ("dan", "eve"))
+
+
+def test_a_host_that_joins_gets_a_job_when_it_has_answered(stage):
+    s = stage(hosts=("ada",), prefer=HostPreference({}))
+    with pytest.raises(UsageError, match="up to 2 hosts: there are 1"):
+        s.submit(2, 2)
+    with_terms(s, eve=inf)
+    _, orders = s.submit(2, 2)
+    assert orders == []
+    s.one.report(s.now, HostAnswer("eve"))
+    (start,) = s.turn()
+    assert start.hosts == ("ada", "eve")
+    with_terms(s, zoe=0.0)  # one that was never here
+    assert s.one.state.hosts == ("ada", "eve")
 
 
 OWNED = {host: NodeLoad(host, owner_first=host == "ada") for host in HOSTS}

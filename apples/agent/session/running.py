@@ -295,6 +295,7 @@ def _prepared(
         starter = _malleable(
             rigid, spec, information, "--detach", talk=talk,
             folder=job.folder, job=job.id, commits=job.commits, attempt=job.attempt, epoch=job.epoch,
+            scheduled=job.scheduled,
         )  # fmt: skip
     if look:
         information = with_queue(information, starter)

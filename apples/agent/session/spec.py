@@ -135,6 +135,8 @@ class JobFiles:
     attempt, epoch
         How often it was started, this time included, and the last number of its map before: from the second time
         on it begins with its last commit.
+    scheduled
+        Whether a scheduler says on which hosts it is.
     """
 
     id: str
@@ -142,3 +144,4 @@ class JobFiles:
     commits: Path
     attempt: int = 1
     epoch: int = 0
+    scheduled: bool = False

@@ -19,7 +19,7 @@ from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.targets import eligible_groups
-from apples.malleable.control.job_file import HostSpec
+from apples.malleable.control.command import HostSpec
 from apples.monitoring.message_counts import MessageCounts
 
 

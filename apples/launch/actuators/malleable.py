@@ -30,8 +30,9 @@ from apples.malleable.control.client import (
     ControlClient,
     carried_out,
 )
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.job_file import RUN_FILE, EngineName, HostSpec, JobFile
+from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand
+from apples.malleable.control.job_file import RUN_FILE, EngineName, JobFile
+from apples.malleable.control.messages import HOSTS_LIMIT
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.malleable.migration.ranks import (
     RANKS_FOLDER,
@@ -131,6 +132,8 @@ class MalleableActuator(Actuator):
     attempt, epoch
         How often the job was started, this time included, and the last epoch before: from the second time on it
         begins with its last commit.
+    scheduled
+        Whether a scheduler says where it is, on hosts that it need not know yet.
     through
         The actuator of the launcher that reaches the hosts; one of this machine when None. It is asked what
         it finds on hosts and how ranks are started there; it starts nothing itself.
@@ -161,6 +164,7 @@ class MalleableActuator(Actuator):
         engine: EngineName = "auto",
         attempt: int = 1,
         epoch: int = 0,
+        scheduled: bool = False,
         through: Actuator | None = None,
     ) -> None:
         through = through or LocalActuator()
@@ -174,7 +178,7 @@ class MalleableActuator(Actuator):
         self.folder, self.job = folder, job
         self.commits, self.commit_seconds = commits, commit_seconds
         self.warm, self.engine, self.through = warm, engine, through
-        self.attempt, self.epoch = attempt, epoch
+        self.attempt, self.epoch, self.scheduled = attempt, epoch, scheduled
 
     @property
     def reaches_other_machines(self) -> bool:  # type: ignore[override] # of a class elsewhere
@@ -230,7 +234,7 @@ class MalleableActuator(Actuator):
                 cgroups=tuple(quotas.groups.values()),
                 prepare=quotas.create,
                 managed=True,
-                others=[one.host for one in places],
+                others=None if self.scheduled else [one.host for one in places],
                 resumes=self.attempt > 1,
             )
             self._note(run.directory)
@@ -262,18 +266,20 @@ class MalleableActuator(Actuator):
         assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found
         minimum, most = plan.malleable.minimum, plan.malleable.maximum
         members = [HostShare.planned(strip.host.name, strip.rows) for strip in plan.strips]
+        there = HOSTS_LIMIT if self.scheduled else len(places)
         return job_manager.job_file(
             name,
             places,
             members,
             run_task(plan, output=self.output, save=self.save),
             minimum=min(minimum, len(members)),
-            maximum=max(min(most or len(places), len(places)), len(members)),
+            maximum=max(min(most or there, there), len(members)),
             commits=self.commits,
             commit_seconds=self.commit_seconds,
             engine=self.engine,
             attempt=self.attempt,
             epoch=self.epoch,
+            scheduled=self.scheduled,
         )
 
 

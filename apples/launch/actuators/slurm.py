@@ -27,7 +27,7 @@ from apples.launch.slurm.follow import TIMED_OUT
 from apples.launch.slurm.options import SCRIPT, START_UP_SECONDS, SlurmOptions
 from apples.launch.slurm.script import SlurmTarget, slurm_command
 from apples.launch.targets import eligible, eligible_groups
-from apples.malleable.control.job_file import HostSpec
+from apples.malleable.control.command import HostSpec
 
 
 class SlurmActuator(Actuator):

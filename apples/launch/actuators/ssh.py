@@ -42,7 +42,7 @@ from apples.launch.targets import (
     own_address,
     targets_of_all,
 )
-from apples.malleable.control.job_file import HostSpec
+from apples.malleable.control.command import HostSpec
 from apples.resources import Host, HostList
 
 NO_MOVES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from apples.launch.slurm import nodes as node_list
 from apples.launch.slurm import replies
 from apples.launch.slurm.nodes import SlurmNode
 from apples.launch.slurm.options import WORD
-from apples.launch.slurm.replies import SlurmJobState
+from apples.launch.slurm.replies import AllocationState, SlurmJobState
 from apples.launch.ssh import carried
 
 SECONDS = 60.0
@@ -117,6 +118,17 @@ def nodes(partition: str = "") -> list[SlurmNode]:
 def job_state(job: int) -> SlurmJobState:
     """Return what Slurm says of a job that may be queued or running."""
     return replies.job_state(run(["squeue", "--json", f"--jobs={job}"]), job)
+
+
+def allocations() -> list[AllocationState]:
+    """Return this user's jobs that have nodes now.
+
+    Raises
+    ------
+    LaunchError
+        Slurm does not answer.
+    """
+    return replies.allocations(run(["squeue", "--json"]), getpass.getuser())
 
 
 def job_now(job: int, seconds: float = SECONDS) -> SlurmJobState:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from apples.errors import LaunchError
@@ -84,6 +85,46 @@ def job_state(listing: str, job: int) -> SlurmJobState:
             )
     refuse_errors(answer, "squeue")
     return SlurmJobState("")
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationState:
+    """A job that has nodes.
+
+    Attributes
+    ----------
+    nodes
+        As Slurm writes a list of names.
+    end
+        When its time limit ends it, in seconds since 1970; inf: it has none, or nobody says.
+    """
+
+    number: int
+    name: str
+    nodes: str
+    end: float = inf
+
+
+def allocations(listing: str, user: str) -> list[AllocationState]:
+    """Return the running jobs of a user that ``squeue --json`` lists.
+
+    Raises
+    ------
+    LaunchError
+        It is no answer of squeue, or an error in place of one.
+    """
+    answer, found = document(listing, "squeue"), []
+    for entry in entries(answer, "jobs"):
+        if not isinstance(entry, dict) or entry.get("user_name") != user:
+            continue
+        state = entry.get("job_state", "")
+        job, end = number(entry.get("job_id")), number(entry.get("end_time"))
+        if "RUNNING" in (state if isinstance(state, list) else [state]) and job:
+            where = text(entry.get("nodes"))
+            found.append(AllocationState(int(job), text(entry.get("name")), where, end or inf))
+    if not found:
+        refuse_errors(answer, "squeue")
+    return found
 
 
 def job_end(line: str) -> SlurmJobState:

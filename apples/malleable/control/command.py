@@ -52,6 +52,63 @@ class HostShare:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A host the job may use, and how its processes get there.
+
+    Attributes
+    ----------
+    slots
+        Ranks it runs.
+    program
+        Argument list of the program there.
+    cpus, cgroup
+        CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
+    reach
+        Argument list that runs `python` there, to which plain words are added; empty: it is here.
+    python, bind, mpiexec
+        What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
+        names in braces, for the supervisor there to fill in.
+    options
+        Options of that mpiexec.
+    environment
+        Variables added to the manager's own for its ranks.
+    warm
+        Whether a parked group may wait there for a growth.
+    directory
+        Where the program works there; empty: the job's own directory, or elsewhere the login's.
+    programs
+        Words of the program that are files, looked for in that directory where they are not at their path.
+    """
+
+    host: str
+    slots: int
+    program: tuple[str, ...]
+    python: str
+    bind: str
+    mpiexec: str
+    options: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
+    cgroup: str = ""
+    reach: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    warm: bool = False
+    directory: str = ""
+    programs: tuple[str, ...] = ()
+
+
+def place_of(raw: Mapping[str, Any]) -> HostSpec:
+    """Return the host of a document.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none.
+    """
+    names = ("program", "options", "cpus", "reach", "programs")
+    return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
+
+
+@dataclass(frozen=True, slots=True)
 class ResizeCommand:
     """The processor map that the job is to have.
 
@@ -67,12 +124,16 @@ class ResizeCommand:
     rate
         Bytes a second at which its data is expected to move, all links together; 0: the agent does not know.
         The change is given up when it takes much longer (`apples.malleable.control.change_cost`).
+    places
+        How hosts of the map are reached that the job file does not have, or has otherwise; of hosts where the job
+        is nothing changes.
     """
 
     epoch: int
     hosts: tuple[HostShare, ...]
     ordered: bool = False
     rate: float = 0.0
+    places: tuple[HostSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ Standard library only: the manager loads nothing heavy.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from apples.malleable.control.command import HostShare
+from apples.malleable.control.command import HostShare, HostSpec, place_of
 
 SCHEMA = "apples.job-file/1"
 RUN_FILE = "run"
@@ -22,51 +22,6 @@ EngineName = Literal["auto", "merge", "restart"]
 
 class JobFileError(ValueError):
     """The document does not say what it should; the message names the field."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostSpec:
-    """A host the job may use, and how its processes get there.
-
-    Attributes
-    ----------
-    slots
-        Ranks it runs.
-    program
-        Argument list of the program there.
-    cpus, cgroup
-        CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
-    reach
-        Argument list that runs `python` there, to which plain words are added; empty: it is here.
-    python, bind, mpiexec
-        What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
-        names in braces, for the supervisor there to fill in.
-    options
-        Options of that mpiexec.
-    environment
-        Variables added to the manager's own for its ranks.
-    warm
-        Whether a parked group may wait there for a growth.
-    directory
-        Where the program works there; empty: the job's own directory, or elsewhere the login's.
-    programs
-        Words of the program that are files, looked for in that directory where they are not at their path.
-    """
-
-    host: str
-    slots: int
-    program: tuple[str, ...]
-    python: str
-    bind: str
-    mpiexec: str
-    options: tuple[str, ...] = ()
-    cpus: tuple[int, ...] = ()
-    cgroup: str = ""
-    reach: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    warm: bool = False
-    directory: str = ""
-    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +57,9 @@ class JobFile:
         How often the job was started, this time included: from the second on it begins with its last commit.
     epoch
         The last of the attempts before.
+    scheduled
+        Whether a scheduler says where it is: commands may name hosts that are not in `hosts` (with their
+        `places`), and no host takes the place of one that is lost, for another job may have it.
     """
 
     job: str
@@ -118,10 +76,17 @@ class JobFile:
     control: Mapping[str, Any] = field(default_factory=dict)
     attempt: int = 1
     epoch: int = 0
+    scheduled: bool = False
 
     def place(self, host: str) -> HostSpec:
         """Return the host of this name."""
         return next(place for place in self.hosts if place.host == host)
+
+    def knowing(self, places: Iterable[HostSpec]) -> JobFile:
+        """Return the job with more hosts, or others in place of those of the same names."""
+        new = {place.host: place for place in places}
+        kept = (place for place in self.hosts if place.host not in new)
+        return replace(self, hosts=(*kept, *new.values()))
 
     def dumps(self) -> str:
         """Return the document."""
@@ -139,7 +104,7 @@ def loads(text: str) -> JobFile:
     try:
         raw = json.loads(text)
         schema = raw.pop("schema")
-        hosts = tuple(_place(entry) for entry in raw.pop("hosts"))
+        hosts = tuple(place_of(entry) for entry in raw.pop("hosts"))
         members = tuple(_share(entry) for entry in raw.pop("members"))
         world = tuple(raw.pop("world", ()))
         found = JobFile(hosts=hosts, members=members, world=world, **raw)
@@ -149,11 +114,6 @@ def loads(text: str) -> JobFile:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise JobFileError(f"no job file: {type(error).__name__}: {error}") from None
     return found
-
-
-def _place(raw: Mapping[str, Any]) -> HostSpec:
-    names = ("program", "options", "cpus", "reach", "programs")
-    return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
 
 
 def _share(raw: Mapping[str, Any]) -> HostShare:
@@ -184,7 +144,8 @@ def _check_members(job: JobFile) -> None:
         if not 0 < share.weight < float("inf"):
             raise JobFileError(f"members: {share.host}: weight {share.weight} is not positive")
     maximum = job.maximum or len(names)
-    if not 1 <= job.minimum <= len(wanted) <= maximum <= len(names):
+    there = max(maximum, len(names)) if job.scheduled else len(names)
+    if not 1 <= job.minimum <= len(wanted) <= maximum <= there:
         raise JobFileError(
             f"minimum {job.minimum} <= members {len(wanted)} <= maximum {maximum} <= hosts {len(names)} fails"
         )

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand, place_of
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
-PROTOCOL = 3
-"""Changes with the messages; 2 had no rate in a request, and called a rollback and a job's end ``failed``."""
+PROTOCOL = 4
+"""Changes with the messages; 3 had no places in a request, 2 no rate, and called a rollback ``failed``."""
 HOSTS_LIMIT = 512
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")
 
 CPUS_LIMIT = 4096
+SLOTS_LIMIT = 1 << 20
 
 PHASES = ("start", "wait", "ahead", "commit", "join", "redistribute", "rebuild", "leave", "inspect", "signal",
           "checkpoint", "restart")  # fmt: skip
@@ -60,6 +61,7 @@ class CommandRequest:
         return {
             "request": "resize", "id": self.id, "epoch": self.command.epoch, "hosts": hosts,
             "ordered": self.command.ordered, "rate": self.command.rate,
+            "places": [asdict(place) for place in self.command.places],
         }  # fmt: skip
 
 
@@ -120,8 +122,43 @@ def request_of(body: Body) -> CommandRequest:
     shares = tuple(_share(entry) for entry in entries)
     if len({share.host for share in shares}) < len(shares):
         raise ForgeryError("'hosts' names a host twice")
-    command = ResizeCommand(count_of(body, "epoch"), shares, ordered, _rate(body.get("rate")))
+    places = _places(body.get("places"), {share.host for share in shares})
+    rate = _rate(body.get("rate"))
+    command = ResizeCommand(count_of(body, "epoch"), shares, ordered, rate, places)
     return CommandRequest(identifier, command)
+
+
+def _places(entries: Any, hosts: Collection[str]) -> tuple[HostSpec, ...]:
+    """Return how hosts of a map are reached: each once, and none but those."""
+    if not isinstance(entries, list) or len(entries) > len(hosts):
+        raise ForgeryError("'places' must be a list of hosts of the map")
+    try:
+        found = tuple(place_of(entry) for entry in entries)
+        right = all(_is_place(place) for place in found)
+    except (TypeError, ValueError):
+        right, found = False, ()
+    if not right:
+        raise ForgeryError("an entry of 'places' does not say how a host is reached")
+    names = {place.host for place in found}
+    if len(names) < len(found) or not names <= set(hosts):
+        raise ForgeryError("'places' names a host twice, or one that is not in the map")
+    return found
+
+
+def _is_place(one: HostSpec) -> bool:
+    """Return whether every part of a host is of its kind."""
+    texts = (one.host, one.python, one.bind, one.mpiexec, one.cgroup, one.directory)
+    lists = (one.program, one.options, one.reach, one.programs)
+    variables = one.environment if isinstance(one.environment, dict) else {"": None}
+    words = [*texts, *(word for each in lists for word in each), *variables, *variables.values()]
+    numbers = [one.slots, *one.cpus]
+    return (
+        all(isinstance(word, str) for word in words)
+        and all(type(number) is int and 0 <= number < SLOTS_LIMIT for number in numbers)
+        and one.slots > 0
+        and bool(one.program)
+        and type(one.warm) is bool
+    )
 
 
 def _rate(value: Any) -> float:

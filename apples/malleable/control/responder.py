@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from apples.malleable.control.command import ResizeCommand
+from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.messages import (
+    HOSTS_LIMIT,
     PROTOCOL,
     CommandOutcome,
     CommandRequest,
@@ -48,15 +50,37 @@ class HostLimits:
     ----------
     known
         Names of the hosts it may be sent to.
+    scheduled
+        Whether a command may say of others how they are reached.
     """
 
     minimum: int
     maximum: int
     known: frozenset[str]
+    scheduled: bool = False
+
+    @classmethod
+    def of(cls, job: JobFile) -> HostLimits:
+        """Return the limits of a job that begins."""
+        known = frozenset(place.host for place in job.hosts)
+        most = HOSTS_LIMIT if job.scheduled else len(known)
+        return cls(job.minimum, job.maximum or most, known, job.scheduled)
+
+    def asked(self, minimum: int, maximum: int) -> HostLimits:
+        """Return the limits that an evolving job asks for, as far as there are hosts; a maximum of 0 is none."""
+        there = HOSTS_LIMIT if self.scheduled else len(self.known)
+        most = min(maximum or there, there)
+        return replace(self, minimum=max(1, min(minimum, most)), maximum=most)
+
+    def told(self, command: ResizeCommand) -> HostLimits:
+        """Return the limits with what a command says of hosts."""
+        told = {place.host for place in command.places} if self.scheduled else set()
+        return self if told <= self.known else replace(self, known=self.known | told)
 
     def refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
         """Return why the limits refuse a command, in a word and a line; None if they do not."""
-        unknown = [share.host for share in command.hosts if share.host not in self.known]
+        known = self.told(command).known
+        unknown = [share.host for share in command.hosts if share.host not in known]
         if unknown:
             return (
                 "unknown_host",
@@ -154,6 +178,7 @@ class ResizeLedger:
         if refusal is not None:
             self._settle(request, _refused(request, *refusal))
             return None
+        self.limits = self.limits.told(request.command)
         self.begun = request
         return request.command
 

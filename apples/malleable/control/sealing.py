@@ -21,7 +21,7 @@ SECRET_BYTES = 32
 
 Body = dict[str, Any]
 
-LINE_LIMIT = 64 * 1024
+LINE_LIMIT = 1 << 20
 """Bytes of one line; a longer one ends its session."""
 UNAUTHENTICATED_LINE_LIMIT = 512
 """Bytes of a line from a peer that has not proved that it knows the secret."""

@@ -66,9 +66,7 @@ def open_control(job: JobFile) -> CommandSource:
         raise JobFileError(f"control: {type(error).__name__}: {error}") from None
     if len(secret) < SECRET_BYTES:
         raise JobFileError(f"control: a secret of {len(secret)} bytes; {SECRET_BYTES} are needed")
-    known = frozenset(place.host for place in job.hosts)
-    limits = HostLimits(job.minimum, job.maximum or len(known), known)
-    return ControlServer(job.job, secret, limits, announce, epoch=job.epoch)
+    return ControlServer(job.job, secret, HostLimits.of(job), announce, epoch=job.epoch)
 
 
 class ControlConnection:
@@ -157,9 +155,7 @@ class ControlServer(CommandSource):
             )
         elif isinstance(notice, LimitsRequested):
             self._requested = notice
-            known = self.ledger.limits.known
-            most = min(notice.maximum or len(known), len(known))
-            self.ledger.limits = HostLimits(max(1, min(notice.minimum, most)), most, known)
+            self.ledger.limits = self.ledger.limits.asked(notice.minimum, notice.maximum)
         elif isinstance(notice, JobEnded):
             outcome = self.ledger.end(notice.state, notice.reason)
         self._effects(self.responder.send_outcome(outcome))

@@ -41,6 +41,7 @@ from apples.malleable.control.command import (
     ChangePlan,
     HostRows,
     HostShare,
+    HostSpec,
     JobEnded,
     JobNotice,
     LimitsRequested,
@@ -264,6 +265,7 @@ class ReconfigurationEngine:
 
     def command(self, command: ResizeCommand) -> None:
         """Begin a command; asked only while idle. Answered by a `ResizeDone`, `ResizeRefused` or `RolledBack`."""
+        self._learn(command.places)
         need = sum(self.slots[share.host] for share in command.hosts)
         if self._rows and need > self._rows:
             self._notify(ResizeRefused(command.epoch, f"{self._rows} rows for {need} ranks"))
@@ -277,6 +279,13 @@ class ReconfigurationEngine:
         self.stage = "start"
         self.groups.start_on(*self._change.joining)
         self._on_parked()
+
+    def _learn(self, places: Sequence[HostSpec]) -> None:
+        """Take up how hosts are reached where nothing of the job is."""
+        there = {*self.groups.groups, *(one.host for one in self.members)}
+        new = [place for place in places if place.host not in there]
+        self.job = self.groups.job = self.job.knowing(new)
+        self.slots |= {place.host: place.slots for place in new}
 
     def tick(self) -> None:
         """Check every group, and end a stage that takes too long."""

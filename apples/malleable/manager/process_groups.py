@@ -21,7 +21,8 @@ from selectors import BaseSelector
 from typing import Any, Literal
 from zlib import crc32
 
-from apples.malleable.control.job_file import HostSpec, JobFile
+from apples.malleable.control.command import HostSpec
+from apples.malleable.control.job_file import JobFile
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
 from apples.supervision import peer
 from apples.supervision.job_processes import (
@@ -440,6 +441,8 @@ class ProcessGroups:
         A host where a group is parked comes first, and one that was lost before last. Among the others each job
         has an order of its own, so that jobs that lose the same host do not all go to the same spare.
         """
+        if self.job.scheduled:
+            return []
         there = [place.host for place in self.job.hosts if place.host not in used]
         warm = self.warm()
         return sorted(there, key=lambda host: (

@@ -21,6 +21,7 @@ from typing import Any
 from apples.malleable.control.command import (
     CommandSource,
     HostRows,
+    HostSpec,
     JobEnded,
     ManagerStatus,
     ResizeCommand,
@@ -29,7 +30,7 @@ from apples.malleable.control.command import (
     StateName,
     say_moved,
 )
-from apples.malleable.control.job_file import HostSpec, JobFile, loads
+from apples.malleable.control.job_file import JobFile, loads
 from apples.malleable.control.server import open_control
 from apples.malleable.migration.ranks import RANKS_FOLDER, AwaitedRanks, RankFolder
 from apples.malleable.migration.steps import (

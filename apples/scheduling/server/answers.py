@@ -81,6 +81,8 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
     user = job.submission.user
     if not scheduler.is_served(user):
         return f"no shepherd of {user} answers; its user starts one: apples shepherd"
+    if outstays := scheduler.outstays(job):
+        return outstays
     said = scheduler.ledger.waits.get(job.number)
     return _derived_reason(scheduler, job) if said is None else said.reason
 
@@ -181,7 +183,10 @@ def hosts_of(scheduler: LiveScheduler, name: str) -> list[Document]:
         if shown == "free" and host in reserved:
             shown, holder = "reserved", reserved[host]
         why, silence = state.quarantined.get(host), scheduler.lost.get(host, "")
-        reasons = ["" if why is None else why.reason, silence]
+        term = scheduler.said_of_term(host)
+        if term and shown in {"free", "held"}:
+            shown = "drained" if shown == "free" else "draining"
+        reasons = ["" if why is None else why.reason, silence, term]
         hosts.append({
             "host": host, "state": "lost" if silence and why is None else shown,
             "job": None if holder is None else f"{name}.{holder}",

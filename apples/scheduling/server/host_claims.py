@@ -32,30 +32,46 @@ class HostClaims:
     """
 
     def __init__(self, home: Path, owner: Path, hosts: Iterable[str]) -> None:
-        self._held: list[int] = []
+        self._folder, self._owner = home / CLAIMS, owner
+        self._held: dict[str, int] = {}
         try:
-            folder = home / CLAIMS
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for host in hosts:
-                self._claim(folder, host, str(owner))
-        except OSError as error:
-            self.close()
-            raise LaunchError(f"{home / CLAIMS}: {error.strerror}") from None
+                self.claim(host)
         except LaunchError:
             self.close()
             raise
 
-    def _claim(self, folder: Path, host: str, owner: str) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(folder / quote(host, safe="")[:LONGEST_NAME], flags, 0o600)
-        self._held.append(file)
+    def claim(self, host: str) -> None:
+        """Have one more host, unless it is had already.
+
+        Raises
+        ------
+        LaunchError
+            Another scheduler has it.
+        """
+        if host in self._held:
+            return
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            file = os.open(self._folder / quote(host, safe="")[:LONGEST_NAME], flags, 0o600)
+            try:
+                self._lock(file, host)
+            except BaseException:
+                os.close(file)
+                raise
+        except OSError as error:
+            raise LaunchError(f"{self._folder}: {error.strerror}") from None
+        self._held[host] = file
+
+    def _lock(self, file: int, host: str) -> None:
         if not documents.lock(file, 0.0):
             who = os.pread(file, LONGEST_TEXT, 0).decode(errors="replace")
             raise LaunchError(f"{host}: is scheduled already, by the scheduler of {who}")
         os.ftruncate(file, 0)
-        os.pwrite(file, owner.encode(), 0)
+        os.pwrite(file, str(self._owner).encode(), 0)
 
     def close(self) -> None:
         """Give the hosts back."""
         while self._held:
-            os.close(self._held.pop())
+            os.close(self._held.popitem()[1])

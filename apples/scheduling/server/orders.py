@@ -230,7 +230,24 @@ class ShepherdAnswer:
     here: bool
 
 
-Report = JobReport | HostLeft | RunTimeEstimate | HostAnswer | HostLoad | ShepherdAnswer
+@dataclass(frozen=True, slots=True)
+class HostTerm:
+    """Until when a host may be used, which is given for a time: a host that is new, or new word of one.
+
+    Attributes
+    ----------
+    seconds
+        From now; inf: nobody says when. 0 and less: it is over.
+    source
+        What ends then, for people: ``allocation 12``.
+    """
+
+    host: str
+    seconds: float
+    source: str = ""
+
+
+Report = JobReport | HostLeft | HostTerm | RunTimeEstimate | HostAnswer | HostLoad | ShepherdAnswer
 
 
 class JobExecutor(ABC):

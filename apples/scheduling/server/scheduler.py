@@ -44,6 +44,7 @@ from apples.scheduling.server.orders import (
     HostAnswer,
     HostLeft,
     HostLoad,
+    HostTerm,
     JobReport,
     Order,
     Report,
@@ -73,6 +74,10 @@ MOST_ENDED = 1000
 SHOWN_ALARMS = 100
 MOST_REFUSALS, MOST_DOUBLED = 3, 5
 """Changes in a row that a job may refuse until it rests, and how often its rest is doubled."""
+NOTED_TERM = 2.0
+"""By how many seconds the end of a term has changed that is looked at."""
+MOVABLE = (JobKind.MALLEABLE, JobKind.EVOLVING)
+"""Kinds of jobs that can leave a host while they run."""
 NOTED_LOAD = 0.05
 """By how much a load has changed that is looked at."""
 HOST_FAILED = LaunchError.exit_code
@@ -109,6 +114,8 @@ class Patience:
         Until it is asked again how long a job is going to run.
     rest
         For a job that has refused three changes in a row, until it is asked again; twice as long each time after.
+    vacate
+        Before the end of a host's term: it gets no job then, and jobs that can be moved leave it.
     """
 
     gather: float = 0.05
@@ -122,6 +129,7 @@ class Patience:
     look: float = 0.5
     estimate: float = 60.0
     rest: float = 10.0
+    vacate: float = 60.0
 
 
 class LiveScheduler(SchedulerBackend):
@@ -167,6 +175,8 @@ class LiveScheduler(SchedulerBackend):
         jobs says it again.
     loads
         Host -> what others want of it, as was said last; not recorded either.
+    terms
+        Host -> when it can be used no longer, and what ends then; not recorded: it is said again.
     passes
         How often the policy was asked.
     changes
@@ -212,6 +222,10 @@ class LiveScheduler(SchedulerBackend):
         self.prefer = prefer
         self._known = nodes
         self.loads: dict[str, NodeLoad] = {}
+        self.terms: dict[str, tuple[float, str]] = {}
+        self._ending: set[str] = set()
+        self._deferred: set[int] = set()  # what is free to them goes before they end
+        self._staying: set[int] = set()  # what cannot leave hosts that end was said of them
         self._served: set[str] | None = set() if shared else None
         self.passes = self.changes = self.alarmed = 0
         self.touched: set[int] = set()
@@ -305,6 +319,7 @@ class LiveScheduler(SchedulerBackend):
         if job.unestimated:
             self._unestimated[job.number] = -inf
             self._ask_estimates()
+        self._defer(job)
         if not self.is_kept_back(job):
             self.driver.submit(job.as_job())
         self._settle()
@@ -329,7 +344,46 @@ class LiveScheduler(SchedulerBackend):
 
     def is_kept_back(self, job: LiveJob) -> bool:
         """Whether a job that waits does not wait for hosts yet: no policy sees it."""
-        return bool(self.comes_after(job)) or not self.is_served(job.submission.user)
+        kept = bool(self.comes_after(job)) or not self.is_served(job.submission.user)
+        return kept or job.number in self._deferred
+
+    def outstays(self, job: LiveJob) -> str:
+        """Return why a job waits for which the hosts do not stay long enough; empty: that is not why."""
+        if job.number not in self._deferred or not self.terms:
+            return ""
+        needs, lasting = self._needs_lasting(job)
+        free = "too few of the free hosts" if lasting >= needs else f"{lasting} of {needs} hosts"
+        end, source = min(self.terms.values())
+        return (
+            f"{free} stay for the {job.requested:g} s that it is estimated to run, and it cannot be moved: "
+            f"{source} ends in {max(0.0, end - self.now):.0f} s"
+        )
+
+    def _needs_lasting(self, job: LiveJob) -> tuple[int, int]:
+        """Return the fewest hosts that a job can be started on, and how many would stay until its end."""
+        one = job.submission
+        needs = one.maximum if one.kind is JobKind.RIGID else one.minimum
+        return needs, sum(self._lasts(host, job) for host in self.state.hosts)
+
+    def _defer(self, job: LiveJob) -> None:
+        """Have no policy look at a job that no hosts stay long enough for."""
+        if self.terms and job.submission.kind not in MOVABLE:
+            needs, lasting = self._needs_lasting(job)
+            if lasting < needs:
+                self._deferred.add(job.number)
+
+    def said_of_term(self, host: str) -> str:
+        """Return what ends and takes a host along that gets no job any more for that; empty: it gets jobs."""
+        if host not in self._ending:
+            return ""
+        end, source = self.terms[host]
+        return (
+            f"{source} ends in {end - self.now:.0f} s" if end > self.now else f"{source} is over"
+        )
+
+    def _lasts(self, host: str, job: LiveJob) -> bool:
+        """Whether a host can be used until a job would end that is started now."""
+        return self.now + job.requested <= self.terms.get(host, (inf, ""))[0]
 
     def _check_after(self, after: Sequence[int]) -> None:
         """Refuse a job that is to come after one that is not there, or is over and not finished."""
@@ -419,7 +473,7 @@ class LiveScheduler(SchedulerBackend):
         one = job.submission
         for host in hosts:
             self._check_host(host)
-        if one.kind not in {JobKind.MALLEABLE, JobKind.EVOLVING}:
+        if one.kind not in MOVABLE:
             raise UsageError(
                 f"{self.name}.{job.number} is {one.kind.value}: only a malleable or evolving one is resized"
             )
@@ -487,6 +541,8 @@ class LiveScheduler(SchedulerBackend):
             self._hear_shepherd(report)
         elif isinstance(report, RunTimeEstimate):
             self._hear_estimate(report)
+        elif isinstance(report, HostTerm):
+            self._hear_term(report)
         else:
             self._hear(report)
         self._settle()
@@ -599,6 +655,7 @@ class LiveScheduler(SchedulerBackend):
         if since is not None:
             self._since[job.number] = since  # whatever it is to answer
         pace = self.paces.get(job.number)
+        self._undefer()
         if job.waits:
             self.ledger.estimate(job.number, job.requested)
         elif job.started is not None and (pace is None or pace.end is None):
@@ -707,11 +764,94 @@ class LiveScheduler(SchedulerBackend):
             self._served.discard(answer.user)
         self._rebuild = True
 
+    def _hear_term(self, term: HostTerm) -> None:
+        """Take in until when a host may be used; one that is new gets jobs when it has answered."""
+        host, end = term.host, self.now + term.seconds
+        if host not in self.state.hosts:
+            if term.seconds <= 0:
+                return
+            self.lost[host] = "it has not answered yet"
+            self._record("join", hosts=[*self.state.hosts, host])
+        before, source = self.terms.get(host, (-inf, ""))
+        if source == term.source and (before == end or abs(before - end) < NOTED_TERM):
+            return
+        self.terms[host] = end, term.source
+        self._deferred.clear()
+        self._staying.clear()
+        self._ending = self._about_to_end()
+        self._place()
+
+    def _about_to_end(self) -> set[str]:
+        """Return the hosts that get no job any more, for they cannot be used much longer."""
+        soon = self.now + self.patience.vacate
+        return {host for host, (end, _) in self.terms.items() if end <= soon}
+
+    def _see_to_terms(self) -> None:
+        """Have hosts get no job whose term is about to end, and forget those that are over and empty."""
+        if not self.terms:
+            return
+        soon = self._about_to_end()
+        if soon != self._ending:
+            self._ending, self._rebuild = soon, True
+        state = self.state
+        for number in self._active if soon else ():
+            job = state.jobs[number]
+            movable = job.submission.kind in MOVABLE and not self.rests(number)
+            if (
+                movable
+                and job.state is LiveJobState.RUNNING
+                and job.settled
+                and soon & {*job.hosts}
+            ):
+                self._vacate(job)
+        over = [
+            host for host in sorted(soon)
+            if self.terms[host][0] <= self.now and host not in state.holders and host not in state.quarantined
+        ]  # fmt: skip
+        left = [host for host in state.hosts if host not in over]
+        if over and left:
+            for host in over:
+                self.lost.pop(host, None)
+                self.loads.pop(host, None)
+                del self.terms[host]
+            self._ending -= set(over)
+            drained = sorted(state.drained - set(over))
+            self._record("leave", hosts=left, drained=drained)
+            self._place()
+
+    def _vacate(self, job: LiveJob) -> None:
+        """Order a job off hosts whose term is about to end: to as many others as are free, or with fewer."""
+        stay = [host for host in job.hosts if host not in self._ending]
+        others = [host for host in self.state.hosts if self._all_free([host])]
+        lacks = len(job.hosts) - len(stay)
+        come = others[:lacks] if self.prefer is None else self.prefer.best(others, lacks, stay)
+        target = *stay, *come
+        going = next(host for host in job.hosts if host in self._ending)
+        end, source = self.terms[going]
+        reason = f"{source} ends in {max(0.0, end - self.now):.0f} s"
+        if len(target) >= job.submission.minimum:
+            self._send(self._change(job.resize(target, reason), "vacate"))
+            self._rebuild = True
+        elif job.number not in self._staying:
+            self._staying.add(job.number)
+            few = (
+                f"{len(target)} of the {job.submission.minimum} hosts that it needs would be left"
+            )
+            self._alarm(f"{self.name}.{job.number} cannot leave {going}: {reason}, and {few}")
+
     def _offer(self, host: str) -> None:
         """Have a host get jobs again, unless something else is against it."""
         state = self.state
-        if not (host in state.drained or host in state.quarantined or host in self.lost):
+        self._undefer()
+        away = host in self.lost or host in self._ending
+        if not (host in state.drained or host in state.quarantined or away):
             self.ledger.resume(self._node(host))
+
+    def _undefer(self) -> None:
+        """Let jobs wait for hosts again for which those that were free did not stay long enough."""
+        if self._deferred:
+            self._deferred.clear()
+            self._rebuild = True
 
     # ---------------------------------------------------------------------------------- time
     def tick(self, clock: float) -> None:
@@ -833,6 +973,7 @@ class LiveScheduler(SchedulerBackend):
             if self.now - self._sent.get(number, -inf) >= (wait.ask if resting else wait.again):
                 self._send(job, ask=number in self._unheard)
         self._ask_estimates()
+        self._see_to_terms()
         for host, why in self.state.quarantined.items():
             if self.now - self._sent_quarantined.get(host, -inf) >= wait.again:
                 self._sent_quarantined[host] = self.now
@@ -884,6 +1025,8 @@ class LiveScheduler(SchedulerBackend):
             ):  # fmt: skip
                 known.pop(job.number, None)
             self._refused.pop(job.number, None)
+            self._deferred.discard(job.number)
+            self._staying.discard(job.number)
             self._held_back.discard(job.number)
             self._active.discard(job.number)
             self._unheard.discard(job.number)
@@ -937,6 +1080,7 @@ class LiveScheduler(SchedulerBackend):
             self._rebuild = True
             return
         self.driver.end(job.number)
+        self._undefer()
         if job.waits and not self.is_kept_back(job):
             self.ledger.requeue(job.as_job())
         self._mark()
@@ -960,6 +1104,12 @@ class LiveScheduler(SchedulerBackend):
         job = self.state.jobs[running.job.id]
         hosts = self._names(running.node_ids)
         if not job.waits or not self._all_free(hosts):
+            self._rebuild = True
+            return
+        if job.submission.kind not in MOVABLE and not all(
+            self._lasts(host, job) for host in hosts
+        ):
+            self._deferred.add(job.number)
             self._rebuild = True
             return
         self._send(self._change(job.start(hosts, self._token(), self.now), "start"))
@@ -1023,7 +1173,8 @@ class LiveScheduler(SchedulerBackend):
     # -------------------------------------------------------------------------------- ledger
     def _all_free(self, hosts: Iterable[str]) -> bool:
         """Whether a job may be put on all of these hosts."""
-        return all(self.state.is_free(host) and host not in self.lost for host in hosts)
+        away = self._ending.union(self.lost)
+        return all(self.state.is_free(host) and host not in away for host in hosts)
 
     def _chosen(
         self, job: int, nodes: Sequence[int], count: int, beside: frozenset[int]
@@ -1035,9 +1186,14 @@ class LiveScheduler(SchedulerBackend):
         prefer = self.prefer.under({host: load.share for host, load in loads.items()})
         if (said := self.progress.get(job)) is not None:
             prefer = prefer.measured(said.speeds)
-        if (known := self.state.jobs.get(job)) is not None and known.submission.messages:
-            prefer = prefer.talking(known.submission.messages)
-        best = prefer.best(quiet if len(quiet) >= count else names, count, self._names(beside))
+        one = self.state.jobs.get(job)
+        if one is not None and one.submission.messages:
+            prefer = prefer.talking(one.submission.messages)
+        lasting = [host for host in quiet if one is not None and self._lasts(host, one)]
+        for better in (quiet, lasting):
+            if len(better) >= count:
+                names = tuple(better)
+        best = prefer.best(names, count, self._names(beside))
         return frozenset(map(self._node, best))
 
     def _node(self, host: str) -> int:
@@ -1083,9 +1239,11 @@ class LiveScheduler(SchedulerBackend):
                 ledger.request(shown.id, state.jobs[shown.id].wants or len(holds))
         ledger.time = self.now
         for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
-            if job.waits and not self.is_kept_back(job):
-                ledger.submit(job.as_job())
-        for host in (*state.drained, *state.quarantined, *self.lost):
+            if job.waits:
+                self._defer(job)
+                if not self.is_kept_back(job):
+                    ledger.submit(job.as_job())
+        for host in (*state.drained, *state.quarantined, *self.lost, *self._ending):
             if host in nodes:
                 ledger.drain(nodes[host])
         self._expect_all()

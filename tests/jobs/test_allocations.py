@@ -1,0 +1,111 @@
+"""Which hosts Slurm's allocations give a live scheduler, and until when."""
+
+import json
+from math import inf
+
+import pytest
+
+from apples.errors import LaunchError, UsageError
+from apples.jobs.allocations import AllocationFollower, AllocationWatch
+from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.slurm.replies import AllocationState, allocations
+from apples.scheduling.server.orders import HostTerm
+
+OWN = '[[host]]\nname = "n1"\nseconds_per_point = 2e-9\n[[host]]\nname = "other"\n'
+
+
+class Slurm:
+    """What Slurm says."""
+
+    def __init__(self):
+        self.jobs, self.asked, self.now = [], 0, 1000.0
+
+    def nodes(self):
+        self.asked += 1
+        return [
+            SlurmNode(f"n{k}", f"n{k}", ("IDLE",), 4, 8, 8, 1 << 30, 0, "x86_64", (), ("all",))
+            for k in range(1, 5)
+        ]
+
+    def watch(self, tmp_path, *asked, own=None):
+        words = (asked, own, tmp_path / "list.toml", lambda: self.jobs, self.nodes)
+        return AllocationWatch(*words, lambda: self.now)
+
+
+@pytest.fixture
+def slurm():
+    return Slurm()
+
+
+def test_nodes_have_the_entry_of_the_users_list_else_their_cores_and_memory(slurm, tmp_path):
+    own = tmp_path / "hosts.toml"
+    own.write_text(OWN)
+    slurm.jobs = [
+        AllocationState(7, "pool", "n[1-2]", 4600.0), AllocationState(8, "mine", "n3"),
+        AllocationState(9, "pool", "n2", 1600.0),
+    ]  # fmt: skip
+    watch = slurm.watch(tmp_path, "pool", own=own)
+    assert watch.look() == [
+        HostTerm("n1", 3600.0, "allocation 7"), HostTerm("n2", 3600.0, "allocation 7")
+    ]  # fmt: skip
+    assert (watch.hosts["n1"].seconds_per_point, watch.hosts["n1"].slots) == (2e-9, 1)
+    assert (watch.hosts["n2"].slots, watch.hosts["n2"].free_memory) == (4, 1 << 30)
+    slurm.now, slurm.jobs = 1100.0, [AllocationState(8, "pool", "n2,n3", inf)]
+    assert watch.look() == [
+        HostTerm("n2", inf, "allocation 8"), HostTerm("n3", inf, "allocation 8"),
+        HostTerm("n1", 0.0, "allocation 7"),
+    ]  # fmt: skip
+    assert watch.look()[-1].host == "n3"  # that n1 is over was said
+    assert slurm.asked == 2
+    again = slurm.watch(tmp_path, "8")
+    assert "n1" in again.hosts  # something may be left there
+
+
+def test_what_names_no_allocation_or_cannot_be_read_is_refused(slurm, tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(UsageError, match="--slurm own: this is inside of no allocation"):
+        slurm.watch(tmp_path, "own")
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    slurm.jobs = [AllocationState(8, "mine", "n[1-")]
+    with pytest.raises(LaunchError, match="squeue: allocation 8: no list of hosts"):
+        slurm.watch(tmp_path, "own").look()
+    slurm.jobs = [AllocationState(8, "mine", "n[1-2000]")]
+    with pytest.raises(LaunchError, match="have 2000 nodes, at most 1000"):
+        slurm.watch(tmp_path, "own").look()
+
+
+def test_a_scheduler_knows_a_host_before_it_is_asked_and_none_that_another_has(slurm, tmp_path):
+    slurm.jobs = [AllocationState(7, "pool", "n[1-2]", 4600.0)]
+    watch, said, heard = slurm.watch(tmp_path, "pool"), [], []
+
+    def claim(host):
+        if host == "n2":
+            raise LaunchError("n2: is scheduled already")
+
+    one = AllocationFollower(
+        watch, lambda host: heard.append(host.name), lambda host: heard.append(f"-{host}"), claim,
+        said.append,
+    )  # fmt: skip
+    for _ in range(2):
+        one.take_in(watch.look(), heard.append)
+    slurm.jobs = []
+    one.take_in(watch.look(), heard.append)
+    term = HostTerm("n1", 3600.0, "allocation 7")
+    over = [HostTerm("n1", 0.0, "allocation 7"), "-n1", HostTerm("n2", 0.0, "allocation 7"), "-n2"]
+    assert heard == [term, "n1", term, *over]
+    assert said == ["n2: is scheduled already"]
+
+
+@pytest.mark.parametrize("state", ["RUNNING", ["RUNNING"]])
+def test_running_jobs_of_the_user_are_read_in_both_shapes(state):
+    job = {"job_id": 4, "name": "pool", "nodes": "n1", "user_name": "ada", "job_state": state}
+    other = {**job, "user_name": "bob"}
+    waits = {**job, "job_state": "PENDING"}
+    ends = {**job, "job_id": 5, "end_time": {"set": True, "number": 9}}
+    listing = json.dumps({"jobs": [job, other, waits, None, ends, {**job, "end_time": 0}]})
+    assert allocations(listing, "ada") == [
+        AllocationState(4, "pool", "n1"), AllocationState(5, "pool", "n1", 9.0),
+        AllocationState(4, "pool", "n1"),
+    ]  # fmt: skip
+    with pytest.raises(LaunchError, match="squeue: Slurm did not answer: no"):
+        allocations('{"jobs": [], "errors": [{"description": "no"}]}', "ada")
