@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import EXAMPLE
+from sites import SAMPLE
 from views.browser import Browser, chromium
 from waiting import until
 from web.live_site import LiveSite
@@ -69,6 +70,7 @@ def paths(own_state, file, live):  # noqa: ARG001
             "/files",
             "/file?name=wrong.toml",
             "/file?name=hosts.toml",
+            "/file/delete?name=hosts.toml",
             "/plan",
             "/cluster/lab",
             "/cluster/lab/jobs/2",
@@ -271,6 +273,44 @@ def test_a_plan_follows_what_is_typed(site, own_state, browser):
     browser.evaluate(f"{{ {typed} box.dispatchEvent(new Event('input', {{bubbles: true}})) }}")
     until(lambda: "grid" in browser.evaluate("document.querySelector('#answer').textContent"), 60)
     until(lambda: "grid%3Dx" in browser.evaluate("location.search"), 60)
+
+
+def reached(browser, selector, words):
+    """Press Tab until the focus is on what a selector finds and some words are on; nothing else is touched."""
+    focus = f"document.activeElement.matches({json.dumps(selector)}) && document.activeElement.textContent.trim()"
+    for _ in range(200):
+        browser.press("Tab")
+        if browser.evaluate(focus) == words:
+            return
+    raise AssertionError(f"Tab does not lead to {selector} {words}")
+
+
+def entered_key(browser):
+    """Press Enter on what has the focus."""
+    enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", text="\r", **enter)
+    browser.ask("Input.dispatchKeyEvent", type="keyUp", **enter)
+
+
+def test_a_job_is_submitted_and_cancelled_with_the_keyboard_alone(site, live, own_state, entered):
+    browser = entered
+    for each in filter(Path.is_file, SAMPLE.iterdir()):
+        shutil.copy(each, own_state)
+    browser.go(site.url + "/plan?weather=static")
+    reached(browser, "input[name=set]", "")
+    browser.ask("Input.insertText", text="grid=80")
+    until(lambda: "grid%3D80" in browser.evaluate("location.search"), 60)
+    reached(browser, "form[action='/plan/submit'] button", "Submit it")
+    entered_key(browser)
+    browser.arrive()
+    assert browser.evaluate("location.pathname") == "/cluster/lab/jobs/3"
+    reached(browser, "summary", "Cancel")
+    entered_key(browser)
+    reached(browser, "form[action$=cancel] button", "Cancel")
+    entered_key(browser)
+    browser.arrive()
+    assert live.job(3)["state"] == "cancelled"
+    assert "is told to end" in browser.evaluate(WORDS)
 
 
 @pytest.mark.usefixtures("paths")
