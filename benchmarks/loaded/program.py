@@ -38,7 +38,7 @@ def together(comm):
 def work(job, parameters):
     iterations, each = parameters["iterations"], parameters["work"]
     u = job.array("u", (parameters["rows"], 4))
-    state = job.state(iteration=0, seconds=0.0, said=False)
+    state = job.state(iteration=0, seconds=0.0, began=time.time(), said=False)
     job.may_lose("told", "began")
     while state.iteration < iterations:
         together(job.comm)
@@ -69,7 +69,7 @@ def report(event, job, state, **fields):
             for host, seconds in times
         ]
         where = {"iteration": state.iteration} if event == "progress" else {}
-        say(event, seconds=max(seconds for _, seconds in times), hosts=hosts, **where, **fields)
+        say(event, seconds=time.time() - state.began, hosts=hosts, **where, **fields)
 
 
 if __name__ == "__main__":
