@@ -215,7 +215,7 @@ def _say_unmonitored(machine: str, problem: str) -> None:
 
 
 def _load(one: NodeSnapshot) -> HostLoad:
-    return HostLoad(one.host, one.cpus, one.wanting, tuple(one.parts.items()))
+    return HostLoad(one.host, one.cpus, one.wanting, tuple(one.parts.items()), one.errors)
 
 
 def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host, ...]:

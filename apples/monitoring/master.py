@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from statistics import stdev
 from typing import Final
 
 from apples.errors import UsageError
@@ -61,6 +63,16 @@ class RecentMean:
             means[name] = max(0.0, before + (value - last) / size)
         self._means = means
         return dict(means)
+
+    def errors(self) -> dict[str, float]:
+        """Return the standard error of each mean, as if the values were independent; of fewer than two none."""
+        size = len(self._latest)
+        if size < 2:
+            return {}
+        return {
+            name: stdev([one.get(name, 0.0) for one in self._latest]) / math.sqrt(size)
+            for name in self._means
+        }
 
 
 class LoadMonitor:
@@ -182,6 +194,5 @@ class _HostMeans:
 
     def add(self, one: NodeSnapshot) -> NodeSnapshot:
         wanting, parts = self._wanting.add(one.wanting), self._parts.add(one.parts)
-        return replace(
-            one, wanting=wanting, parts={name: min(1.0, parts[name]) for name in one.parts}
-        )
+        held = {name: min(1.0, parts[name]) for name in one.parts}
+        return replace(one, wanting=wanting, parts=held, errors=self._wanting.errors())

@@ -7,6 +7,7 @@ host that this is or is a part of. A process with a job's mark counts for that j
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
@@ -87,6 +88,8 @@ class NodeSnapshot:
         Job -> what its processes have that may use the host's processors.
     ranks
         Of those what each rank has, by job and rank, where the launcher said which one a process is or belongs to.
+    errors
+        Of means of snapshots: the standard error of each of `wanting`; empty: of one snapshot nobody knows it.
     """
 
     host: str
@@ -96,6 +99,13 @@ class NodeSnapshot:
     parts: Mapping[str, float]
     jobs: Mapping[str, ProcessCapacity] = field(default_factory=dict)
     ranks: Mapping[tuple[str, int], ProcessCapacity] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    def others(self, mine: Collection[str]) -> tuple[float, float]:
+        """Return how many processes of none of these jobs want a processor, and the standard error of that."""
+        wanting = sum(value for job, value in self.wanting.items() if job not in mine)
+        squares = sum(error**2 for job, error in self.errors.items() if job not in mine)
+        return wanting, math.sqrt(squares)
 
     @property
     def available(self) -> dict[str, float]:

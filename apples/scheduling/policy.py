@@ -92,6 +92,8 @@ class NodeLoad(NamedTuple):
         Its network: what moves stays there if it can.
     parts
         What else is free of it, each as a part of the whole: ``memory``, ``swap``, ``disk``, ``network``.
+    error
+        Standard error of `others`, 0: nobody says.
 
     Examples
     --------
@@ -107,6 +109,7 @@ class NodeLoad(NamedTuple):
     owner_first: bool = False
     site: str = "local"
     parts: tuple[tuple[str, float], ...] = ()
+    error: float = 0.0
 
     @property
     def share(self) -> float:

@@ -154,6 +154,17 @@ def test_the_mean_by_recursion_is_the_mean_of_the_latest(values, window):
             assert number == pytest.approx(right, abs=1e-9)
 
 
+def test_what_others_want_is_of_no_job_of_ours_and_as_certain_as_the_snapshots_agree():
+    mean = RecentMean(5)
+    for stray in (1.0, 0.0, 0.0, 0.0, 0.0):
+        means = mean.add({"": 1.0, "0000beef": stray, "0000abcd": 3.0})
+    errors = mean.errors()
+    assert errors == {"": 0.0, "0000beef": pytest.approx(0.2), "0000abcd": 0.0}
+    one = NodeSnapshot("ada", 1.0, 2, means, {}, errors=errors)
+    assert one.others({"0000abcd"}) == (pytest.approx(1.2), pytest.approx(0.2))
+    assert RecentMean(5).errors() == {}
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -202,3 +202,18 @@ def test_a_loaded_node_that_has_little_to_do_is_not_worth_a_move():
     assert moves(PaybackMigration(), state(loads, running(1, 0, 1, work=work))) == []
     assert moves(PaybackMigration(), state(loads, running(1, 0, 1, work=((0, 10.0), (1, 9.0)))))
     assert moves(PaybackMigration(), state(loads, running(1, 0, 1)))
+
+
+def test_a_load_that_may_have_been_a_moment_moves_nobody_but_for_an_owner():
+    moment, steady = loads_of(0.2, 0), loads_of(0.2, 0)
+    moment[0] = moment[0]._replace(error=0.12)
+    steady[0] = steady[0]._replace(error=0.02)
+    assert moves(PaybackMigration(), state(moment, running(1, 0))) == []
+    (moved,) = moves(PaybackMigration(), state(steady, running(1, 0)))
+    assert moved.reason.startswith("load of others 0.20 on h0, 0.00 on h1; an iteration from ")
+    assert moves(PaybackMigration(standard_errors=0), state(moment, running(1, 0)))
+    moment[0] = moment[0]._replace(others=0.4, error=0.3, owner_first=True)
+    assert moves(PaybackMigration(), state(moment, running(1, 0)))
+    doubtful = loads_of(0.5, 0.2)
+    doubtful[1] = doubtful[1]._replace(error=0.15)
+    assert moves(PaybackMigration(), state(doubtful, running(1, 0))) == []

@@ -235,9 +235,9 @@ class LoadRescheduler:
         )  # fmt: skip
 
     def _load(self, one: NodeSnapshot) -> NodeLoad:
-        others = sum(wanting for job, wanting in one.wanting.items() if job != self._mark)
-        known = self._known[one.host]
-        return known._replace(cpus=one.cpus, others=others, parts=tuple(one.parts.items()))
+        others, error = one.others({self._mark})
+        known, parts = self._known[one.host], tuple(one.parts.items())
+        return known._replace(cpus=one.cpus, others=others, parts=parts, error=error)
 
     def _messages(self, count: int) -> tuple[tuple[int, int, float], ...]:
         """Return what the template and the map declare: the borders of strips in a row."""

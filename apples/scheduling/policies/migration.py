@@ -121,6 +121,15 @@ class LoadMigration(Easy):
         return now < max(running.start, running.moved) + self.hold
 
 
+def _measured(reason: str, source: NodeLoad, target: NodeLoad) -> str:
+    """Return the reason of a move that pays with the loads as measured, not as it was weighed by."""
+    _, separator, why = reason.partition("; ")
+    if not separator:
+        return reason  # an owner's
+    loads = ", ".join(f"{one.others:.2f} on {one.name}" for one in (source, target))
+    return f"load of others {loads}; {why}"
+
+
 def _messages(
     running: RunningJob, exchanges: Sequence[NodeExchange], loads: Sequence[NodeLoad]
 ) -> str:
@@ -238,6 +247,9 @@ class PaybackMigration(LoadMigration):
     ----------
     shorter
         Part by which an iteration must get shorter.
+    standard_errors
+        By so many a job's own nodes are taken to be less loaded than was measured, and others more: what passes in
+        a moment moves nobody. An owner who is back is believed at once.
     horizon
         Seconds for which loads are believed; a job is moved for what is left of its estimated time at most.
     base_seconds, move_seconds
@@ -258,13 +270,14 @@ class PaybackMigration(LoadMigration):
     """
 
     shorter: float = 0.05
+    standard_errors: float = 2.0
     horizon: float = 60.0
     base_seconds: float = 3.0
     move_seconds: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("shorter", "horizon", "base_seconds", "move_seconds"):
+        for name in ("shorter", "standard_errors", "horizon", "base_seconds", "move_seconds"):
             if not 0 <= getattr(self, name) < inf:
                 raise UsageError(f"option {name}={getattr(self, name):g}: must be 0 or more")
         _payback()
@@ -285,6 +298,13 @@ class PaybackMigration(LoadMigration):
                 left -= {one.target for one in mine}
         return found
 
+    def _believed(self, load: NodeLoad, own: bool) -> float:
+        """Return the load of others that a move is weighed by."""
+        if load.owner_back:
+            return load.others
+        off = self.standard_errors * load.error
+        return max(0.0, load.others - off if own else load.others + off)
+
     def _of_job(
         self, cluster: ClusterState, running: RunningJob, free: set[int], held: bool
     ) -> list[NodeExchange]:
@@ -297,9 +317,11 @@ class PaybackMigration(LoadMigration):
         payback = _payback()
         hosts = tuple(
             payback.SharedHost(
-                one.name, one.speed, one.cpus, one.others, one.owner_first, one.processes, room=1
+                *(one.name, one.speed, one.cpus, self._believed(one, node in own)),
+                *(one.owner_first, one.processes),
+                room=1,
             )
-            for one in (loads[node] for node in numbers)
+            for node, one in ((node, loads[node]) for node in numbers)
         )
         given = dict(running.work)
         work = tuple(given.get(node, 0.0) if given else loads[node].speed for node in own)
@@ -315,7 +337,12 @@ class PaybackMigration(LoadMigration):
             now, list(range(len(own))), rule, range(len(numbers)) if held else ()
         )
         return [
-            NodeExchange(running.job.id, own[move.task], numbers[move.target], move.reason)
+            NodeExchange(
+                running.job.id,
+                own[move.task],
+                numbers[move.target],
+                _measured(move.reason, loads[own[move.task]], loads[numbers[move.target]]),
+            )
             for move in {move.task: move for move in moves}.values()
         ]
 

@@ -211,12 +211,15 @@ class HostLoad:
         How many processes want one, by the folder of the attempt that they belong to; empty: to nobody's job.
     parts
         As in `NodeLoad`.
+    errors
+        Standard errors of `wanting`.
     """
 
     host: str
     cpus: int
     wanting: Mapping[str, float]
     parts: tuple[tuple[str, float], ...] = ()
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

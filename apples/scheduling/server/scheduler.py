@@ -9,6 +9,7 @@ After a restart every job is asked where it is before anything new is decided.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -728,9 +729,10 @@ class LiveScheduler(SchedulerBackend):
             return
         ours = {job.folder for job in self.state.jobs.values() if job.folder}
         others = sum(wanting for job, wanting in load.wanting.items() if job not in ours)
+        error = math.sqrt(sum(e**2 for job, e in load.errors.items() if job not in ours))
         before = self.loads.get(load.host)
         known = before or self._known.get(load.host, NodeLoad(load.host))
-        now = known._replace(cpus=load.cpus, others=others, parts=load.parts)
+        now = known._replace(cpus=load.cpus, others=others, parts=load.parts, error=error)
         if before is not None and _alike(before, now):
             return
         self.loads[load.host] = now
@@ -1282,7 +1284,8 @@ def _alike(one: NodeLoad, other: NodeLoad) -> bool:
     if [name for name, _ in one.parts] != [name for name, _ in other.parts]:
         return False
     parts = zip(one.parts, other.parts, strict=True)
-    apart = [abs(one.others - other.others), *(abs(a[1] - b[1]) for a, b in parts)]
+    apart = [abs(one.others - other.others), abs(one.error - other.error)]
+    apart += [*(abs(a[1] - b[1]) for a, b in parts)]
     return max(apart) < NOTED_LOAD and one.owner_back == other.owner_back
 
 
