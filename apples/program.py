@@ -240,7 +240,7 @@ def _are_distances(found: Any) -> bool:
 def _pieces(partition: object, rectangles: bool) -> Iterator[Piece]:
     if not isinstance(partition, list) or not partition:
         raise TaskError("the task's partition is not a list of one entry or more")
-    row, any_cut = 0, False
+    any_cut = False
     found: list[Piece] = []
     for index, entry in enumerate(partition):
         cut = isinstance(entry, dict) and "columns" in entry
@@ -258,19 +258,31 @@ def _pieces(partition: object, rectangles: bool) -> Iterator[Piece]:
             )
         if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
             raise TaskError(f"the task's partition[{index}] is {entry!r}")
-        if not 1 <= piece.ranks <= piece.rows or (not cut and piece.first_row != row):
-            begins = "" if cut else f"it begins at row {row}, and "
-            raise TaskError(
-                f"the task's partition[{index}] has rows {piece.first_row} to"
-                f" {piece.first_row + piece.rows} for {piece.ranks} ranks; {begins}"
-                "each rank has a row"
-            )
+        if not 1 <= piece.ranks <= piece.rows:
+            raise _misplaced(index, piece, "")
         any_cut = any_cut or cut
         found.append(piece)
-        row += piece.rows
     if any_cut:
         _demand_whole(found)
+    else:
+        _demand_rows(found)
     yield from found
+
+
+def _demand_rows(pieces: Sequence[Piece]) -> None:
+    """Raise TaskError unless each row is in one strip: of several tasks a host may have one of each."""
+    row = 0
+    for index, piece in sorted(enumerate(pieces), key=lambda each: each[1].first_row):
+        if piece.first_row != row:
+            raise _misplaced(index, piece, f"it begins at row {row}, and ")
+        row += piece.rows
+
+
+def _misplaced(index: int, piece: Piece, begins: str) -> TaskError:
+    return TaskError(
+        f"the task's partition[{index}] has rows {piece.first_row} to {piece.first_row + piece.rows} for"
+        f" {piece.ranks} ranks; {begins}each rank has a row"
+    )
 
 
 def _demand_whole(pieces: Sequence[Piece]) -> None:
@@ -913,7 +925,7 @@ class ProgramTask:
             )
         row_bytes = max(1, memoryview(rows[:1]).nbytes)
         step = max(1, min(BLOCK_BYTES // row_bytes, ROWS_AT_ONCE))
-        for owner in range(self.size):
+        for owner in sorted(range(self.size), key=lambda rank: self.layout[rank][1].start):
             mine = range(0, len(rows), step) if owner == self.rank else ()
             yield owner, (memoryview(rows[k : k + step]).tobytes() for k in mine)
 

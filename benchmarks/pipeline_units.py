@@ -1,9 +1,10 @@
 """A pipeline of two coupled MPI tasks: its time beside the predicted one, and the chosen unit beside a scan.
 
-Run: python benchmarks/pipeline_units.py [--steps 40] [--milliseconds 400]
+Run: python benchmarks/pipeline_units.py [--steps 40] [--milliseconds 400] [--alternating]
 The scaffold's program, whose tasks wait as long as their work says in place of computing, so that the machine's
 own load counts less: four hosts on this machine, one of them half as fast. Prints each unit's seconds with the
-load; exit 1 when the chosen unit's time is more than a tenth off the predicted, or above 1.05 of the best unit's.
+load; --alternating: with links so slow that both tasks take turns on the same hosts. Exit 1 when the chosen
+unit's time is more than a tenth off the predicted, or above 1.05 of the best unit's.
 """
 
 import argparse
@@ -33,14 +34,16 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--milliseconds", type=float, default=400.0)
     parser.add_argument("--overhead", type=float, default=0.5)
+    parser.add_argument("--alternating", action="store_true")
     asked = parser.parse_args()
+    bandwidth = "1e5" if asked.alternating else "1e9"
     seconds = asked.milliseconds / 1e3
     speeds = {"a": seconds, "b": seconds, "c": seconds, "d": 2 * seconds}
     with tempfile.TemporaryDirectory() as name:
         folder = hat.new("waits", name, kind="pipeline")[0].parent
         hosts = "".join(HOST.format(name=host, seconds=each) for host, each in speeds.items())
         (folder / "hosts.toml").write_text(
-            f"{hosts}[default_link]\nlatency = 1e-4\nbandwidth = 1e9\n"
+            f"{hosts}[default_link]\nlatency = 1e-4\nbandwidth = {bandwidth}\n"
         )
         text = (folder / "pipeline.toml").read_text()
         text = text.replace('work = "size*size"', 'work = "1"').replace("2*size*size", "2")
@@ -66,8 +69,8 @@ def main():
             chosen = chosen or done.plan.unit
             found.setdefault(done.plan.unit, (done.seconds, done.plan.seconds))
             print(
-                f"{done.plan.unit:4d} at a time{'' if unit else ' (chosen)'}: {done.seconds:.2f} s, "
-                f"{done.plan.seconds:.2f} predicted, load {os.getloadavg()[0]:.1f}",
+                f"{done.plan.mode}, {done.plan.unit:4d} at a time{'' if unit else ' (chosen)'}: "
+                f"{done.seconds:.2f} s, {done.plan.seconds:.2f} predicted, load {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
     took, predicted = found[chosen]

@@ -51,7 +51,7 @@ def pipeline(
         show_answer(document, lambda: pipeline_text(document), json)
         return 0
     with recorded_command(store.PIPELINE, file) as record:
-        result = run_pipeline(spec, record.talk, verify=how != "none", began=record.began)
+        result = run_pipeline(spec, verify=how != "none", began=record.began)
         document = record.came_to(result)
         show_answer(document, lambda: pipeline_text(document), json)
     return 0

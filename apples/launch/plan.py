@@ -218,6 +218,15 @@ def strips_of(
     return tuple(strips)
 
 
+def ranks_of_hosts(strips: Sequence[Strip]) -> list[tuple[Strip, int]]:
+    """Return each host's first strip and all its ranks: of several tasks it has a strip of each."""
+    found: dict[str, tuple[Strip, int]] = {}
+    for strip in strips:
+        first, ranks = found.get(strip.host.name, (strip, 0))
+        found[strip.host.name] = first, ranks + strip.ranks
+    return list(found.values())
+
+
 def run_task(
     plan: LaunchPlan,
     *,

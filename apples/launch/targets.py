@@ -10,7 +10,7 @@ from apples.launch import ssh
 from apples.launch.binding import bound_apart
 from apples.launch.events import Talk
 from apples.launch.hydra import RankGroup
-from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan
+from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, ranks_of_hosts
 from apples.launch.remote import preflight
 from apples.launch.remote.addresses import is_here, numbers
 from apples.launch.remote.ask import printable
@@ -28,14 +28,15 @@ NO_SHORT_CUTS = {"UCX_TLS": "tcp,self"}
 
 
 def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
-    """Return where each strip's ranks run, in strip order.
+    """Return where each host's ranks run, in strip order.
 
     Raises
     ------
     LaunchError
         A host whose address nobody knows.
     """
-    targets = _targets([(strip.program, strip.ranks) for strip in plan.strips], plan)
+    hosts = ranks_of_hosts(plan.strips)
+    targets = _targets([(strip.program, ranks) for strip, ranks in hosts], plan)
     return [
         replace(
             one,
@@ -43,7 +44,7 @@ def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
                 one.rank_group, threads=max(1, strip.threads), messages=strip.messages
             ),
         )
-        for one, strip in zip(targets, plan.strips, strict=True)
+        for one, (strip, _) in zip(targets, hosts, strict=True)
     ]
 
 

@@ -177,7 +177,7 @@ class PipelineCosts:
             if split is not None
         ]
         stages, through, busy = self._stages(sets, parts)
-        units = self._units(sets, parts)
+        units = self._units(mode, sets, parts)
         if not len(units):
             return None
         seconds = self._seconds(mode, stages, through, busy, units)
@@ -260,15 +260,18 @@ class PipelineCosts:
                     sent[port] = sent.get(port, 0.0) + seconds
         return PipelineStage(name, latency, max(sent.values(), default=0.0))
 
-    def _units(self, sets: Sets, parts: Sequence[Numbers]) -> Numbers:
-        """Return the units that differ in how many they make of the items, and for which there is memory."""
-        most = self.items
+    def _units(self, mode: Mode, sets: Sets, parts: Sequence[Numbers]) -> Numbers:
+        """Return the units that differ in how many they make of the items, and for which there is memory.
+
+        Alternating, a host keeps the units of both ends.
+        """
+        most, kept = self.items, BUFFERS * (2 if mode == "alternating" else 1)
         for edge in self.edges:
             for task in (edge.sender, edge.receiver):
                 for host, part in zip(sets[task], parts[task], strict=True):
                     free = self.hosts[host].free_memory
                     if free is not None and edge.size * part > 0:
-                        most = min(most, floor(free / (BUFFERS * edge.size * float(part))))
+                        most = min(most, floor(free / (kept * edge.size * float(part))))
         if self.unit is not None:
             return np.array([self.unit] if self.unit <= most else [], dtype=np.int64)
         root = isqrt(self.items)

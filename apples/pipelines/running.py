@@ -1,4 +1,4 @@
-"""`run_pipeline`: the best plan that can be started, run as one MPI program and verified.
+"""`run_pipeline`: the best plan, run as one MPI program and verified.
 
 The rows of the tasks stand one below the other, so that a rank's place among them says which task it is at; the
 launchers, the application protocol and the digests of results are those of every other application.
@@ -15,7 +15,6 @@ from pathlib import Path
 from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.errors import UsageError, VerificationError
 from apples.launch.actuators.local import LocalActuator
-from apples.launch.events import Talk, unheard
 from apples.launch.plan import HostProgram, LaunchPlan, strips_of
 from apples.pipelines.estimate import PipelinePlan
 from apples.pipelines.planning import (
@@ -35,14 +34,14 @@ SILENT_SHARE = 5.0
 
 def run_pipeline(
     spec: PipelineSpec,
-    talk: Talk = unheard,
     *,
     verify: bool = True,
     began: Callable[[PipelineResult], None] | None = None,
 ) -> PipelineResult:
     """Return what the best plan took, its result compared with that of the same program as one process.
 
-    A plan that alternates is started where it is of one host with one slot; else the pipelined one is.
+    Where tasks alternate a host has ranks of each, one after the other, for MPI counts a host's ranks together; on
+    one host with one slot a single rank does all.
 
     Parameters
     ----------
@@ -67,13 +66,7 @@ def run_pipeline(
             raise UsageError(
                 f"{spec.file}: parameters.{name}: must be another name: the plan gives it"
             )
-    plan = next((p for p in result.decision.plans if _can_run(p, hosts)), None)
-    if plan is None:
-        raise UsageError(
-            "no plan can be started: tasks in turn run on one host with one slot only"
-        )
-    if plan is not result.decision.plan:
-        talk(f"{result.decision.plan.mode} is planned; {plan.mode} is what can be started")
+    plan = result.decision.plan
     actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts, "ssh"), None)
     if began:
         began(result)
@@ -93,17 +86,12 @@ def run_pipeline(
     return replace(result, execution=PipelineExecution(plan, seconds, verified))
 
 
-def _can_run(plan: PipelinePlan, hosts: HostList) -> bool:
-    used = {host for rows in plan.rows.values() for host in rows}
-    return plan.mode == "pipelined" or (len(used) == 1 and hosts[min(used)].slots == 1)
-
-
 def _launch(
     result: PipelineResult, plan: PipelinePlan, hosts: HostList, spec: PipelineSpec
 ) -> LaunchPlan:
-    if plan.mode == "alternating":
-        (name,) = {host for rows in plan.rows.values() for host in rows}
-        shares = [Allocation(hosts[name], sum(result.costs.rows))]
+    used = tuple({hosts[host] for rows in plan.rows.values() for host in rows})
+    if len(used) == 1 and used[0].slots == 1:
+        shares = [Allocation(used[0], sum(result.costs.rows))]
     else:
         shares = [
             Allocation(hosts[host], rows)
@@ -133,8 +121,12 @@ def _launch_of(
         return HostProgram(share.host, "", words, remote, files)
 
     silence = max(60.0, SILENT_SHARE * plan.seconds)
+    order = {
+        name: number for number, name in enumerate(dict.fromkeys(s.host.name for s in shares))
+    }
+    strips = sorted(strips_of(shares, program), key=lambda strip: order[strip.host.name])
     return LaunchPlan(
-        result.name, {**result.parameters, **given}, strips_of(shares, program), given["rows"], hosts,
+        result.name, {**result.parameters, **given}, tuple(strips), given["rows"], hosts,
         iterations, plan.seconds / iterations, silence,
     )  # fmt: skip
 

@@ -92,6 +92,65 @@ def test_a_host_alone_does_both_tasks_in_turn():
     assert (done.plan.mode, done.verified) == ("alternating", None)
 
 
+ALIKE = """
+[[host]]
+name = "one"
+seconds_per_point = 1e-4
+slots = {slots}
+[[host]]
+name = "two"
+seconds_per_point = 1e-4
+slots = {slots}
+[default_link]
+latency = 1e-5
+bandwidth = {bandwidth}
+"""
+NOTED = """
+def noted(act):
+    def do(*given):
+        begin = time.monotonic()
+        found = act(*given)
+        with open(f"{act.__name__}-{task.rank}", "a") as file:
+            file.write(f"{begin} {time.monotonic()}\\n")
+        return found
+    return do
+
+
+step, measure = noted(step), noted(measure)
+with Task("""
+
+
+def busy(folder, task):
+    """Return when a task's ranks were at work: pairs of moments, in order."""
+    lines = [line for file in folder.glob(f"{task}-*") for line in file.read_text().splitlines()]
+    return sorted((float(begin), float(end)) for begin, end in map(str.split, lines))
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("unit", [0, 4])
+def test_tasks_on_the_same_hosts_take_turns_and_come_to_the_bits_of_one_process(
+    folder, slots, unit
+):
+    (folder / "hosts.toml").write_text(ALIKE.format(slots=slots, bandwidth="1e5"))
+    edited("program.py", "with Task(", NOTED)
+    done = run_pipeline(PipelineSpec(settings=SMALL, unit=unit), verify=False).execution
+    assert done.plan.mode == "alternating"
+    assert [list(rows) for rows in done.plan.rows.values()] == [["one", "two"]] * 2
+    ranks = 2 * slots
+    assert len([*folder.glob("step-*")]) == len([*folder.glob("measure-*")]) == ranks
+    made, used = busy(folder, "step"), busy(folder, "measure")
+    assert all(b <= c or d <= a for a, b in made for c, d in used)
+    again = run_pipeline(PipelineSpec(settings=SMALL, unit=unit)).execution
+    assert again.verified is True
+
+
+@pytest.mark.usefixtures("folder")
+def test_one_host_with_several_slots_has_ranks_of_both_tasks():
+    Path("hosts.toml").write_text('[[host]]\nname = "a"\nslots = 3\nseconds_per_point = 1e-7\n')
+    done = run_pipeline(PipelineSpec(settings=SMALL)).execution
+    assert (done.plan.mode, done.verified) == ("alternating", True)
+
+
 @pytest.mark.usefixtures("folder")
 def test_what_a_plan_cannot_use_is_refused_with_the_file_and_what_it_assumes_is_said():
     for words, said in {
@@ -127,12 +186,20 @@ def test_what_cannot_be_started_is_refused():
 
 @pytest.mark.ssh
 @pytest.mark.skipif(bool(missing()), reason=f"lacks {missing()}")
-def test_tasks_on_other_machines_come_to_the_same(folder):
+@pytest.mark.parametrize("mode", ["pipelined", "alternating"])
+def test_tasks_on_other_machines_come_to_the_same(folder, mode):
     server = Sshd(folder.parent)
     try:
-        (folder / "hosts.toml").write_text(server.host_list(3))
+        text = server.host_list(3)
+        # Hosts of a task that are slow to exchange its rows do not share it; slow to hand on, they take turns.
+        point, latency, bandwidth = (
+            ("1e-6", "1e-3", "1e9") if mode == "pipelined" else ("1e-4", "1e-5", "1e5")
+        )
+        text = text.replace("seconds_per_point = 1e-9", f"seconds_per_point = {point}")
+        text = text.replace("latency = 1e-9", f"latency = {latency}").replace("1e12", bandwidth)
+        (folder / "hosts.toml").write_text(text)
         done = run_pipeline(PipelineSpec(settings=SMALL, unit=5, actuator="ssh")).execution
     finally:
         server.close()
-    assert (done.plan.mode, done.verified) == ("pipelined", True)
+    assert (done.plan.mode, done.verified) == (mode, True)
     assert set().union(*done.plan.rows.values()) == {"h1", "h2", "h3"}

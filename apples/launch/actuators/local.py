@@ -14,7 +14,7 @@ from apples.launch import hydra, job_manager
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.binding import bound_here
 from apples.launch.events import Talk, to_stderr
-from apples.launch.plan import LaunchPlan, run_task
+from apples.launch.plan import LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
@@ -106,11 +106,11 @@ def rank_groups(plan: LaunchPlan) -> list[hydra.RankGroup]:
     return [
         hydra.RankGroup(
             s.host.name,
-            s.ranks,
+            ranks,
             s.program.local,
             s.host.cpus,
             threads=max(1, s.threads),
             messages=s.messages,
         )
-        for s in plan.strips
+        for s, ranks in ranks_of_hosts(plan.strips)
     ]
