@@ -19,6 +19,8 @@ ALL_SUBSETS = 10
 """Of up to so many hosts every set is tried for alternating; of more, the quickest one, two, .. of them."""
 NONE_FITS = "no mapping has an implementation, a row and memory for each task on each of its hosts"
 NOBODY = -1
+MOST_TRIED = 5_000
+"""Changes of each beginning, which is improved as far as they go."""
 LEAST_GAIN = 1e-12
 
 
@@ -72,30 +74,42 @@ def best_alternating(costs: PipelineCosts) -> PipelinePlan | None:
 
 
 def climb(costs: PipelineCosts, tasks_of: list[int]) -> PipelinePlan | None:
-    """Return the plan that an assignment comes to when hosts change their tasks as long as it is quicker."""
-    best = _plan(costs, tasks_of)
-    better = True
+    """Return the plan that an assignment comes to when hosts change their tasks as long as it is quicker.
+
+    Changes are tried one after the other from where the last was made, until none of them helps, or `MOST_TRIED`
+    were.
+    """
+    best, tried, better = _plan(costs, tasks_of), 0, True
     while better:
         better = False
-        for other in _changed(tasks_of, len(costs.tasks)):
+        for change in _changes(len(tasks_of), len(costs.tasks)):
+            other = _changed(tasks_of, change)
+            if other == tasks_of:
+                continue
+            if tried == MOST_TRIED:
+                return best
+            tried += 1
             found = _plan(costs, other)
             if found and (best is None or found.seconds < best.seconds * (1 - LEAST_GAIN)):
                 tasks_of, best, better = other, found, True
-                break
     return best
 
 
-def _changed(tasks_of: list[int], tasks: int) -> Iterator[list[int]]:
-    """Yield the assignments in which one host has another task, or two have each other's."""
-    for host, now in enumerate(tasks_of):
-        for task in range(NOBODY, tasks):
-            if task != now:
-                yield [*tasks_of[:host], task, *tasks_of[host + 1 :]]
-    for one, other in combinations(range(len(tasks_of)), 2):
-        if tasks_of[one] != tasks_of[other]:
-            changed = list(tasks_of)
-            changed[one], changed[other] = changed[other], changed[one]
-            yield changed
+def _changes(hosts: int, tasks: int) -> Iterator[dict[int, int | None]]:
+    """Yield what may be changed: a host has this task, or (None) two have each other's."""
+    for host, task in product(range(hosts), range(NOBODY, tasks)):
+        yield {host: task}
+    for one, other in combinations(range(hosts), 2):
+        yield {one: None, other: None}
+
+
+def _changed(tasks_of: list[int], change: dict[int, int | None]) -> list[int]:
+    changed = list(tasks_of)
+    hosts = list(change)
+    for host, other in zip(hosts, reversed(hosts), strict=True):
+        task = change[host]
+        changed[host] = tasks_of[other] if task is None else task
+    return changed
 
 
 def _beginnings(costs: PipelineCosts) -> Iterator[list[int]]:

@@ -226,3 +226,16 @@ def test_amounts_that_are_none_are_refused():
         hat.DocumentError, match="--set: stps: there is no such parameter: did you mean 'steps'"
     ):
         costs(TWO, alike(2), values={"stps": "3"})
+
+
+def test_an_improvement_ends_after_so_many_changes_no_worse_than_it_began(monkeypatch):
+    hosts = [Host(f"h{n}", seconds_per_point=0.01 * (1 + n % 3)) for n in range(30)]
+    world, asked = costs(TWO, hosts, Link(1e-6, 1e9)), []
+    plan = world.plan
+    monkeypatch.setattr(world, "plan", lambda *given: asked.append(given) or plan(*given))
+    monkeypatch.setattr("apples.pipelines.mapping.MOST_TRIED", 40)
+    begun = [0] * 29 + [1]
+    found = climb(world, begun)
+    assert len(asked) <= 41
+    first = plan("pipelined", (tuple(range(29)), (29,)))
+    assert found.seconds < first.seconds
