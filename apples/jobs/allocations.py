@@ -14,7 +14,7 @@ import hat
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.launch.slurm import client
 from apples.launch.slurm.nodes import NAME, SlurmNode, expand, host_entries
-from apples.launch.slurm.replies import AllocationState
+from apples.launch.slurm.replies import SlurmAllocationState
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.server.orders import HostTerm
 from apples.storage import documents
@@ -63,7 +63,7 @@ class AllocationWatch:
         asked: Sequence[str],
         own: Path | None,
         place: Path,
-        allocations: Callable[[], Sequence[AllocationState]] = client.allocations,
+        allocations: Callable[[], Sequence[SlurmAllocationState]] = client.allocations,
         nodes: Callable[[], Sequence[SlurmNode]] = client.nodes,
         wall: Callable[[], float] = time.time,
     ) -> None:

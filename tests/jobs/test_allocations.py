@@ -8,7 +8,7 @@ import pytest
 from apples.errors import LaunchError, UsageError
 from apples.jobs.allocations import AllocationFollower, AllocationWatch
 from apples.launch.slurm.nodes import SlurmNode
-from apples.launch.slurm.replies import AllocationState, allocations
+from apples.launch.slurm.replies import SlurmAllocationState, allocations
 from apples.scheduling.server.orders import HostTerm
 
 OWN = '[[host]]\nname = "n1"\nseconds_per_point = 2e-9\n[[host]]\nname = "other"\n'
@@ -41,8 +41,8 @@ def test_nodes_have_the_entry_of_the_users_list_else_their_cores_and_memory(slur
     own = tmp_path / "hosts.toml"
     own.write_text(OWN)
     slurm.jobs = [
-        AllocationState(7, "pool", "n[1-2]", 4600.0), AllocationState(8, "mine", "n3"),
-        AllocationState(9, "pool", "n2", 1600.0),
+        SlurmAllocationState(7, "pool", "n[1-2]", 4600.0), SlurmAllocationState(8, "mine", "n3"),
+        SlurmAllocationState(9, "pool", "n2", 1600.0),
     ]  # fmt: skip
     watch = slurm.watch(tmp_path, "pool", own=own)
     assert watch.look() == [
@@ -50,7 +50,7 @@ def test_nodes_have_the_entry_of_the_users_list_else_their_cores_and_memory(slur
     ]  # fmt: skip
     assert (watch.hosts["n1"].seconds_per_point, watch.hosts["n1"].slots) == (2e-9, 1)
     assert (watch.hosts["n2"].slots, watch.hosts["n2"].free_memory) == (4, 1 << 30)
-    slurm.now, slurm.jobs = 1100.0, [AllocationState(8, "pool", "n2,n3", inf)]
+    slurm.now, slurm.jobs = 1100.0, [SlurmAllocationState(8, "pool", "n2,n3", inf)]
     assert watch.look() == [
         HostTerm("n2", inf, "allocation 8"), HostTerm("n3", inf, "allocation 8"),
         HostTerm("n1", 0.0, "allocation 7"),
@@ -66,16 +66,16 @@ def test_what_names_no_allocation_or_cannot_be_read_is_refused(slurm, tmp_path, 
     with pytest.raises(UsageError, match="--slurm own: this is inside of no allocation"):
         slurm.watch(tmp_path, "own")
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    slurm.jobs = [AllocationState(8, "mine", "n[1-")]
+    slurm.jobs = [SlurmAllocationState(8, "mine", "n[1-")]
     with pytest.raises(LaunchError, match="squeue: allocation 8: no list of hosts"):
         slurm.watch(tmp_path, "own").look()
-    slurm.jobs = [AllocationState(8, "mine", "n[1-2000]")]
+    slurm.jobs = [SlurmAllocationState(8, "mine", "n[1-2000]")]
     with pytest.raises(LaunchError, match="have 2000 nodes, at most 1000"):
         slurm.watch(tmp_path, "own").look()
 
 
 def test_a_scheduler_knows_a_host_before_it_is_asked_and_none_that_another_has(slurm, tmp_path):
-    slurm.jobs = [AllocationState(7, "pool", "n[1-2]", 4600.0)]
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n[1-2]", 4600.0)]
     watch, said, heard = slurm.watch(tmp_path, "pool"), [], []
 
     def claim(host):
@@ -104,8 +104,8 @@ def test_running_jobs_of_the_user_are_read_in_both_shapes(state):
     ends = {**job, "job_id": 5, "end_time": {"set": True, "number": 9}}
     listing = json.dumps({"jobs": [job, other, waits, None, ends, {**job, "end_time": 0}]})
     assert allocations(listing, "ada") == [
-        AllocationState(4, "pool", "n1"), AllocationState(5, "pool", "n1", 9.0),
-        AllocationState(4, "pool", "n1"),
+        SlurmAllocationState(4, "pool", "n1"), SlurmAllocationState(5, "pool", "n1", 9.0),
+        SlurmAllocationState(4, "pool", "n1"),
     ]  # fmt: skip
     with pytest.raises(LaunchError, match="squeue: Slurm did not answer: no"):
         allocations('{"jobs": [], "errors": [{"description": "no"}]}', "ada")

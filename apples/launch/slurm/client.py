@@ -18,7 +18,7 @@ from apples.launch.slurm import nodes as node_list
 from apples.launch.slurm import replies
 from apples.launch.slurm.nodes import SlurmNode
 from apples.launch.slurm.options import WORD
-from apples.launch.slurm.replies import AllocationState, SlurmJobState
+from apples.launch.slurm.replies import SlurmAllocationState, SlurmJobState
 from apples.launch.ssh import carried
 
 SECONDS = 60.0
@@ -120,7 +120,7 @@ def job_state(job: int) -> SlurmJobState:
     return replies.job_state(run(["squeue", "--json", f"--jobs={job}"]), job)
 
 
-def allocations() -> list[AllocationState]:
+def allocations() -> list[SlurmAllocationState]:
     """Return this user's jobs that have nodes now.
 
     Raises

@@ -88,7 +88,7 @@ def job_state(listing: str, job: int) -> SlurmJobState:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationState:
+class SlurmAllocationState:
     """A job that has nodes.
 
     Attributes
@@ -105,7 +105,7 @@ class AllocationState:
     end: float = inf
 
 
-def allocations(listing: str, user: str) -> list[AllocationState]:
+def allocations(listing: str, user: str) -> list[SlurmAllocationState]:
     """Return the running jobs of a user that ``squeue --json`` lists.
 
     Raises
@@ -121,7 +121,9 @@ def allocations(listing: str, user: str) -> list[AllocationState]:
         job, end = number(entry.get("job_id")), number(entry.get("end_time"))
         if "RUNNING" in (state if isinstance(state, list) else [state]) and job:
             where = text(entry.get("nodes"))
-            found.append(AllocationState(int(job), text(entry.get("name")), where, end or inf))
+            found.append(
+                SlurmAllocationState(int(job), text(entry.get("name")), where, end or inf)
+            )
     if not found:
         refuse_errors(answer, "squeue")
     return found
