@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from apples.agent.information import InformationPool
 from apples.errors import UsageError
+from apples.malleable.balancers.block_table import Decomposition
 from apples.malleable.balancers.contract import Measured, Processor
-from apples.malleable.runtime.block_table import Decomposition
 from apples.schedule import Schedule
 
 

@@ -18,8 +18,8 @@ from apples.agent.partitioning import partition_cost
 from apples.agent.planners import equal_strips
 from apples.agent.selector import FILTERS
 from apples.launch.plan import run_task
+from apples.malleable.balancers.block_table import Decomposition
 from apples.malleable.control.command import HostShare, ResizeDone
-from apples.malleable.runtime.block_table import Decomposition
 from apples.testing.rehearsal import rehearse
 
 FIELD = '''

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import ApplicationError, UsageError
+from apples.malleable.balancers.block_table import BlockTable, Decomposition, runs
 from apples.malleable.balancers.contract import Processor
-from apples.malleable.runtime.block_table import BlockTable, Decomposition, runs
 from apples.malleable.runtime.packing import packed, unpacked
 
 SPEEDS = st.lists(st.floats(0.1, 10), min_size=2, max_size=6)

@@ -27,8 +27,8 @@ from mpi4py import MPI
 
 from apples.errors import ApplicationError, UsageError
 from apples.malleable.balancers import STRATEGIES
+from apples.malleable.balancers.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
-from apples.malleable.runtime.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.runtime.collectives import broadcast_document, combine_by_number, wait
 from apples.malleable.runtime.packing import Arrays, Packed, bytes_of, packed, unpacked
 from apples.plugins import resolve
