@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -115,7 +115,8 @@ class DocumentFolder:
             except OSError as error:
                 raise unwritable(hat.printable(name), error) from None
             finally:
-                folder.remove(beside)
+                with suppress(OSError):  # a disk that takes no file says so of this one, too
+                    folder.remove(beside)
 
     def put_aside(self, name: str, digest: str) -> str:
         """Take a file out of the folder's documents by another name, ``NAME.bak``, and return that.

@@ -15,9 +15,9 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -33,6 +33,8 @@ MOST_SESSIONS = 32
 MOST_FIELDS = 2000
 FORM_BYTES = 4 << 20
 """A file's text goes twice in a form, and a line end takes six bytes there."""
+SIGN_IN_BYTES = 16 << 10
+"""Of the form that anybody may send: its key is short, and what is read of it costs those who were admitted."""
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -212,7 +214,7 @@ class Gate:
             return self._entered(request, self._by_link(request))
         if scope["path"] == ENTER and scope["method"] == "POST" and self._sign_in is not None:
             self._check_origin(request)
-            form = await self._form(request, receive)
+            form = await self._form(request, receive, replace(self._limits, body=SIGN_IN_BYTES))
             return self._entered(request, self._sign_in(form.get("key", [""])[-1][:200].strip()))
         if scope["path"] in PUBLIC:
             return None
@@ -225,7 +227,7 @@ class Gate:
         state["session"] = session
         if scope["method"] not in {"GET", "HEAD"}:
             self._check_origin(request)
-            state["form"] = await self._form(request, receive)
+            state["form"] = await self._form(request, receive, self._limits)
             sent = state["form"].pop("token", [""])[-1]
             if not hmac.compare_digest(sent.encode(), session.token.encode()):
                 raise RefusedRequestError(403, "This form is not from one of these pages as they are now; load the page again.")  # fmt: skip  # noqa: E501
@@ -260,19 +262,20 @@ class Gate:
     def _check_origin(self, request: Request) -> None:
         """Refuse what a page of another site sends; a page that came by HTTPS is ours behind a proxy, too."""
         schemes, own = {request.url.scheme, "https"}, request.headers["host"].lower()
-        origin = request.headers.get("origin")
-        sent = urlsplit(origin.lower()) if origin else None
-        foreign = sent is not None and (sent.scheme not in schemes or sent.netloc != own)
+        origin = request.headers.get("origin", "").lower()
+        foreign = origin and origin not in {f"{scheme}://{own}" for scheme in schemes}
         site = request.headers.get("sec-fetch-site", "same-origin")
         if foreign or site not in {"same-origin", "none"}:
             raise RefusedRequestError(403, "This form was sent from a page of another site.")
 
-    async def _form(self, request: Request, receive: Receive) -> dict[str, list[str]]:
+    async def _form(
+        self, request: Request, receive: Receive, limits: BodyLimits
+    ) -> dict[str, list[str]]:
         """Return the fields of a form; bounded in bytes, fields and time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise RefusedRequestError(415, "Only forms are taken.")
-        body, text, more = BoundedBody(receive, self._limits), bytearray(), True
+        body, text, more = BoundedBody(receive, limits), bytearray(), True
         while more:
             message = await body.receive()
             text += message.get("body", b"")

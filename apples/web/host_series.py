@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import BaseModel
 
 import nws
 from apples.agent.weather import history
@@ -22,6 +25,8 @@ MOST_SERIES = 50
 """That are listed of a host, and as many of its links."""
 SPAN_SECONDS = 6 * 3600.0
 STEP_SECONDS = 90.0
+LATEST_MOMENT = 1e11
+"""Seconds since the epoch that a calendar still has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +104,14 @@ def _ask(settings: ServiceSettings, host: Host, found: KnownHost) -> None:
         entries: list[Document] = []
         for name in dict.fromkeys([host.name] if host.cpus else [host.name, host.reached_at]):
             for match in (f"*/{name}", f"*/{name}/*"):
-                listed = client.series(match, MOST_SERIES)["series"]
-                entries += [one for one in listed if one["series"].split("/")[1] == name]
+                listed = _checked(client, nws.SeriesList, client.series(match, MOST_SERIES))[
+                    "series"
+                ]
+                entries += [one for one in listed if one["series"].split("/")[1:2] == [name]]
             if entries:
                 break
-        latest = {one["series"]: one["latest"] for one in entries}
-        for one in client.forecasts([*latest]):
+        latest = {one["series"]: one["latest"] for one in entries[: 2 * MOST_SERIES]}
+        for one in _forecasts(client, [*latest]):
             row = {**one, "latest": latest[one["series"]]}
             found.rows.append(row)
             if one["series"].partition("/")[0] in MAIN:
@@ -114,19 +121,56 @@ def _ask(settings: ServiceSettings, host: Host, found: KnownHost) -> None:
 def _asked(client: nws.Client, row: Document, since: float) -> ShownSeries:
     series, period = row["series"], row["period"]
     frames = [horizon * period for horizon in nws.HORIZONS[1:]] if period else []
-    forecasts = (client.forecasts([series], over=over)[0] for over in frames)
+    forecasts = [one for over in frames for one in _forecasts(client, [series], over=over)]
+    step = max(STEP_SECONDS, period or 0.0)
     return ShownSeries(
         f"the weather service {client.url}",
-        client.range(series, start=since, step=max(STEP_SECONDS, period or 0.0)),
+        _checked(client, nws.SeriesRange, client.range(series, start=since, step=step)),
         longer([row, *forecasts]),
         _league(client, row),
     )
 
 
+def _forecasts(
+    client: nws.Client, series: Sequence[str], over: float | None = None
+) -> list[Document]:
+    """Return the forecasts of some series, one each and in their order."""
+    found = client.forecasts(series, over=over)
+    forecasts = [_checked(client, nws.NetworkForecast, one) for one in found]
+    if [one["series"] for one in forecasts] != [*series]:
+        raise _no_answer(client)
+    return forecasts
+
+
+def _checked(client: nws.Client, model: type[BaseModel], answer: Document) -> Document:
+    """Return what a service answers, every field of it as the service documents it, and every number finite."""
+    try:
+        found = model.model_validate_json(json.dumps(answer, allow_nan=False)).model_dump()
+    except ValueError:
+        raise _no_answer(client) from None
+    if model is nws.SeriesRange and not _is_drawable(found):
+        raise _no_answer(client)
+    return found
+
+
+def _is_drawable(kept: Document) -> bool:
+    """Return whether each place of a range has a time, and all or nothing of a value with its band."""
+    columns = [kept[key] for key in ("values", "lows", "highs") if kept[key] is not None]
+    return all(len(each) == len(kept["times"]) for each in columns) and all(
+        0 <= at <= LATEST_MOMENT and len({one is None for one in rest}) == 1
+        for at, *rest in zip(kept["times"], *columns, strict=True)
+    )
+
+
+def _no_answer(client: nws.Client) -> nws.ServiceError:
+    reason = f"{client.url}: that is no answer of a weather service: is it one?"
+    return nws.ServiceError(reason, transient=False)
+
+
 def _league(client: nws.Client, row: Document) -> Document:
     """Return the league of a series; of a service that is too old to tell one, an empty one."""
     try:
-        return client.league(row["series"])
+        return _checked(client, nws.SeriesLeague, client.league(row["series"]))
     except nws.ServiceError as error:
         if error.status != 404:
             raise

@@ -73,10 +73,11 @@ def _serve(folder: Path, listen: nws.Listen, schedulers: Sequence[Path]) -> None
     files = DocumentFolder(folder)
     os.chdir(files.path)  # code of the user's own is named from there, as where a command is typed
     sessions = Sessions(tell)
-    names = (listen.host.lower(), *(name.lower() for name in listen.names))
     secure = listen.certificate is not None
     streams = Streams()
-    app = create_app(files, sessions, names, secure=secure, schedulers=schedulers, streams=streams)
+    app = create_app(
+        files, sessions, listen.accepted, secure=secure, schedulers=schedulers, streams=streams
+    )
     server = nws.HttpServer(app, listen)
     server.ending = streams.close
     served_style()  # templates are loaded before anybody waits for a page

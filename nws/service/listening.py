@@ -32,6 +32,18 @@ class Listen:
     key: Path | None = None
     names: tuple[str, ...] = ()
 
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """What the Host header may say: the names, and the address as it stands in a URL.
+
+        Examples
+        --------
+        >>> Listen("fd00::1", names=("weather",)).accepted, Listen("10.0.0.1").accepted
+        (('[fd00::1]', 'weather'), ('10.0.0.1',))
+        """
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return (host, *self.names)
+
 
 def check_exposure(listen: Listen, tokens: TokenFile | None = None) -> None:
     """Refuse to listen beyond loopback without TLS and without a token; there is no way around.

@@ -101,7 +101,7 @@ class Serving:
         secret = _secret(directory, mended)
         self.handler = RequestHandler(self.database, secret, period, own_process=own_process)
         self.handler.mended += mended
-        self.names = (*LOOPBACK, listen.host.lower(), *listen.names)
+        self.names = (*LOOPBACK, *listen.accepted)
         self.secure = listen.certificate is not None
         app: ASGIApp = create_app(self.handler, self.tokens, self.names, limits)
         self._server = HttpServer(app if pages is None else pages(self, app), listen)

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 import nws.service.app
-from nws import Listen, ListenRefusedError, Serving, TokenFile, TokenFileError
+from nws import Client, Listen, ListenRefusedError, Serving, TokenFile, TokenFileError
 from nws.service.authorisation import ACCESS, PUBLIC, BodyLimits, scope_of
 from nws.service.tokens import PROBE, READ, SCOPES, WRITE
 
@@ -239,6 +239,15 @@ def test_nothing_but_loopback_is_listened_on_without_tls_and_token(tmp_path, hos
     check_exposure(Listen(host, 1, tmp_path / "c", tmp_path / "k"), tokens)
     for near in ("127.0.0.1", "::1", "localhost"):
         check_exposure(Listen(near, 1), tokens)
+
+
+@pytest.mark.parametrize("host", ["::1", "0:0:0:0:0:0:0:1"])
+def test_an_address_of_ipv6_is_answered_to_however_it_is_written(tmp_path, host):
+    with (
+        Serving(tmp_path / "nws", Listen(host, 0), database={"engine": "numpy"}) as one,
+        Client(one.url, one.token) as client,
+    ):
+        assert client.status()["status"] == "ok"
 
 
 def test_refusals_do_not_repeat_what_was_sent(serving):

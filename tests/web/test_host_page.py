@@ -1,10 +1,14 @@
 """The page of a host: what a weather service tells of it, and what plans measured and remembered."""
 
+import json
 import math
 import re
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import requests
 from web.conftest import HOSTS
 from web.live_site import LiveSite
 from web.weather_site import wave, weather_site
@@ -95,6 +99,75 @@ def test_what_a_service_tells_comes_before_what_was_remembered(site, visitor, li
     page = visitor.get(site.url + PAGE).text
     assert "does not answer; not used" in page
     assert page.count("measured over ssh") == 2
+
+
+def spoilt(key, value):
+    """Return what puts a value in the place of every entry of that key, however deep."""
+
+    def spoil(document):
+        if isinstance(document, list):
+            return [spoil(one) for one in document]
+        if not isinstance(document, dict):
+            return document
+        return {name: value if name == key else spoil(one) for name, one in document.items()}
+
+    return spoil
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("series", "x"),
+        ("series", [{"series": 7}]),
+        ("forecasts", []),
+        ("period", "often"),
+        ("value", math.nan),
+        ("latest", None),
+        ("times", [1.0]),
+        ("times", "now"),
+        ("values", [None, {}]),
+        ("lows", [0.5]),
+        ("predictors", {"name": "<b>"}),
+        ("remarks", 7),
+    ],
+    ids=str,
+)
+def test_what_is_no_answer_of_a_service_is_said_and_what_was_remembered_is_shown(
+    site, visitor, service, listed, monkeypatch, key, value
+):
+    spoil = spoilt(key, value)
+
+    class Between(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            told = requests.request(
+                self.command, service.url + self.path, data=body, timeout=60,
+                headers={"Authorization": self.headers["Authorization"], "Content-Type": "application/json"},
+            )  # fmt: skip
+            content = json.dumps(spoil(told.json())).encode()
+            self.send_response(told.status_code)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self):
+            self.do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    remembered(listed, "freeMemory")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Between) as between:
+        threading.Thread(target=between.serve_forever).start()
+        try:
+            monkeypatch.setenv("NWS_SERVICE", f"http://127.0.0.1:{between.server_port}")
+            page = visitor.get(site.url + PAGE)
+        finally:
+            between.shutdown()
+    assert page.status_code == 200
+    assert "that is no answer of a weather service" in page.text
+    assert "freeMemory/ada" in page.text
 
 
 @pytest.mark.usefixtures("listed")

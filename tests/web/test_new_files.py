@@ -1,5 +1,6 @@
 """New files from the scaffolds, and files deleted: never outside the folder, nothing lost."""
 
+import errno
 import html
 import os
 
@@ -9,6 +10,7 @@ from web.test_pages import is_tame
 import hat
 from apples import user_files
 from apples.errors import UsageError
+from apples.storage.folder import Folder
 from apples.web.folder import DocumentFolder, FileChangedError, digest_of
 from apples.web.forms import KINDS_OF_NEW
 
@@ -66,6 +68,19 @@ def test_no_name_makes_a_file_elsewhere_or_over_another(site, visitor, own_state
     assert is_tame(answer.text)
     assert sorted(tmp_path.rglob("*")) == before
     assert (own_state / "there.toml").read_text() == "mine"
+
+
+def test_a_disk_that_takes_nothing_is_said_of_the_file_that_was_asked_for(own_state, monkeypatch):
+    def refuse(_, name, *__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+
+    for verb in (
+        "open_file",
+        "remove",
+    ):  # so says Linux of both, whether or not there is such a file
+        monkeypatch.setattr(Folder, verb, refuse)
+    with pytest.raises(UsageError, match=r"^new\.toml: .*Read-only"):
+        DocumentFolder(own_state).create("new.toml", "")
 
 
 def test_a_kind_that_is_none_makes_nothing(site, visitor, own_state):

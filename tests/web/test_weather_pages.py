@@ -19,7 +19,7 @@ from web.weather_site import HTML, wave, weather_site
 
 from apples.views.series_chart import series_chart
 from apples.views.weather import quantity
-from apples.web.gate import Sessions
+from apples.web.gate import SIGN_IN_BYTES, Sessions
 from nws import ListingQuery, SeriesName
 from nws.memory.column import SeriesColumn
 from nws.service.listing import PER_PAGE, listed
@@ -114,6 +114,7 @@ def test_a_browser_stays_admitted_for_as_long_as_was_said():
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "https://evil.example"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
     ],
     ids=str,
@@ -122,6 +123,11 @@ def test_a_token_is_taken_from_no_form_of_another_site(weather, headers):
     session, answer = weather.sign_in(weather.serving.token, headers)
     assert answer.status_code == 403
     assert not session.cookies
+
+
+def test_who_was_not_admitted_sends_no_more_than_a_token_is_long(weather):
+    _, answer = weather.sign_in("x" * SIGN_IN_BYTES)
+    assert answer.status_code == 413
 
 
 def test_a_form_that_came_by_https_through_a_proxy_is_ours(weather):

@@ -336,7 +336,9 @@ class SubsetSearch:
         if limits.deadline is not None:
             value = np.where(execution > limits.deadline, OVER_LIMIT * seconds, value)
         if limits.maximum_cost is not None:
-            value = np.where(cost > limits.maximum_cost, OVER_LIMIT * cost, value)
+            value = np.where(
+                cost > limits.maximum_cost, np.maximum(OVER_LIMIT * cost, value), value
+            )
         return value
 
     def per_row(self, order: Order) -> list[float]:

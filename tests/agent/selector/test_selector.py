@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import best_of_all_ordered_subsets, paper_border, shared_border
 from worlds import ROOMY, pool, random_world, symmetric
@@ -163,6 +163,25 @@ def test_bounds_and_moves_as_arrays_lead_where_working_every_set_out_does(
     for start in starts:
         assert quick.descend(start, range(count)) == plain.descend(start, range(count))
         assert quick.budget == plain.budget
+
+
+LIMITS = '[objective]\nmeasure = "{}"\n[constraints]\ndeadline = {}\nmaximum_cost = {}\n'
+
+
+POWERS = st.integers(-6, 3).map(lambda power: 10.0**power)
+
+
+@given(st.sampled_from(["execution_time", "cost"]), *[POWERS] * 4, st.floats(1, 1e3))
+@example(
+    "execution_time", 1e-3, 1e-3, 1e-4, 0.05, 10.0
+)  # too late at once, and too dear only later
+def test_no_set_is_worth_more_for_taking_longer(measure, deadline, most, rate, seconds, longer):
+    hosts = [Host("ada", seconds_per_point=1e-8, cost_per_second=rate)]
+    information = pool(hosts, user=LIMITS.format(measure, deadline, most))
+    search = SubsetSearch(information.hosts.hosts, information, 1)
+    times = np.array([seconds, seconds * longer])
+    sooner, later = search.judge(times, rate, 0.0, 0.0)
+    assert sooner <= later
 
 
 def test_the_prefixes_of_a_long_chain_are_as_dear_as_the_model_says():
