@@ -135,7 +135,10 @@ def _forecasts(
     client: nws.Client, series: Sequence[str], over: float | None = None
 ) -> list[Document]:
     """Return the forecasts of some series, one each and in their order."""
-    found = client.forecasts(series, over=over)
+    try:
+        found = client.forecasts(series, over=over)
+    except TypeError:  # it told no list of them
+        raise _no_answer(client) from None
     forecasts = [_checked(client, nws.NetworkForecast, one) for one in found]
     if [one["series"] for one in forecasts] != [*series]:
         raise _no_answer(client)

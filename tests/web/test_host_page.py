@@ -121,6 +121,7 @@ def spoilt(key, value):
         ("series", "x"),
         ("series", [{"series": 7}]),
         ("forecasts", []),
+        ("forecasts", 7),
         ("period", "often"),
         ("value", math.nan),
         ("latest", None),
