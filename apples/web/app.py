@@ -63,7 +63,7 @@ Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
 Name = Annotated[str, Query(max_length=1000)]
 ClusterName = Annotated[str, Path(max_length=255)]
 JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
-HostName = Annotated[str, Path(pattern="^[A-Za-z0-9._-]{1,80}$")]
+HostName = Annotated[str, Path(pattern="^[A-Za-z0-9._-]{1,253}$")]
 Since = Annotated[str, Query(max_length=40)]
 PageNumber = Annotated[int, Query(ge=1, le=10**6)]
 

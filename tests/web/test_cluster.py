@@ -139,6 +139,19 @@ def test_a_host_is_drained_and_resumed_from_its_page(site, visitor, live):
     assert visitor.get(f"{site.url}/cluster/lab/hosts/nobody").status_code == 400
 
 
+def test_a_host_may_have_as_long_a_name_as_a_list_allows(site, visitor, own_state):
+    host = "a-host-of-a-site-that-names-them." * 7 + "example.org"
+    (own_state / "hosts.toml").write_text(f'[[host]]\nname = "{host}"\n')
+    assert visitor.get(f"{site.url}/hosts/{host}?name=hosts.toml").status_code == 200
+    live = LiveSite([host])
+    try:
+        page = f"/cluster/lab/hosts/{host}"
+        assert site.post(visitor, f"{page}/drain", page=page).status_code == 303
+        assert live.client.ask("GET", "/v1/queue")["hosts"][0]["state"] == "drained"
+    finally:
+        live.end()
+
+
 def test_a_host_whose_list_is_in_the_folder_has_its_share(site, visitor, live, own_state):
     rows = "".join(f'[[host]]\nname = "{one}"\ncpu = 0.25\n' for one in live.hosts)
     (own_state / "hosts.toml").write_text(rows)

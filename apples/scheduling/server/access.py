@@ -103,7 +103,7 @@ class Route:
     @property
     def pattern(self) -> re.Pattern[str]:
         """What its path is like."""
-        return re.compile(re.sub(r"\{\w+\}", "([A-Za-z0-9._-]{1,80})", self.path))
+        return re.compile(re.sub(r"\{\w+\}", "([A-Za-z0-9._-]{1,253})", self.path))
 
 
 ROUTES: Final = (
