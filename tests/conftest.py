@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import subprocess
 
 import labs
@@ -17,6 +18,9 @@ settings.load_profile("apples")
 # Labs of other workers come and go while MPI looks at this machine's interfaces: what it says of that
 # is no program's output.
 os.environ.setdefault("UCX_LOG_FILE", "stderr")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is in a background shell, and the commands that tests start and interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -22,9 +22,7 @@ def test_jobs_are_followed_on_a_terminal_until_control_c(tmp_path, monkeypatch):
     os.set_blocking(controller, False)
     with job.supervising():
         job.write({**job.record(), "state": "running", "iteration": 5, "iterations": 90})
-        # Tests that were started in the background have an interrupt ignored, and hand that on.
-        words = ["/usr/bin/env", "--default-signal=INT", sys.executable, "-m", "apples", "jobs"]
-        words.append("--watch")
+        words = [sys.executable, "-m", "apples", "jobs", "--watch"]
         watching = subprocess.Popen(words, stdout=terminal, stderr=terminal, stdin=terminal)
         shown = bytearray()
 

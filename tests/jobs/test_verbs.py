@@ -128,13 +128,7 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
         "--blueprint",
         f"{slow}:any",
     ]
-    run = (
-        "import signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background shell\n"
-        f"sys.argv = {words!r}\n"
-        "from apples.cli.main import main\n"
-        "main()"
-    )
+    run = f"import sys\nsys.argv = {words!r}\nfrom apples.cli.main import main\nmain()"
     with subprocess.Popen(
         [sys.executable, "-c", run], stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as asker:

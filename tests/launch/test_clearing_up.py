@@ -19,9 +19,8 @@ from apples.launch.hydra import RankGroup, command
 from apples.launch.run import Run
 
 AGENT = """
-import signal, sys
+import sys
 from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background shell
 sys.path.insert(0, sys.argv[1])
 from conftest import Job
 from apples.errors import ApplesError
