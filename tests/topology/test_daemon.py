@@ -480,6 +480,7 @@ def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector(dae
         for task in daemon.server._connections.tasks():
             task.cancel()
 
+    gc.collect()  # what other tests left
     gc.disable()
     try:
         for _ in range(5):

@@ -131,7 +131,9 @@ class StripModel(ModelTemplate):
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
     _beside: dict[str, Neighbourhood] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
-    _free_memory: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+    _free_memory: dict[tuple[str, float | None], float] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _borders: dict[tuple[str, str], _Border] = field(default_factory=dict, init=False, repr=False)
     _shares: dict[frozenset[str], dict[str, float]] = field(
         default_factory=dict, init=False, repr=False
@@ -525,10 +527,11 @@ class StripModel(ModelTemplate):
 
     def free_memory(self, host: Host) -> float:
         """Return the bytes that a part of the grid may take on `host`, also of a GPU's memory if it lies there."""
-        known = self._free_memory.get(host.name)
+        known = self._free_memory.get((host.name, host.free_memory))
         if known is None:
             free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
-            known = self._free_memory[host.name] = min(free, self.speeds[host.name].memory)
+            known = min(free, self.speeds[host.name].memory)
+            self._free_memory[host.name, host.free_memory] = known
         return known
 
     def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
