@@ -519,6 +519,7 @@ def _bombs():
     )
     show, simulate = ("topology", "show"), ("simulate", "--policy", "easy")
     check = ("check",)
+    order = ("topology", "fit", "package:2 core:2 pu:1", "--ranks", "4", "--messages")
     zeros, record = bytes(1 << 24), b"1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n"
     return {
         "groups in groups": (
@@ -555,6 +556,9 @@ def _bombs():
         "a line without an end": (simulate, "a.swf", b"1" * (40 << 20)),
         "a header without an end": (simulate, "a.swf", b"; x\n" * 5_000_000),
         "sacct without jobs": (simulate, "a.txt", b"JobIDRaw|Submit|x\n" + b"1|2\n" * 5_000_000),
+        "a row without an end": (order, "a.txt", b"0 " * (1 << 25)),
+        "as long a row as is read": (order, "a.txt", b"0 " * (1 << 22)),
+        "lists of nothing": (order, "a.json", b"[" + b"[]," * ((1 << 23) // 3 - 1) + b"0]"),
     }  # fmt: skip
 
 

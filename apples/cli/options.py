@@ -44,7 +44,7 @@ Messages = Annotated[
     typer.Option(
         "--messages",
         metavar="RUN",
-        help="Order hosts by the messages of a run (id, or its JSON): who talks most is nearest.",
+        help="Who talks most is nearest: messages of a run (id, or its JSON), or rows of bytes.",
         autocompletion=completion.runs,
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.options import Json
+from apples.cli.options import Json, Messages
 from apples.cli.program import say, show_answer
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
@@ -69,14 +69,7 @@ def fit_job(
     free: Free = None,
     require: Require = "",
     ranks: Annotated[int, typer.Option("--ranks", help="Processes to bind, for srun.")] = 1,
-    messages: Annotated[
-        str | None,
-        typer.Option(
-            "--messages",
-            metavar="RUN",
-            help="Nearest CPUs for ranks that talk most: a run (id, or its JSON), or rows of bytes.",
-        ),
-    ] = None,
+    messages: Messages = None,
     live: Live = False,
     source: Source = "",
     json: Json = False,

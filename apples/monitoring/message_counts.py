@@ -8,6 +8,7 @@ while it runs: a message costs two additions, and reading costs the rank nothing
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import mmap
 import os
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
+from apples.units import counted
 
 SOURCE = Path(__file__).with_name("count_messages.c")
 COMPILE_SECONDS = 120.0
@@ -37,11 +39,17 @@ SEPARATORS = " :\t\n"
 """What ends a name in LD_PRELOAD; nothing quotes it."""
 MOST_FILES = 4096
 MOST_BYTES = 1 << 26
+"""Of the file of a rank's counts."""
+MOST_READ = 1 << 23
+"""Of a file that ``--messages`` names: a run of 256 ranks takes 4 MB, and what is hostile 250 MB of memory."""
 MOST_RANKS_SHOWN = 256
 """Ranks up to which their own matrix is a part of the document: beyond it is more than anybody reads."""
 
-NUMBERS = [b"%d" % digit for digit in range(10)] + [b"#"]
-"""What a file of rows of numbers begins with."""
+MOST_COUNT = 1 << 62
+"""No rank sends as many bytes, or messages."""
+
+NUMBERS = b"0123456789+-.#"
+"""With one of these a file of rows of numbers begins."""
 
 Bytes = bytes
 """Beside an attribute of that name."""
@@ -120,7 +128,7 @@ class MessageMatrix:
         """Return the messages of a run, from a file, as `parse` does."""
         try:
             with path.open("rb") as file:
-                text = file.read(MOST_BYTES + 1)
+                text = file.read(MOST_READ + 1)
         except OSError as error:
             raise UsageError(f"--messages: {path}: {error.strerror}") from None
         return cls.parse(text, path)
@@ -140,15 +148,19 @@ class MessageMatrix:
         >>> MessageMatrix.parse(b"0,8 # from rank 0\n8 0", Path("talk.txt")).bytes
         ((0, 8), (8, 0))
         """
-        if text.lstrip()[:1] in NUMBERS and len(text) <= MOST_BYTES:
+        if len(text) > MOST_READ:
+            raise UsageError(f"--messages: {path}: is longer than {MOST_READ} bytes")
+        if (first := text.lstrip()[:1]) and first in NUMBERS:
             return cls._rows(text.decode(errors="replace"), path)
         try:
-            document = json.loads(text) if len(text) <= MOST_BYTES else None
+            document = json.loads(text)
         except (ValueError, RecursionError):
             document = None
         execution = document.get("execution") if isinstance(document, dict) else None
         if not isinstance(execution, dict):
-            raise UsageError(f"--messages: {path}: is no document of a run (apples run --json)")
+            raise UsageError(
+                f"--messages: {path}: is no document of a run (apples run --json), nor rows of numbers"
+            )
         if execution.get("moved"):
             raise UsageError(
                 f"--messages: {path}: the run was moved: its ranks are not those of one plan"
@@ -157,27 +169,25 @@ class MessageMatrix:
 
     @classmethod
     def _rows(cls, text: str, path: Path) -> MessageMatrix:
-        try:
-            lines = [
-                line.partition("#")[0].replace(",", " ").split() for line in text.splitlines()
-            ]
-            rows = [[round(float(word)) for word in line] for line in lines if line]
-        except (ValueError, OverflowError):
-            raise UsageError(f"--messages: {path}: must be rows of numbers of bytes") from None
-        size = len(rows)
-        if {*map(len, rows)} != {size}:
-            raise UsageError(
-                f"--messages: {path}: must be as many rows as each has numbers, not {size}"
-            )
-        ranks = [{"host": "", "world": 0, "rank": rank} for rank in range(len(rows))]
-        nothing = [[0] * len(rows)] * len(rows)
-        found = {
-            "ranks": ranks,
-            "rank_bytes": rows,
-            "rank_messages": nothing,
-            "source": "declared",
-        }
-        return cls._read(found, path)
+        rows: dict[int, tuple[int, ...]] = {}
+        for line, content in enumerate(io.StringIO(text, newline=None), 1):
+            words = content.partition("#")[0].replace(",", " ").split(None, MOST_RANKS_SHOWN)
+            if len(words) > MOST_RANKS_SHOWN or (words and len(rows) == MOST_RANKS_SHOWN):
+                raise UsageError(
+                    f"--messages: {path}:{line}: is of more than {MOST_RANKS_SHOWN} ranks"
+                )
+            if words:
+                rows[line] = tuple(_count(word, f"{path}:{line}") for word in words)
+        if not rows:
+            raise UsageError(f"--messages: {path}: has no row of numbers")
+        for line, row in rows.items():
+            if len(row) != len(rows):
+                raise UsageError(
+                    f"--messages: {path}:{line}: has {counted(len(row), 'number')}, and the file "
+                    f"{counted(len(rows), 'row')}: must be as many"
+                )
+        ranks = tuple(CountedRank("", 0, rank) for rank in range(len(rows)))
+        return cls(ranks, tuple(rows.values()), ((0,) * len(rows),) * len(rows), source="declared")
 
     @classmethod
     def _read(cls, found: Any, path: Path) -> MessageMatrix:
@@ -240,6 +250,17 @@ class MessageMatrix:
         }
 
 
+def _count(word: str, place: str) -> int:
+    """Return a number of bytes of a row, to a whole one; `UsageError` where it is none."""
+    try:
+        count = round(float(word))
+    except (ValueError, OverflowError):
+        count = -1
+    if not 0 <= count < MOST_COUNT:
+        raise UsageError(f"--messages: {place}: {word[:40]!r} is no number of bytes")
+    return count
+
+
 def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matrix:
     """Return a square of counts of a document; `UsageError` where it is none."""
     rows: Any = found.get(name)
@@ -249,7 +270,7 @@ def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matri
         else []
     )
     if lengths != [size] * size or any(
-        type(n) is not int or not 0 <= n < 1 << 62 for row in rows for n in row
+        type(n) is not int or not 0 <= n < MOST_COUNT for row in rows for n in row
     ):
         raise UsageError(
             f"--messages: {path}: execution.messages.{name} must be {size} x {size} counts"

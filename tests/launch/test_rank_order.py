@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from apples.errors import UsageError
 from apples.launch.rank_order import distances, rank_order
-from apples.monitoring.message_counts import MessageMatrix
+from apples.monitoring.message_counts import MOST_READ, MessageMatrix
 from apples.topology import CpuSet, origin, synthetic
 from apples.topology.bindings import per_rank
 
@@ -106,11 +107,44 @@ def test_groups_that_talk_among_themselves_each_get_a_package():
 
 
 @pytest.mark.parametrize(
-    "text", [b"0 1\n1", b"0 1\n1 x", b"0 -1\n1 0", b"0 nan\n1 0", b"0 inf\n1 0", b"0 1e300\n1 0", b"1 " * 257,
-             b"#"],
-)  # fmt: skip
-def test_what_is_no_matrix_is_refused_in_a_line_that_names_it(text):
-    with pytest.raises(UsageError) as refused:
+    ("text", "said"),
+    [
+        (b"0 1\n1", ":2: has 1 number, and the file 2 rows"),
+        (b"0 1\n1 0\n1 1", ":1: has 2 numbers, and the file 3 rows"),
+        (b"# of two\n0 1\n1 x", ":3: 'x' is no"),
+        (b"0 -1\n1 0", ":1: '-1' is no"),
+        (b"-1 0\n1 0", ":1: '-1' is no"),
+        (b"0 nan\n1 0", ":1: 'nan' is no"),
+        (b"0 inf\n1 0", ":1: 'inf' is no"),
+        (b"0 1e300\n1 0", ":1: '1e300' is no"),
+        (b"0 %s" % (b"1" * 5000), ":1: '1{40}' is no"),
+        (b"1 " * 257, ":1: is of more than 256 ranks"),
+        (b"1\n" * 257, ":257: is of more than 256 ranks"),
+        (b"#", ": has no row"),
+        (b"[[0, 1], [1, 0]]", ": is no document of a run .*, nor rows of numbers"),
+        (b"nan 0\n0 0", ": is no document of a run .*, nor rows of numbers"),
+    ],
+)
+def test_what_is_no_matrix_is_refused_in_a_line_that_names_file_and_line(text, said):
+    with pytest.raises(UsageError, match=rf"^--messages: talk\.txt{said}") as refused:
         MessageMatrix.parse(text, Path("talk.txt"))
-    assert "talk.txt: " in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_rows_may_begin_with_a_point_or_a_remark_and_end_as_on_any_system():
+    found = MessageMatrix.parse(b".6 8 # from rank 0\r\n\r\n8.0,0\r\n", Path("talk.txt"))
+    assert found.bytes == ((1, 8), (8, 0))
+    assert found.source == "declared"
+
+
+@pytest.mark.parametrize("text", [b"0 ", b"0\n", b"[],", b'{"":0},', b"1"], ids=str)
+def test_the_longest_file_that_is_read_takes_at_most_300_mb(text):
+    begin = b"[" if text[:1] in b"[{" else b""
+    whole = (begin + text * (MOST_READ // len(text)))[:MOST_READ]
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError):
+            MessageMatrix.parse(whole, Path("talk.txt"))
+        assert tracemalloc.get_traced_memory()[1] < 300e6
+    finally:
+        tracemalloc.stop()
