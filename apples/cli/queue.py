@@ -355,10 +355,15 @@ def messages_of(run: str | None) -> Path | None:
     Raises
     ------
     UsageError
-        There is no such file and no such record.
+        There is no such file and no such record, or it cannot be looked at.
     """
-    if run is None or Path(run).is_file():
-        return None if run is None else Path(run)
+    if run is None:
+        return None
+    try:
+        if Path(run).is_file():
+            return Path(run)
+    except OSError as error:
+        raise UsageError(f"--messages: {run[:200]}: {error.strerror}") from None
     from apples.jobs import store  # noqa: PLC0415 - most commands ask for no record
 
     return store.record(record_of(run)).result

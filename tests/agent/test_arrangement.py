@@ -294,9 +294,11 @@ def test_a_run_by_the_messages_of_one_before_sends_less_between_sites(crosswise)
 
 def test_a_run_that_nobody_knows_is_refused(crosswise):
     del crosswise
-    done = command("apples", "plan", "--weather", "static", "--messages", "0badc0de")
-    assert done.code == 2
-    assert "0badc0de" in done.err
+    for name, said in (("0badc0de", "there is none"), ("0badc0de" * 64, "File name too long")):
+        done = command("apples", "plan", "--weather", "static", "--messages", name)
+        assert done.code == 2
+        assert name[:200] in done.err
+        assert said in done.err
 
 
 def test_an_actuator_is_told_what_the_ranks_of_each_host_send_each_other():
