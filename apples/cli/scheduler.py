@@ -174,9 +174,8 @@ def _allocations(
     watch = AllocationWatch(asked, own, where / "hosts.toml")
     terms = watch.look()
     if not terms:
-        raise UsageError(
-            f"--slurm {', '.join(asked)}: no allocation of yours that runs is called so"
-        )
+        none = "no allocation of yours that runs is called so"
+        raise UsageError(f"--slurm {', '.join(asked)}: {watch.problem or none}")
     return watch, terms
 
 

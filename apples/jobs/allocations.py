@@ -7,13 +7,14 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import hat
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.launch.slurm import client
-from apples.launch.slurm.nodes import NAME, SlurmNode, expand, host_entries
+from apples.launch.slurm.nodes import NAME, SlurmNode, expand, host_entries, left_out
 from apples.launch.slurm.replies import SlurmAllocationState
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.server.orders import HostTerm
@@ -51,6 +52,8 @@ class AllocationWatch:
         The list.
     place
         Where it is kept.
+    problem
+        Why nodes of the allocations are no hosts; empty: all are.
 
     Raises
     ------
@@ -70,6 +73,7 @@ class AllocationWatch:
         self._asked = {_number_of(one) for one in asked}
         self.place, self._allocations, self._nodes, self._wall = place, allocations, nodes, wall
         self._had: dict[str, str] = {}
+        self.problem = ""
         self._table = {} if own is None else _table(own)
         if place.exists():  # what an earlier scheduler had: jobs of it may be there
             self._take_up(_table(place).get("host", []))
@@ -88,9 +92,12 @@ class AllocationWatch:
         """
         ends = self._ends()
         known = {host["name"] for host in self._table["host"]}
-        if unknown := [name for name in ends if name not in known]:
-            nodes = [node for node in self._nodes() if node.name in unknown]
-            self._take_up(host_entries(nodes))
+        unknown = {name for name in ends if name not in known}
+        nodes = [node for node in self._nodes() if node.name in unknown] if unknown else []
+        self.problem = "; ".join(left_out(nodes))
+        # what is allocated of their memory is so to us
+        if entries := host_entries([replace(node, allocated_memory=0) for node in nodes]):
+            self._take_up(entries)
             self.hosts = self._written()
             known |= {host["name"] for host in self._table["host"]}
         now = self._wall()
@@ -180,7 +187,16 @@ class AllocationFollower:
         self._watch, self._joins, self._ends = watch, joins, ends
         self._claim, self._say = claim, say
         self._used: set[str] = set()
-        self._said = ""
+        self._said: dict[str, str] = {}
+
+    def look(self, hear: Callable[[HostTerm], None]) -> None:
+        """Look at the allocations, and pass on what is new; while nothing can be known what was known stands."""
+        try:
+            self.take_in(self._watch.look(), hear)
+        except ApplesError as error:
+            self._tell("", f"{error}; the allocations are as they were")
+        else:
+            self._tell("", self._watch.problem)
 
     def take_in(self, terms: Sequence[HostTerm], hear: Callable[[HostTerm], None]) -> None:
         """Pass on until when hosts can be used; a scheduler knows a host before it is asked whether it answers."""
@@ -195,8 +211,9 @@ class AllocationFollower:
                 try:
                     self._claim(one.host)
                 except LaunchError as error:
-                    self._tell(str(error))
+                    self._tell(one.host, str(error))
                     continue
+                self._tell(one.host, "")
             hear(one)
             if joins:
                 self._used.add(one.host)
@@ -211,14 +228,10 @@ class AllocationFollower:
     def _follow(self, hear: Callable[[HostTerm], None]) -> None:
         while True:
             time.sleep(LOOK_SECONDS)
-            try:
-                self.take_in(self._watch.look(), hear)
-            except ApplesError as error:  # what is known of ends stands
-                self._tell(f"{error}; the allocations are as they were")
-            else:
-                self._said = ""
+            self.look(hear)
 
-    def _tell(self, text: str) -> None:
-        if text != self._said:
+    def _tell(self, about: str, text: str) -> None:
+        """Say once what is wrong with a host, or with the allocations (empty); without a text nothing is."""
+        if text and self._said.get(about) != text:
             self._say(text)
-            self._said = text
+        self._said[about] = text

@@ -54,6 +54,8 @@ AT_ONCE = 8
 
 MOST_ESTIMATES = 1000
 """Estimates that are kept: a queue has many jobs that are alike."""
+FILES_OF_ESTIMATES = ("template", "user", "messages")
+"""Files of a job by which it is estimated, beside the host list."""
 
 
 @dataclass
@@ -87,6 +89,13 @@ class _Attempt:
     @property
     def key(self) -> tuple[int, int]:
         return self.number, self.attempt
+
+
+def _written(path: object) -> int:
+    """Return when a file was written last; 0: there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return Path(str(path)).stat().st_mtime_ns
+    return 0
 
 
 def _asked(record: store.Record) -> tuple[int, int] | None:
@@ -335,7 +344,8 @@ class JobServiceExecutor(JobExecutor):
     def _estimate(self, order: EstimateOrder) -> None:
         """Say how long a job is going to run; one that is like one before is not estimated again."""
         work = {**bare(order.work), "hosts": str(self._hosts)}
-        like = json.dumps([work, order.hosts, self._hosts.stat().st_mtime_ns], sort_keys=True)
+        written = [_written(work.get(name)) for name in ("hosts", *FILES_OF_ESTIMATES)]
+        like = json.dumps([work, order.hosts, written], sort_keys=True)
         if like not in self._estimates:
             seconds = None
             with contextlib.suppress(ApplesError):  # its start says why

@@ -29,6 +29,8 @@ from nws import (
 
 MOST_SERIES: Final = 5000
 """That a monitor names in all: jobs come and go, and what a service has once taken it keeps."""
+SHORTEST_SECONDS: Final = 1e-3
+"""Between two snapshots of which a rate is made."""
 MOST_WAITING: Final = 1000
 """Snapshots that wait for a message to end."""
 
@@ -89,7 +91,7 @@ class LoadSeries:
     def _cpus(self, one: NodeSnapshot, peer: str, has: ProcessCapacity) -> float | None:
         """Return the processor time a second since the snapshot before; None where processes of then are gone."""
         then, seconds = self._before.get((one.host, peer), (one.time, 0.0))
-        if one.time <= then or has.cpu_seconds < seconds:
+        if one.time - then < SHORTEST_SECONDS or has.cpu_seconds < seconds:
             return None
         return (has.cpu_seconds - seconds) / (one.time - then)
 

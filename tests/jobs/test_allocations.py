@@ -19,13 +19,14 @@ class Slurm:
 
     def __init__(self):
         self.jobs, self.asked, self.now = [], 0, 1000.0
-
-    def nodes(self):
-        self.asked += 1
-        return [
+        self.listed = [
             SlurmNode(f"n{k}", f"n{k}", ("IDLE",), 4, 8, 8, 1 << 30, 0, "x86_64", (), ("all",))
             for k in range(1, 5)
         ]
+
+    def nodes(self):
+        self.asked += 1
+        return self.listed
 
     def watch(self, tmp_path, *asked, own=None):
         words = (asked, own, tmp_path / "list.toml", lambda: self.jobs, self.nodes)
@@ -87,9 +88,9 @@ def test_a_scheduler_knows_a_host_before_it_is_asked_and_none_that_another_has(s
         said.append,
     )  # fmt: skip
     for _ in range(2):
-        one.take_in(watch.look(), heard.append)
+        one.look(heard.append)
     slurm.jobs = []
-    one.take_in(watch.look(), heard.append)
+    one.look(heard.append)
     term = HostTerm("n1", 3600.0, "allocation 7")
     over = [HostTerm("n1", 0.0, "allocation 7"), "-n1", HostTerm("n2", 0.0, "allocation 7"), "-n2"]
     assert heard == [term, "n1", term, *over]
@@ -109,3 +110,23 @@ def test_running_jobs_of_the_user_are_read_in_both_shapes(state):
     ]  # fmt: skip
     with pytest.raises(LaunchError, match="squeue: Slurm did not answer: no"):
         allocations('{"jobs": [], "errors": [{"description": "no"}]}', "ada")
+
+
+def test_a_node_has_its_memory_though_slurm_has_allocated_it_and_one_out_of_service_is_named(
+    slurm, tmp_path
+):
+    slurm.listed = [
+        SlurmNode("n1", "n1", ("ALLOCATED",), 4, 8, 0, 64, 50, "", (), ("all",)),
+        SlurmNode("n2", "n2", ("MIXED", "DRAIN"), 4, 8, 0, 64, 64, "", (), ("all",), "old"),
+    ]  # fmt: skip
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n2")]
+    watch, said = slurm.watch(tmp_path, "pool"), []
+    assert watch.look() == []
+    assert watch.problem == "node n2 left out: Slurm says it is drain (old)"
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n[1-2]")]
+    one = AllocationFollower(watch, lambda _: None, lambda _: None, lambda _: None, said.append)
+    for _ in range(2):
+        one.look(lambda _: None)
+    assert [host.name for host in watch.hosts] == ["n1"]
+    assert watch.hosts["n1"].free_memory == 64
+    assert said == [watch.problem]

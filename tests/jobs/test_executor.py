@@ -1,18 +1,20 @@
 """The jobs of a live scheduler as jobs of the job service: what is begun, and what never is."""
 
+import os
 import threading
 import time
 
 import pytest
 from waiting import until
 
-from apples.jobs import service, store
+from apples.jobs import parked, service, store
 from apples.jobs.executor import JobServiceExecutor
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
     AttemptPhase,
     EndOrder,
+    EstimateOrder,
     HostLeft,
     StartOrder,
 )
@@ -104,3 +106,31 @@ def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absen
         [AskOrder(1, 1, 1, "0000abcd", True, (("ada", LAST), ("bob", LAST)))]
     )
     until(watched.ended, 30)
+
+
+def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(
+    watched, monkeypatch, tmp_path
+):
+    calls = []
+
+    def call(_, **asked):
+        calls.append(asked)
+        return 10.0 * len(calls)
+
+    monkeypatch.setattr(parked, "call", call)
+    template = tmp_path / "t.toml"
+    template.write_text("one")
+    order = EstimateOrder(1, 1, 2, {"template": str(template), "user": None})
+
+    def estimates(count):
+        watched.executor.carry_out([order])
+        until(
+            lambda: watched.said.extend(watched.executor.reports()) or len(watched.said) == count,
+            30,
+        )
+        return [one.seconds for one in watched.said]
+
+    estimates(1)
+    assert estimates(2) == [10.0, 10.0]
+    os.utime(template, ns=(1, 1))
+    assert estimates(3) == [10.0, 10.0, 20.0]

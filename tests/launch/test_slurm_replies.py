@@ -204,7 +204,17 @@ def test_lists_of_names_as_slurm_folds_them(text, names):
     assert expand(text) == names
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n]1[", "n[a-b]", f"n[1-{10 * MOST_NAMES}]", "[[1]]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n[1-",
+        "n]1[",
+        "n[a-b]",
+        f"n[1-{10 * MOST_NAMES}]",
+        "[[1]]",
+        pytest.param("n" + "[1]" * 5000, id="deep"),
+    ],
+)
 def test_what_is_no_list_of_names_is_refused(text):
     with pytest.raises(ValueError, match=r"list|range|more than"):
         expand(text)

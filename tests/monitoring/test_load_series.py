@@ -42,6 +42,12 @@ def test_a_snapshot_is_a_value_of_each_of_its_series_and_processor_time_a_rate()
     assert series.problem == ""
 
 
+def test_two_snapshots_of_nearly_one_time_are_no_rate():
+    series = LoadSeries()
+    series.measurements(snapshot(0.0, 0.0))
+    assert "usedCpus/ada/0000abcd" not in named(series.measurements(snapshot(1e-320, 1e15)))
+
+
 def test_what_has_no_name_for_a_series_is_left_out_and_named():
     series = LoadSeries()
     found = named(series.measurements(snapshot(10.0, 1.0, ["a/b", "good"])))

@@ -231,7 +231,9 @@ def test_a_job_that_can_be_moved_leaves_hosts_whose_allocation_ends_and_they_lea
     s.say(start, hosts=resize.hosts, epoch=resize.epoch)
     assert s.one.state.jobs[start.job].reason.startswith("allocation 7 ends in 50 s")
     s.left(start, "ada", epoch=resize.epoch)
-    s.turn(60.0)  # bob has not said that the job has left it
+    s.turn(60.0)
+    assert s.one.state.hosts == HOSTS  # whoever gave them has not taken them back
+    with_terms(s, ada=0.0, bob=0.0)  # bob has not said that the job has left it
     assert s.one.state.hosts == ("bob", "cleo", "dan")
     s.left(start, "bob", epoch=resize.epoch)
     s.turn(s.patience.look)
@@ -286,6 +288,53 @@ def test_a_job_that_cannot_be_moved_starts_only_where_hosts_stay_until_its_end(s
     s.say(begun, AttemptPhase.ENDED, state="finished")
     (last,) = [each for each in s.left(begun, "dan") if isinstance(each, StartOrder)]
     assert (last.job, last.hosts) == (two, ("dan", "eve"))
+
+
+def test_a_job_that_hosts_do_not_stay_for_starts_when_its_model_says_that_it_is_shorter(stage):
+    s = stage()
+    with_terms(s, ada=900.0, bob=900.0, cleo=900.0, dan=900.0)
+    number = s.one.submit(s.now, JobSubmission(1, 1, requested=3600.0, modelled=True))
+    (order,) = s.turn()
+    assert isinstance(order, EstimateOrder)
+    s.one.report(s.now, RunTimeEstimate(number, 50.0))
+    (start,) = s.turn()
+    assert (start.job, start.hosts) == (number, ("ada",))
+    longer = s.one.submit(s.now, JobSubmission(1, 1, requested=3600.0, modelled=True))
+    s.one.report(s.now, RunTimeEstimate(longer, 1000.0))
+    s.one.cancel(s.now, longer)
+    assert s.state(longer) is LiveJobState.CANCELLED
+
+
+def test_a_host_that_is_given_on_goes_on_and_one_that_comes_back_after_a_restart_is_used(stage):
+    s = stage(hosts=("ada", "bob"), prefer=HostPreference({}))
+    with_terms(s, ada=50.0, bob=9000.0)
+    s.turn(60.0)  # the end has passed, and it is not yet known what comes then
+    s.one.report(s.now, HostTerm("ada", 9000.0, "allocation 8"))
+    assert (s.one.state.hosts, s.one.lost) == (("ada", "bob"), {})
+    _, (start,) = s.submit(2, 2)
+    s.say(start, hosts=start.hosts)
+    s.hosts = ("bob",)
+    s.again()
+    with_terms(s, ada=0.0, bob=9000.0)
+    assert s.one.state.hosts == ("bob", "ada")  # a job has it
+    with_terms(s, ada=9000.0)
+    s.one.report(s.now, HostAnswer("ada"))
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    s.left(start, "ada", "bob")
+    _, (again,) = s.submit(2, 2)
+    assert set(again.hosts) == {"ada", "bob"}
+
+
+def test_a_user_is_told_why_a_job_cannot_be_put_on_a_host_whose_term_ends(stage):
+    s = stage()
+    _, (start,) = s.submit(1, 1, JobKind.MALLEABLE)
+    s.say(start, hosts=start.hosts)
+    with_terms(s, dan=50.0)
+    with pytest.raises(LaunchError, match=r"^dan: allocation 7 ends in 50 s$"):
+        s.one.resize(s.now, start.job, ["dan"])
+    s.one.drain(s.now, "cleo")
+    with pytest.raises(LaunchError, match=r"^cleo: is drained$"):
+        s.one.resize(s.now, start.job, ["cleo"])
 
 
 def test_a_host_that_joins_gets_a_job_when_it_has_answered(stage):

@@ -18,6 +18,8 @@ from apples.resources import Host, HostListDocument
 
 MOST_NAMES = 100_000
 """A list longer than that is a mistake, or meant to fill the memory."""
+MOST_BRACKETS = 20
+"""Of one element of a list: Slurm writes one for each dimension of a name."""
 PART = re.compile(r"((?:\[[^\[\]]*\]|[^\[\],])+)(?:,|$)")
 """One element of such a list: letters and brackets, to the next comma outside of brackets."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -271,6 +273,8 @@ def expand(text: str) -> list[str]:
         if part is None:
             raise ValueError(f"no list of hosts: {text[:80]!r}")
         position = part.end()
+        if part[1].count("[") > MOST_BRACKETS:
+            raise ValueError(f"more than {MOST_BRACKETS} brackets: {part[1][:80]!r}")
         for name in _names(part[1]):
             names.append(name)
             if len(names) > MOST_NAMES:

@@ -177,7 +177,8 @@ class LiveScheduler(SchedulerBackend):
     loads
         Host -> what others want of it, as was said last; not recorded either.
     terms
-        Host -> when it can be used no longer, and what ends then; not recorded: it is said again.
+        Host -> when it can be used no longer, and what ends then; -inf: it was said to be over. Not recorded: it
+        is said again.
     passes
         How often the policy was asked.
     changes
@@ -260,9 +261,10 @@ class LiveScheduler(SchedulerBackend):
         state = self.state
         held = [*state.holders, *state.quarantined]
         gone = [host for host in dict.fromkeys(held) if host not in hosts]
+        self.lost |= dict.fromkeys(gone, "it is not among the hosts any more")
         self._record(
             "open", incarnation=state.incarnation + 1, wall=wall - self.now, hosts=[*hosts, *gone],
-            drained=sorted({*state.drained, *gone} & {*hosts, *gone}),
+            drained=sorted(state.drained & {*hosts, *gone}),
         )  # fmt: skip
         for job in list(state.jobs.values()):
             if job.waits and job.submission.name == LOST_SUBMISSION:
@@ -493,8 +495,8 @@ class LiveScheduler(SchedulerBackend):
             )
         for host in hosts:
             if host not in job.hosts and not self._all_free([host]):
-                shown = self.lost.get(host) or self.state.host_state(host)
-                raise LaunchError(f"{host}: is {shown}")
+                shown = self.lost.get(host) or f"is {self.state.host_state(host)}"
+                raise LaunchError(f"{host}: {self.said_of_term(host) or shown}")
 
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
@@ -650,13 +652,13 @@ class LiveScheduler(SchedulerBackend):
         """Plan by what an application's model says of a job; one that says how far it is knows better."""
         if self._unestimated.pop(said.job, None) is None:
             return
+        self._undefer()
         job = self.state.jobs[said.job]
         since = self._since.get(job.number)
         job = self._change(replace(job, estimate=said.seconds or 0.0), "estimate")
         if since is not None:
             self._since[job.number] = since  # whatever it is to answer
         pace = self.paces.get(job.number)
-        self._undefer()
         if job.waits:
             self.ledger.estimate(job.number, job.requested)
         elif job.started is not None and (pace is None or pace.end is None):
@@ -768,13 +770,13 @@ class LiveScheduler(SchedulerBackend):
 
     def _hear_term(self, term: HostTerm) -> None:
         """Take in until when a host may be used; one that is new gets jobs when it has answered."""
-        host, end = term.host, self.now + term.seconds
+        host, end = term.host, self.now + term.seconds if term.seconds > 0 else -inf
         if host not in self.state.hosts:
             if term.seconds <= 0:
                 return
             self.lost[host] = "it has not answered yet"
             self._record("join", hosts=[*self.state.hosts, host])
-        before, source = self.terms.get(host, (-inf, ""))
+        before, source = self.terms.get(host, (math.nan, ""))
         if source == term.source and (before == end or abs(before - end) < NOTED_TERM):
             return
         self.terms[host] = end, term.source
@@ -789,7 +791,7 @@ class LiveScheduler(SchedulerBackend):
         return {host for host, (end, _) in self.terms.items() if end <= soon}
 
     def _see_to_terms(self) -> None:
-        """Have hosts get no job whose term is about to end, and forget those that are over and empty."""
+        """Have hosts get no job whose term is about to end, and forget empty ones that are said to be over."""
         if not self.terms:
             return
         soon = self._about_to_end()
@@ -808,7 +810,7 @@ class LiveScheduler(SchedulerBackend):
                 self._vacate(job)
         over = [
             host for host in sorted(soon)
-            if self.terms[host][0] <= self.now and host not in state.holders and host not in state.quarantined
+            if self.terms[host][0] == -inf and host not in state.holders and host not in state.quarantined
         ]  # fmt: skip
         left = [host for host in state.hosts if host not in over]
         if over and left:
