@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
+from apples.launch.actuators.slurm import SlurmActuator
 from apples.launch.plan import HostProgram, LaunchPlan, calibrate_task, run_task, strips_of
 from apples.resources import Host, HostList, Network
 from apples.schedule import Allocation
@@ -30,6 +31,13 @@ def test_strips_follow_one_another_in_rank_order():
         {"host": "ada", "address": "10.0.0.1", "ranks": 2, "first_row": 0, "rows": 1400},
         {"host": "bob", "address": "bob", "ranks": 1, "first_row": 1400, "rows": 600},
     ]
+
+
+def test_under_slurm_a_host_with_a_strip_of_each_of_two_tasks_is_one_node_with_the_ranks_of_both():
+    both = plan(Allocation(ADA, 14), Allocation(ADA, 6), Allocation(BOB, 14), Allocation(BOB, 6))
+    files = SlurmActuator(allocation="").command(both).files
+    assert files["machines"].split() == ["ada"] * 4 + ["bob"] * 2
+    assert "--nodes=2 --ntasks=6" in files["job.sh"]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8))

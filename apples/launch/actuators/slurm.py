@@ -17,7 +17,7 @@ from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
 from apples.launch.hydra import RankGroup
-from apples.launch.plan import HostSurvey, LaunchPlan, run_task
+from apples.launch.plan import HostSurvey, LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import Run, RunExecution
@@ -160,11 +160,11 @@ def slurm_targets(plan: LaunchPlan) -> list[SlurmTarget]:
     """Return the ranks of each host with its own interpreter and directory, in strip order."""
     return [
         SlurmTarget(
-            RankGroup(strip.host.name, strip.ranks, strip.program.remote),
+            RankGroup(strip.host.name, ranks, strip.program.remote),
             strip.host.python or sys.executable,
             strip.host.directory,
         )
-        for strip in plan.strips
+        for strip, ranks in ranks_of_hosts(plan.strips)
     ]
 
 
