@@ -400,6 +400,8 @@ REFUSALS = [
      "the task's partition[0] has 5 rows from row 0 on for 6 ranks; it begins at row 0, and each rank has a row"),
     ({"partition": partition(("a", 1, True))}, "the task's partition[0] has no host's name, or no whole numbers"),
     ({"partition": partition((7, 1, 24))}, "the task's partition[0] has no host's name, or no whole numbers"),
+    ({"partition": [{**partition(("ada", 1, 24))[0], "threads": 0}]},
+     "the task's threads is not a whole number of 1 or more"),
     ({"mode": "calibrate", "sizes": [0]}, "the task's sizes is not a list of numbers of rows"),
 ]  # fmt: skip
 
@@ -600,6 +602,47 @@ def test_what_a_task_says_comes_to_the_program_and_who_leaves_has_done_the_itera
     assert f'ada fast 1 bob 17 7 {tmp_path} 0 1.5 é "x"' in done.stdout.splitlines()
     (result,) = [json.loads(x) for x in done.stdout.splitlines() if '"event": "result"' in x]
     assert (result["iterations"], result["residual"]) == (5, 94.0)
+
+
+OTHERS_WORK = """
+#include <pthread.h>
+static void *other(void *nothing) /* is on the processor for .02 s */
+{
+    struct timespec now;
+    do
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    while (!now.tv_sec && now.tv_nsec < 20000000);
+    return nothing;
+}
+int main("""
+ANOTHER_WORKS = """
+        pthread_t thread;
+        pthread_create(&thread, NULL, other, NULL);
+        pthread_join(thread, NULL);
+        apples_residual(apples_threads());
+"""
+
+
+@pytest.mark.mpi
+def test_threads_are_told_and_the_processor_time_of_all_of_them_is_counted(scaffolded, tmp_path):
+    sweep = "        sweep(old, new, rows, n);\n"
+    folder = tmp_path / "threads"
+    shutil.copytree(scaffolded("c"), folder, ignore=shutil.ignore_patterns("program"))
+    text = (folder / "program.c").read_text()
+    assert sweep in text
+    text = text.replace("int main(", OTHERS_WORK).replace(sweep, sweep + ANOTHER_WORKS)
+    (folder / "program.c").write_text(text)
+    program = built(folder, flags="-pthread")
+    pieces = [{**partition(("ada", 1, 24))[0], "threads": 4}]
+    code, events, said = asked(program, task(partition=pieces), tmp_path)
+    assert code == 0, said
+    result = events[-2]
+    assert (result["residual"], result["sha256"]) == (4.0, alone(24, 9)[0])
+    assert result["hosts"][0]["processor_seconds"] >= 9 * 0.02 / 4
+    given = task(mode="calibrate", sizes=[10], implementation="compiled", threads=4)
+    code, events, said = asked(program, given, tmp_path)
+    assert code == 0, said
+    assert events[1]["seconds_per_point"] * 10 * 24 >= 0.02
 
 
 # ------------------------------------------------------------------ the agent's commands

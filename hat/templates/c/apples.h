@@ -63,6 +63,7 @@ long apples_rows(void);
 const char *apples_layout(int rank, long *first_row, long *rows); /* those of any rank, and its host */
 const char *apples_host(void);
 const char *apples_implementation(void); /* of the template, to be run on this host; "": the only one */
+int apples_threads(void); /* by how many this rank is to compute: 1, unless that implementation is by threads */
 const char *apples_output(void);         /* a directory to write to, or NULL */
 int apples_save(void);                   /* whether the result is to be kept there, which apples_result does */
 
@@ -175,7 +176,7 @@ struct apples_line {
 
 struct apples_piece { /* one host's strip */
     const char *host, *implementation;
-    long ranks, first_row, rows;
+    long ranks, first_row, rows, threads;
 };
 
 struct apples_clock { /* seconds of this rank since the loop began, and where the last lap ended */
@@ -820,6 +821,16 @@ static int apples_is_name(const struct apples_value *value)
     return apples_is(value, APPLES_STRING) && *value->text && strlen(value->text) <= APPLES_LONGEST_NAME;
 }
 
+/* Returns by how many threads `value` has a rank compute. */
+static long apples_read_threads(const struct apples_value *value)
+{
+    if (!value)
+        return 1;
+    if (value->kind != APPLES_INTEGER || value->integer < 1 || value->integer > INT_MAX)
+        apples_refuse("the task's threads is not a whole number of 1 or more");
+    return value->integer;
+}
+
 static void apples_take_partition(struct apples_value *partition, struct apples_value *implementations)
 {
     struct apples_value *one;
@@ -846,6 +857,7 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
         piece->ranks = rank->integer;
         piece->first_row = row;
         piece->rows = rows->integer;
+        piece->threads = apples_read_threads(apples_member(one, "threads"));
         piece->implementation = "";
         if (apples_member(implementations, piece->host))
             piece->implementation = apples_member(implementations, piece->host)->text;
@@ -1000,6 +1012,7 @@ static void apples_take_sizes(struct apples_value *sizes)
     apples_own.pieces->implementation = "";
     apples_own.pieces->ranks = 1;
     apples_own.pieces->rows = one->integer;
+    apples_own.pieces->threads = apples_read_threads(apples_member(apples_own.task, "threads"));
 }
 
 /* Takes what the program is called: its folder where its file has everybody's name. */
@@ -1032,7 +1045,7 @@ void apples_begin(int argc, char **argv, const char *rows, const char *columns, 
     const char *path = getenv("APPLES_TASK");
     char *text = NULL;
     long length = 0;
-    int initialised = 0;
+    int initialised = 0, provided;
     apples_own.started = apples_seconds(CLOCK_MONOTONIC);
     apples_own.argc = argc;
     apples_own.argv = argv;
@@ -1044,7 +1057,7 @@ void apples_begin(int argc, char **argv, const char *rows, const char *columns, 
     apples_take_name(argc > 0 && argv[0] ? argv[0] : "program");
     MPI_Initialized(&initialised);
     if (!initialised)
-        MPI_Init(NULL, NULL);
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided); /* only one of a rank's threads is in MPI */
     apples_own.initialised = !initialised;
     apples_own.comm = MPI_COMM_WORLD;
     MPI_Comm_rank(apples_own.comm, &apples_own.rank);
@@ -1133,16 +1146,24 @@ long apples_first_row(void) { return apples_own.first_row; }
 long apples_rows(void) { return apples_own.rows; }
 const char *apples_host(void) { return apples_own_piece()->host; }
 const char *apples_implementation(void) { return apples_own_piece()->implementation; }
+int apples_threads(void) { return (int)apples_own_piece()->threads; }
 const char *apples_output(void) { return apples_own.output; }
 int apples_save(void) { return apples_own.save; }
 
 /* ---- The loop ------------------------------------------------------------------------------------------------- */
 
+/* Returns the processor time of this thread, or the mean of the threads that share the work. */
+static double apples_processor_seconds(void)
+{
+    int threads = apples_threads();
+    return apples_seconds(threads > 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID) / threads;
+}
+
 /* Returns the wall seconds since the last lap; the processor's are in `used`. */
 static double apples_lap(double *used)
 {
     struct apples_clock *clock = &apples_own.clock;
-    double wall = apples_seconds(CLOCK_MONOTONIC), processor = apples_seconds(CLOCK_THREAD_CPUTIME_ID);
+    double wall = apples_seconds(CLOCK_MONOTONIC), processor = apples_processor_seconds();
     double spent = wall - clock->wall;
     *used = processor - clock->used;
     clock->wall = wall;
@@ -1587,7 +1608,8 @@ static int apples_by_size(const void *one, const void *other)
 
 static void apples_say_calibration(void)
 {
-    double points = (double)apples_own.rows * (double)apples_count(apples_own.columns_name, "columns");
+    double columns = (double)apples_count(apples_own.columns_name, "columns");
+    double points = (double)apples_own.rows * columns / apples_threads(); /* those of each thread */
     double *used = apples_own.used_samples + 1, wall = 0.0, middle;
     long count = apples_own.samples - 1, k, quarter;
     struct apples_line line;

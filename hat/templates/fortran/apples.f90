@@ -20,7 +20,7 @@ module apples
    public :: apples_integer, apples_number, apples_text, apples_rank, apples_size, apples_above, apples_below
    public :: apples_comm, apples_first_row, apples_rows, apples_layout, apples_host, apples_implementation
    public :: apples_output, apples_save, apples_exchange, apples_allreduce, apples_communicating, apples_computing
-   public :: apples_residual, apples_result
+   public :: apples_residual, apples_result, apples_threads
 
    ! Takes the `halo` rows beyond the strip, on either side, from the neighbours, and sends them this rank's.
    interface apples_exchange
@@ -116,6 +116,11 @@ module apples
          integer(c_int) :: value
       end function
       function apples_size() bind(c, name="apples_size") result(value)
+         import
+         integer(c_int) :: value
+      end function
+      ! By how many threads this rank is to compute: 1, unless its implementation is by threads.
+      function apples_threads() bind(c, name="apples_threads") result(value)
          import
          integer(c_int) :: value
       end function
