@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Annotated
 
 import typer
 
 from apples.cli import options
-from apples.cli.program import show_answer
+from apples.cli.program import say, show_answer
+
+LONG_SECONDS = 3.0
+SEARCHING = "still looking for the quickest mapping; of fewer hosts (hosts = [..] in the file) it takes less"
 
 
 def pipeline(
@@ -39,7 +45,7 @@ def pipeline(
     """
     from apples.cli.recorded import recorded_command  # noqa: PLC0415 - help does without
     from apples.jobs import store  # noqa: PLC0415 - likewise
-    from apples.pipelines import PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
+    from apples.pipelines import PipelineResult, PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
     from apples.views.pipeline import pipeline_text  # noqa: PLC0415 - likewise
 
     how = options.how_verified(verify, no_verify, ("full", "none"))
@@ -47,11 +53,29 @@ def pipeline(
         file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit or 0, actuator
     )  # fmt: skip
     if not run:
-        document = plan_pipeline_file(spec).document()
+        with _long_search_said():
+            document = plan_pipeline_file(spec).document()
         show_answer(document, lambda: pipeline_text(document), json)
         return 0
-    with recorded_command(store.PIPELINE, file) as record:
-        result = run_pipeline(spec, verify=how != "none", began=record.began)
+    with recorded_command(store.PIPELINE, file) as record, _long_search_said() as planned:
+
+        def began(result: PipelineResult) -> None:
+            planned()
+            record.began(result)
+
+        result = run_pipeline(spec, verify=how != "none", began=began)
         document = record.came_to(result)
         show_answer(document, lambda: pipeline_text(document), json)
     return 0
+
+
+@contextmanager
+def _long_search_said() -> Iterator[Callable[[], None]]:
+    """Say that the search goes on when it is long; hand out what is to be called when there is a plan."""
+    timer = Timer(LONG_SECONDS, say, (SEARCHING,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()

@@ -83,7 +83,8 @@ class PipelineResult:
                 {"stage": stage.name, "seconds": stage.seconds(plan.unit)} for stage in plan.stages
             ],
             "others": [
-                {"mode": other.mode, "unit": other.unit, "predicted_seconds": other.seconds}
+                {"mode": other.mode, "unit": other.unit, "predicted_seconds": other.seconds,
+                 "bottleneck": other.bottleneck.name}
                 for other in self.decision.plans[1:]
             ],
             "unused": [host.name for host in self.costs.hosts if host.name not in used],

@@ -1221,6 +1221,7 @@ class _OtherMode(TypedDict):
     mode: Literal["pipelined", "alternating"]
     unit: int
     predicted_seconds: float
+    bottleneck: str
 
 
 class _PipelineExecution(TypedDict):

@@ -19,11 +19,7 @@ def pipeline_text(document: dict[str, Any]) -> str:
         for task in document["tasks"]:
             if task["task"] == stage["stage"]:
                 lines += [f"    {_host(each)}" for each in task["hosts"]]
-    for other in document["others"]:
-        lines.append(
-            f"{other['mode']} it would take {duration(other['predicted_seconds'])}, "
-            f"{other['unit']} at a time"
-        )
+    lines.append(_why(document))
     if done := document["execution"]:
         right = {True: "verified: one process comes to the same", None: "not verified"}
         lines.append(
@@ -33,6 +29,22 @@ def pipeline_text(document: dict[str, Any]) -> str:
     if document["unused"]:
         lines.append(f"not used: {', '.join(document['unused'])}")
     return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
+
+
+def _why(document: dict[str, Any]) -> str:
+    """Return why it is pipelined, or why the tasks alternate: both times, and the stage that binds each."""
+    mode = document["mode"]
+    if not document["others"]:
+        where = "on one set in turn" if mode == "pipelined" else "on hosts of its own"
+        return (
+            f"why {mode}: {where} not each task has hosts with an implementation, rows and memory"
+        )
+    (other,) = document["others"]
+    return (
+        f"why {mode}: {duration(document['predicted_seconds'])}, bound by {document['bottleneck']}, against "
+        f"{duration(other['predicted_seconds'])} {other['mode']}, {other['unit']} at a time, bound by "
+        f"{other['bottleneck']}"
+    )
 
 
 def _host(each: dict[str, Any]) -> str:

@@ -1,11 +1,15 @@
 """Pipelines planned: the mapping and the unit are the best of all; what cannot be is refused with its place."""
 
+import sys
+import threading
 from itertools import product
 from math import inf
 
 import pytest
+from commands import command
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 import hat
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
@@ -16,6 +20,7 @@ from apples.pipelines import (
     best_alternating,
     best_mapping,
     plan_pipeline,
+    plan_pipeline_file,
 )
 from apples.pipelines.mapping import _beginnings, climb
 from nws import Weather
@@ -239,3 +244,91 @@ def test_an_improvement_ends_after_so_many_changes_no_worse_than_it_began(monkey
     assert len(asked) <= 41
     first = plan("pipelined", (tuple(range(29)), (29,)))
     assert found.seconds < first.seconds
+
+
+LISTED = """
+[[host]]
+name = "one"
+seconds_per_point = 0.01
+[[host]]
+name = "two"
+seconds_per_point = 0.01
+[default_link]
+latency = 1e-6
+bandwidth = {bandwidth}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.toml").write_text(TWO)
+    (tmp_path / "hosts.toml").write_text(LISTED.format(bandwidth="1e9"))
+    return tmp_path
+
+
+def test_a_plan_says_why_it_is_that_with_both_times_and_what_binds_each(folder):
+    (folder / "hosts.toml").write_text(LISTED.format(bandwidth="1e3"))
+    found = command("apples", "pipeline", "--json").document
+    (other,) = found["others"]
+    assert found["predicted_seconds"] < other["predicted_seconds"]
+    (why,) = [line for line in command("apples", "pipeline").out.splitlines() if "why" in line]
+    chosen, _, least = why.partition(", against ")
+    assert chosen.startswith("why alternating: ")
+    assert chosen.endswith(f"bound by {found['bottleneck']}")
+    assert " pipelined, " in least
+    assert least.endswith("bound by make -> use")
+    assert other["bottleneck"] == "make -> use"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('[[host]]\nname = "two"\nseconds_per_point = 0.01\n', "",
+         "why alternating: on hosts of its own not each task has hosts with an implementation, rows and memory\n"),
+        ('name = "two"\n', 'name = "two"\nplatform = "vector"\n',
+         "why pipelined: on one set in turn not each task has hosts with an implementation, rows and memory\n"),
+    ],
+)  # fmt: skip
+def test_where_there_is_one_way_only_it_says_what_the_other_lacks(folder, old, new, words):
+    text = (folder / "hosts.toml").read_text()
+    assert old in text
+    (folder / "hosts.toml").write_text(
+        text.replace(old, new).replace('"one"\n', '"one"\nplatform = "scalar"\n')
+    )
+    if "vector" in new:
+        ways = [("make", "scalar"), ("use", "vector")]
+        with (folder / "pipeline.toml").open("a") as file:
+            for task, platform in ways:
+                file.write(
+                    f'[[implementation]]\ntask = "{task}"\nname = "x"\nplatforms = ["{platform}"]\n'
+                )
+    assert words in command("apples", "pipeline").out
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypatch):
+    def long(world):
+        until(lambda: "still looking for the quickest mapping" in sys.stderr.getvalue(), 60)
+        return plan_pipeline(world)
+
+    monkeypatch.setattr("apples.cli.pipeline.LONG_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("apples.pipelines.planning.plan_pipeline", long)
+        done = command("apples", "pipeline")
+    assert (done.code, done.err.count("\n")) == (0, 1)
+
+    def running(spec, *, verify, began):
+        assert verify
+        result = plan_pipeline_file(spec)
+        began(result)
+        until(
+            lambda: not any(isinstance(one, threading.Timer) for one in threading.enumerate()), 60
+        )
+        return result
+
+    monkeypatch.setattr("apples.cli.pipeline.LONG_SECONDS", 3600.0)
+    monkeypatch.setattr("apples.pipelines.run_pipeline", running)
+    done = command("apples", "pipeline", "--run")
+    assert (done.code, done.err) == (0, "")
