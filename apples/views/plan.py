@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -84,7 +85,7 @@ def _first(names: Sequence[str], count: int) -> str:
 def _head(document: Document) -> Iterator[str]:
     chosen = document["chosen"]
     low, high = chosen["iteration_interval"]
-    known = low < chosen["iteration_seconds"] or high > chosen["iteration_seconds"]
+    known = not math.isclose(low, high)  # divided by the iterations an empty one may not be
     likely = f"likely {_between(low, high)}" if known else "no forecast error known"
     answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
     threads = chosen["strips"][0].get("threads")

@@ -229,6 +229,16 @@ def test_the_short_face_has_eight_lines_and_one_a_host_up_to_twelve_of_80_column
     assert lines[0].startswith("Run on ")
 
 
+def test_an_interval_that_is_empty_but_for_rounding_is_no_forecast_error(tmp_path):
+    document = planned(tmp_path, "--json").document
+    seconds = document["chosen"]["iteration_seconds"]
+    for end, known in ((np.nextafter(seconds, 1e9), False), (1.01 * seconds, True)):
+        document["chosen"]["iteration_interval"] = [seconds, float(end)]
+        (first, *_) = plan_text(document, "").splitlines()
+        assert ("no forecast error known" in first) is not known
+        assert ("likely" in first) is known
+
+
 def test_the_long_face_keeps_to_80_columns_and_lists_every_assumption(tmp_path):
     hosts = '[[host]]\nname = "ada"\n[[host]]\nname = "bob"\ncpu = 0.3\n'
     lines = planned(tmp_path, "--explain", hosts=hosts).out.splitlines()
