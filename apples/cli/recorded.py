@@ -68,6 +68,7 @@ def _known(kind: str, document: Document) -> Document:
     verified = done.get("verified")
     if kind == store.SWEEP:
         hosts = [host for host, count in done.get("hosts", {}).items() if count]
+        hosts = hosts or [each["host"] for each in document["planned"]]
     elif kind == store.MASTER_WORKER:
         hosts = [document["master"], *document["workers"], *done.get("hosts", ())]
         verified = True if verified else None  # it is how many units were done again

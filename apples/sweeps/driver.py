@@ -105,6 +105,8 @@ class SweepDriver:
         How often a task that fails is started, on other hosts where there are any.
     heuristics
         Who plans; None: nobody, each lane takes the next task of the list when it is free (a work queue).
+    planned
+        Is told the first plan, when nothing of it has been started yet.
     """
 
     def __init__(
@@ -119,11 +121,12 @@ class SweepDriver:
         every: float = 120.0,
         attempts: int = 2,
         heuristics: Mapping[str, Heuristic] | None = HEURISTICS,
+        planned: Callable[[SweepDecision], None] | None = None,
         talk: Talk = unheard,
     ) -> None:
         self.outcome = SweepOutcome(done=dict(done or {}), lost=dict(lost or {}))
         self._costs, self._executor = costs, executor
-        self._acknowledge, self._talk = acknowledge, talk
+        self._acknowledge, self._planned, self._talk = acknowledge, planned, talk
         self._every, self._attempts, self._heuristics = every, attempts, heuristics
         self._tasks = {task.name: number for number, task in enumerate(costs.sweep.tasks)}
         self._cache_of_lane = costs.cache_of_lane.tolist()
@@ -199,7 +202,10 @@ class SweepDriver:
         settled |= self.outcome.failed.keys()
         progress = SweepProgress(now, frozenset(settled), ready, there, links)
         decision = plan_sweep(costs, progress, heuristics)
-        self.outcome.decision = self.outcome.decision or decision
+        if self.outcome.decision is None:
+            self.outcome.decision = decision
+            if self._planned:
+                self._planned(decision)
         self.outcome.plans += 1
         self._talk(
             f"plan {self.outcome.plans}: {decision.plan.heuristic}, "

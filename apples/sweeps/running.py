@@ -189,7 +189,7 @@ def run_parameter_sweep(
     Parameters
     ----------
     began
-        Is told what is to be done when nothing has been started yet.
+        Is told what is to be done when nothing has been started yet; and again when there is a plan of it.
 
     Raises
     ------
@@ -205,9 +205,13 @@ def run_parameter_sweep(
         workers = stack.enter_context(host_workers(cluster))
         ready = _prepare(spec, workers, cluster)
         journal, done = stack.enter_context(_journal(ready))
-        if began:
-            name, settings = ready.document.name, ready.settings
-            began(SweepResult(name, ready.out, ready.costs, settings, None, len(done)))
+
+        def planned(decision: SweepDecision | None) -> None:
+            if began:
+                name, settings = ready.document.name, ready.settings
+                began(SweepResult(name, ready.out, ready.costs, settings, decision, len(done)))
+
+        planned(None)
         lost = workers.start(list(ready.costs.hosts), talk)
         executor = HostsExecutor(
             ready.costs, ready.command, workers.by_name, ready.folders, ready.out / "files"
@@ -217,7 +221,7 @@ def run_parameter_sweep(
         driver = SweepDriver(
             ready.costs, executor, acknowledge=lambda end: journal.append(_record(end, ready)), done=done,
             present=present, lost=lost, every=ready.document.every, attempts=ready.document.attempts,
-            heuristics=ready.heuristics, talk=talk,
+            heuristics=ready.heuristics, planned=planned, talk=talk,
         )  # fmt: skip
         outcome = driver.run()
         _write_results(ready, outcome)

@@ -101,6 +101,22 @@ def test_what_was_ended_is_in_the_list_with_the_plan_that_it_had(number, monkeyp
     assert "What was planned" in Path("page.html").read_text()
 
 
+def test_a_sweep_that_was_killed_is_in_the_list_with_the_plan_that_it_had(monkeypatch):
+    made("sweep", monkeypatch)
+    Path("program.py").write_text("import time\ntime.sleep(3600)\n")
+    words = [Path(sys.executable).parent / "apples", "parameter-sweep"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: (found := runs()) and found[0]["predicted_seconds"], 60)
+    process.kill()
+    process.wait()
+    one = only_run()
+    assert (one["state"], set(one["hosts"]) >= {"here", "there"}) == ("failed", True)
+    command("apples", "report", one["id"], "--out", "page.html")
+    text = Path("page.html").read_text()
+    assert "What was planned" in text
+    assert " tasks in " in text
+
+
 def runs():
     done = subprocess.run(
         [Path(sys.executable).parent / "apples", "runs", "--json"],
