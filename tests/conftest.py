@@ -23,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Skip what needs a lab where there can be none, and say why; keep together what shares a lab or an sshd."""
     marked = [item for item in items if item.get_closest_marker("lab")]
