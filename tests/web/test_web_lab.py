@@ -134,7 +134,7 @@ def test_a_run_on_a_lab_is_started_resized_and_cancelled_from_its_page(page):
         hosts = job.record()["hosts"]
         target = "bob" if hosts == ["ada"] else "ada"
         resized(page, target)
-        assert job.record()["hosts"] == [target]
+        until(lambda: job.record()["hosts"] == [target], 60)  # written every half second
         shows(page, WORDS, "epoch 1")
         typed(page, "hosts", "nobody")
         pressed(page, "Resize")
