@@ -86,7 +86,8 @@ def resized(browser, hosts):
     def taken():
         typed(browser, "hosts", hosts)
         pressed(browser, "Resize")
-        return browser.evaluate("document.querySelector('.said').className") == "said good"
+        said = browser.evaluate("document.querySelector('.said.good')?.textContent ?? ''")
+        return hosts in said  # of this order, not of the start
 
     until(taken, 240)
 
