@@ -78,6 +78,7 @@ soak: setup
 	$(BIN)/python tests/soak_policies.py --n $$(( 10 * $(N) ))
 	$(BIN)/python tests/soak_live.py --n $(N)
 	$(BIN)/python tests/soak_scheduler.py --n $$(( $(N) / 10 ))
+	$(BIN)/python tests/soak_scheduler_log.py kills=$(N) power=$$(( $(N) / 5 ))
 	[ "$$(id -u)" != 0 ] || $(BIN)/python tests/soak_lab.py
 	$(BIN)/python tests/malleable/walk.py $(N)
 	$(BIN)/python tests/malleable/faults/trials.py $(N) --least $$(( $(N) / 25 ))

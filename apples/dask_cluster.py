@@ -1,18 +1,91 @@
-"""`dask_client`: the connection to the scheduler of an existing Dask cluster, for sweeps of either kind."""
+"""`DaskCluster`: the connection to the scheduler of an existing Dask cluster, for sweeps of either kind."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 from apples.errors import LaunchError, UsageError
 
 ANSWER_SECONDS = 10
+SILENT_SECONDS = 30.0
+"""A scheduler that has said nothing for so long is taken to be stopped: a busy one answers late."""
+LOOK_SECONDS = 1.0
+"""Between two questions to a scheduler of which something is awaited."""
+
+Found = TypeVar("Found")
 
 
-def dask_client(address: str) -> Any:
-    """Return a `distributed.Client` of the scheduler at `address`: a context manager, its end is the connection's.
+class DaskCluster:
+    """A cluster that is reached.
+
+    Attributes
+    ----------
+    client
+        A `distributed.Client`.
+    address
+        Its scheduler's.
+    """
+
+    def __init__(self, client: Any, address: str) -> None:
+        self.client, self.address = client, address
+
+    def workers(self) -> set[str]:
+        """Return the addresses of the workers that there are.
+
+        Raises
+        ------
+        LaunchError
+            The scheduler is gone or silent.
+        """
+        found: set[str] = self.client.sync(self._workers)
+        return found
+
+    def await_answer(self, asked: Callable[[], Awaitable[Found]]) -> Found:
+        """Return what a cluster comes to in its own time, for as long as its scheduler answers.
+
+        Parameters
+        ----------
+        asked
+            Called on the client's event loop, where the client's own methods are awaited.
+
+        Raises
+        ------
+        LaunchError
+            The scheduler is gone or silent.
+        """
+
+        async def come() -> Found:
+            coming = asyncio.ensure_future(asked())
+            try:
+                while not (await asyncio.wait([coming], timeout=LOOK_SECONDS))[0]:
+                    await self._workers()
+                return await coming
+            finally:
+                coming.cancel()
+
+        found: Found = self.client.sync(come)
+        return found
+
+    async def _workers(self) -> set[str]:
+        try:
+            return set(await asyncio.wait_for(self.client.nthreads(), SILENT_SECONDS))
+        except Exception as error:
+            raise LaunchError(
+                f"nothing is heard of the Dask scheduler at {self.address}"
+            ) from error
+
+
+@contextmanager
+def dask_cluster(address: str) -> Iterator[DaskCluster]:
+    """Hand out the cluster whose scheduler is at `address`.
 
     Raises
     ------
@@ -29,7 +102,35 @@ def dask_client(address: str) -> Any:
     for name in ("distributed", "distributed.client", "distributed.core"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        return distributed.Client(address, timeout=ANSWER_SECONDS)
+        client = _connect(partial(distributed.Client, address, timeout=ANSWER_SECONDS))
     except (OSError, ValueError, TypeError) as error:
-        words = str(error).splitlines() or [type(error).__name__]
+        words = str(error).splitlines() or ["does not answer"]
         raise LaunchError(f"no Dask scheduler at {address}: {words[0]}") from error
+    try:
+        yield DaskCluster(client, address)
+    finally:
+        with suppress(TimeoutError):  # of a scheduler that is silent
+            client.close(ANSWER_SECONDS)
+
+
+def _connect(client: Callable[[], Any]) -> Any:
+    """Return a client, made in a thread: Dask has no deadline for the first words of a scheduler."""
+    made: Future[Any] = Future()
+
+    def make() -> None:
+        try:
+            found = client()
+        except Exception as error:  # noqa: BLE001 - raised to who waits
+            with suppress(InvalidStateError):
+                made.set_exception(error)
+            return
+        try:
+            made.set_result(found)
+        except InvalidStateError:
+            found.close()
+
+    Thread(target=make, daemon=True).start()
+    try:
+        return made.result(ANSWER_SECONDS + 1)
+    finally:
+        made.cancel()

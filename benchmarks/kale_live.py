@@ -3,12 +3,18 @@
 Each host of the list stands for 64 / HOSTS of the paper's processors. The jobs are `benchmarks/paced`: real
 malleable MPI programs that wait as long as their work takes (Amdahl, serial part .02, in place of Figure 6), so
 that the scheduler is measured, not this machine. Both schedulers run beside each other on the same arrivals. Then
-each live run is (1) replayed: a fresh scheduler is told what the log says that jobs and hosts said, when they said
-it, and must decide the same; (2) simulated, with the start and resize times that were measured.
+each live run is (1) replayed: a fresh scheduler is told what the log says that the other was told, and must decide
+the same (`apples.scheduling.server.replay`); (2) simulated, with the start and resize times that were measured.
 
-    python benchmarks/kale_live.py [--jobs 50 --seconds 20 --loads 0.5 --seeds 1] [--hosts 8]
+    python benchmarks/kale_live.py [--jobs 50 --seconds 20 --loads 0.5 --seeds 1,2,3] [--hosts 8] [--lab]
+    python benchmarks/kale_live.py --solver --hosts 4 [--jobs 50 --seconds 10]
+    python benchmarks/kale_live.py --log KTH-SP2-1996-2.swf.gz --hour 319 --faster 8 --hosts 10
 
-Without options: a few short jobs, to see that it works. Prints a table and one JSON line a load and seed.
+`--lab`: the hosts are a lab's, over ssh (root), in place of parts of this machine. `--solver`: the jobs are
+Jacobi2D, which computes, each host a CPU, one scheduler after the other. `--log`: the jobs that came in
+an hour of a log of 100 processors, in a part of its time; 30 % of them are malleable, on half to twice their
+hosts, and are told apart from the others. Without options: a few short jobs, to see that it works. Prints a table,
+one JSON line a load and seed, and of several seeds the means with their 95 % intervals.
 """
 
 from __future__ import annotations
@@ -24,38 +30,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from apples import lab
 from apples.agent.session.spec import RunSpec
+from apples.errors import UsageError
 from apples.jobs.spec import JobSpec
+from apples.resources import read_host_list
 from apples.scheduling import Equipartition, FirstFit
+from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.server.client import SchedulerClient
-from apples.scheduling.server.live_job import submission_of
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
-    LAST,
-    AttemptPhase,
-    HostLeft,
-    JobReport,
-    Report,
-    ResizeOrder,
-    StartOrder,
-)
-from apples.scheduling.server.scheduler import LiveScheduler
+from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling.server.replay import DECISIONS, replayed
 from apples.simulation import (
     SimulationConfig,
     amdahl,
+    interval,
     kale_workload,
     simulate,
 )
 from apples.simulation.config import ReconfigurationCost
+from apples.simulation.sources import load_workload
 from apples.simulation.speedup import Speedup
 from apples.simulation.workload import Workload, rigid
 from apples.storage.journal import parse
@@ -64,12 +66,21 @@ HERE = Path(__file__).resolve().parent
 PROCESSORS = 64
 SERVICE_SECONDS = 64.5
 """Of 100 iterations on 64 processors, in the paper."""
-ITERATIONS = 100.0
+ITERATIONS = 40.0
+"""Of a mean job: each costs its ranks processor time, which the paper's 100 cost another machine."""
 POLICIES = {"equipartition": Equipartition, "first_fit": FirstFit}
 HISTORY = "history.json"
 Histories = dict[str, list[dict[str, Any]]]
 """By policy, its jobs as `apples history --json` has them."""
 OVER = {"finished", "failed", "cancelled", "lost"}
+HOUR, LOG_PROCESSORS, MALLEABLE = 3600, 100, 0.3
+SHORT_ITERATION = 0.2
+"""Of a log's jobs on all hosts, seconds: what their run times are rounded to."""
+CPU = 0.45
+"""Of each host of a lab."""
+SOLVER = HERE.parent / "examples" / "jacobi2d" / "template.toml"
+GRID, MEASURED_ITERATIONS = 1500, 500
+Whole = NDArray[np.int64]
 
 
 def curve(hosts: int) -> Speedup:
@@ -89,30 +100,45 @@ class Experiment:
     seconds: float
 
     def __post_init__(self) -> None:
+        self.speedup, self.each = self.pace()
         drawn = kale_workload(self.jobs, self.load, self.seed, adaptive=True)
         scale = self.seconds / SERVICE_SECONDS
         self.submit = (drawn.submit - drawn.submit[0]) * scale
-        wanted = np.rint(drawn.run * scale / self.seconds * ITERATIONS)
+        wanted = np.rint(drawn.run * scale / self.each)
         self.iterations = np.maximum(1, wanted).astype(int)
-        self.least = np.ceil(drawn.minimum * self.hosts / PROCESSORS).astype(int)
-        self.speedup = curve(self.hosts)
+        self.width = np.ceil(drawn.minimum * self.hosts / PROCESSORS).astype(int)
+        self.least, self.most = self.width, np.full(self.jobs, self.hosts)
+        self.malleable = np.ones(self.jobs, dtype=bool)
+
+    def pace(self) -> tuple[Speedup, float]:
+        """Return the speed-up by hosts, and the seconds of an iteration on all of them."""
+        return curve(self.hosts), self.seconds / ITERATIONS
+
+    def range_of(self, adaptive: bool) -> tuple[Whole, Whole]:
+        """Return the fewest and most hosts of each job, where adaptive ones are submitted as such, or none is."""
+        free = self.malleable & adaptive
+        return np.where(free, self.least, self.width), np.where(free, self.most, self.width)
 
     def iteration_seconds(self, hosts: int) -> float:
         """Return what an iteration takes on so many hosts."""
-        return self.seconds / ITERATIONS * self.speedup(self.hosts) / self.speedup(hosts)
+        return self.each * self.speedup(self.hosts) / self.speedup(hosts)
+
+    def program(self) -> tuple[Path, dict[str, str]]:
+        """Return the template of the jobs, and what is set of it beside the iterations."""
+        paced = " ".join(f"{self.iteration_seconds(n):.6g}" for n in range(1, self.hosts + 1))
+        return HERE / "paced" / "template.toml", {"seconds": paced}
 
     def submission(self, job: int, folder: Path, adaptive: bool) -> dict[str, Any]:
         """Return what is submitted."""
-        paced = " ".join(f"{self.iteration_seconds(n):.6g}" for n in range(1, self.hosts + 1))
+        template, sets = self.program()
         spec = RunSpec(
-            folder / "hosts.toml", HERE / "paced" / "template.toml", None,
-            {"iterations": str(self.iterations[job]), "seconds": paced},
+            folder / "hosts.toml", template, None, {"iterations": str(self.iterations[job]), **sets},
             "minimum_execution_time", "static", verify="none",
         )  # fmt: skip
-        least = int(self.least[job])
+        least, most = (int(each[job]) for each in self.range_of(adaptive))
+        malleable = adaptive and bool(self.malleable[job])
         return {
-            "minimum": least, "maximum": self.hosts if adaptive else least,
-            "kind": "malleable" if adaptive else "rigid",
+            "minimum": least, "maximum": most, "kind": "malleable" if malleable else "rigid",
             "requested": float(self.iterations[job] * self.iteration_seconds(least)),
             "name": f"paced-{job + 1}", "work": JobSpec(spec).document(),
         }  # fmt: skip
@@ -122,37 +148,131 @@ class Experiment:
     ) -> Workload:
         """Return the same jobs for the simulator, as they came, each longer by what a start took."""
         came = np.array([one["submitted"] for one in live]) - live[0]["submitted"]
-        if adaptive:
-            rate = [self.speedup(one["mean_hosts"]) / self.speedup(self.hosts) for one in live]
-            run = self.iterations * self.iteration_seconds(self.hosts) + start_seconds * np.array(
-                rate
-            )
-            made = rigid(came, run, np.full(self.jobs, self.hosts), run)
-            return replace(made, minimum=self.least, malleable=np.ones(self.jobs, dtype=bool))
-        each = np.array([self.iteration_seconds(n) for n in self.least])
-        run = self.iterations * each + start_seconds
-        return rigid(came, run, self.least, run)
+        least, most = self.range_of(adaptive)
+        had = np.array([one["mean_hosts"] for one in live])
+        rate = [self.speedup(n) / self.speedup(top) for n, top in zip(had, most, strict=True)]
+        each = np.array([self.iteration_seconds(n) for n in most])
+        run = self.iterations * each + start_seconds * np.array(rate)
+        made = rigid(came, run, most, run)
+        return replace(made, minimum=least, malleable=self.malleable & adaptive)
+
+
+@dataclass
+class RealSolver(Experiment):
+    """The same arrivals of jobs that compute: Jacobi2D on hosts that are each a CPU of this machine."""
+
+    def pace(self) -> tuple[Speedup, float]:
+        """Return both as the solver has them here, rigid, on one to all hosts, before the experiment."""
+        seconds = [solver_seconds(n) for n in range(1, self.hosts + 1)]
+        print(f"the solver: {', '.join(f'{1e3 * one:.2f}' for one in seconds)} ms an iteration")
+        counts = np.arange(1, self.hosts + 1)
+        rates = seconds[0] / np.array(seconds)
+        return lambda hosts: np.interp(hosts, counts, rates), seconds[-1]
+
+    def program(self) -> tuple[Path, dict[str, str]]:
+        """Return the template of the jobs, and what is set of it beside the iterations."""
+        return SOLVER, {"grid": str(GRID), "digest": "0"}
+
+
+@dataclass
+class HourOfLog(Experiment):
+    """The jobs that came in an hour of a log, in a part of its time; some are malleable.
+
+    Attributes
+    ----------
+    log, hour
+        Which, of 100 processors; each host stands for as many of them as another.
+    """
+
+    log: str = ""
+    hour: int = 0
+
+    def __post_init__(self) -> None:
+        self.speedup = curve(self.hosts)
+        known = load_workload(self.log, LOG_PROCESSORS).workload
+        there = np.flatnonzero(known.submit // HOUR == self.hour)
+        self.jobs, self.each = len(there), SHORT_ITERATION
+        self.submit = (known.submit[there] - self.hour * HOUR) / self.load
+        self.width = np.ceil(known.processors[there] * self.hosts / LOG_PROCESSORS).astype(int)
+        each = np.array([self.iteration_seconds(n) for n in self.width])
+        wanted = np.rint(known.run[there] / self.load / each)
+        self.iterations = np.maximum(1, wanted).astype(int)
+        self.least, self.most = -(-self.width // 2), np.minimum(2 * self.width, self.hosts)
+        self.malleable = np.random.default_rng(self.seed).random(self.jobs) < MALLEABLE
+
+
+def here(hosts: int, lines: Sequence[str] = ()) -> str:
+    """Return the list of so many hosts of this machine, each with a line of its own, if any."""
+    entries = [
+        f'[[host]]\nname = "h{n + 1}"\nseconds_per_point = 1e-6\n{lines[n] if lines else ""}'
+        for n in range(hosts)
+    ]
+    return "".join(entries) + "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
+
+
+def on_cpus(hosts: int) -> str:
+    """Return the list of so many hosts, each a CPU of this machine."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < hosts:
+        raise SystemExit(f"{hosts} CPUs are needed, one a host; there are {len(cpus)}")
+    return here(hosts, [f"cpus = [{cpu}]\n" for cpu in cpus])
+
+
+def solver_seconds(hosts: int) -> float:
+    """Return what an iteration of the solver takes on so many CPUs."""
+    with tempfile.TemporaryDirectory() as place:
+        words = {"grid": GRID, "iterations": MEASURED_ITERATIONS, "digest": 0}
+        (listed := Path(place) / "hosts.toml").write_text(on_cpus(hosts))
+        found = subprocess.run(
+            [sys.executable, "-m", "apples", "run", "--json", "--template", SOLVER, "--hosts", listed,
+             "--blueprint", "blocked", "--weather", "static", "--no-verify",
+             *(word for name, value in words.items() for word in ("--set", f"{name}={value}"))],
+            stdout=subprocess.PIPE, check=True, env={**os.environ, "XDG_STATE_HOME": place},
+        )  # fmt: skip
+    return float(json.loads(found.stdout)["execution"]["iteration_seconds"])
+
+
+@contextlib.contextmanager
+def in_lab(folder: Path, hosts: int) -> Iterator[str]:
+    """Yield the host list of a lab, which is there meanwhile."""
+    each = "".join(f'[[host]]\nname = "h{n + 1}"\ncpu = {CPU}\n' for n in range(hosts))
+    (folder / "lab.toml").write_text(f'name = "kale"\n{each}')
+    made = lab.up(folder / "lab.toml")
+    try:
+        yield made.hosts.read_text()
+    finally:
+        lab.down(lab.labs() / made.name)
+
+
+def end_at_sigterm() -> None:
+    """Have SIGTERM end this process as Ctrl-C does, once: schedulers and labs that it has made end, too."""
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 class Site:
-    """A live scheduler on hosts of this machine."""
+    """A live scheduler on the hosts of a list."""
 
-    def __init__(self, folder: Path, policy: str, hosts: int) -> None:
+    def __init__(self, folder: Path, policy: str, hosts: str, actuator: str = "local") -> None:
         self.folder, self.policy = folder, policy
         folder.mkdir()
-        entries = [
-            f'[[host]]\nname = "h{n + 1}"\nseconds_per_point = 1e-6\n' for n in range(hosts)
-        ]
-        link = "[default_link]\nlatency = 1e-6\nbandwidth = 1e9\n"
-        (folder / "hosts.toml").write_text("".join(entries) + link)
+        (folder / "hosts.toml").write_text(hosts)
         self.place = folder / "apples" / "schedulers" / "local"
         self.client = SchedulerClient(self.place)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "apples", "scheduler", "--policy", policy],
+            [sys.executable, "-m", "apples", "scheduler", "--policy", policy, "--actuator", actuator],
             cwd=folder, env={**os.environ, "XDG_STATE_HOME": str(folder)}, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stderr is not None
-        line = self.process.stderr.readline()
+        try:
+            line = self.process.stderr.readline()
+        except BaseException:  # nobody has it yet who would end it
+            self.process.terminate()
+            raise
         if "ready at" not in line:
             raise SystemExit(f"the scheduler does not start: {line}{self.process.stderr.read()}")
 
@@ -179,21 +299,38 @@ class Site:
 
 
 @contextlib.contextmanager
-def sites(folder: Path, hosts: int) -> Iterator[dict[str, Site]]:
+def sites(
+    folder: Path, experiment: Experiment, policies: Collection[str], far: bool
+) -> Iterator[dict[str, Site]]:
     """Yield a scheduler of each policy, and end them all."""
-    made: dict[str, Site] = {}
-    try:
-        for policy in POLICIES:
-            made[policy] = Site(folder / policy, policy, hosts)
-        yield made
-    finally:
-        for one in made.values():
-            one.close()
+    hosts = experiment.hosts
+    listed = on_cpus(hosts) if isinstance(experiment, RealSolver) else here(hosts)
+    with (
+        in_lab(folder, hosts) if far else contextlib.nullcontext(listed) as known,
+        contextlib.ExitStack() as made,
+    ):
+        actuator = "ssh" if far else "local"
+        yield {
+            policy: made.enter_context(
+                contextlib.closing(Site(folder / policy, policy, known, actuator))
+            )
+            for policy in policies
+        }
 
 
-def run(experiment: Experiment, folder: Path) -> Histories:
-    """Return the history of each policy's jobs after all of them have run."""
-    with sites(folder, experiment.hosts) as made:
+def run(experiment: Experiment, folder: Path, far: bool) -> Histories:
+    """Return the history of each policy's jobs after all have run, one after another where they compute."""
+    if isinstance(experiment, RealSolver):
+        turns = [run_beside(experiment, folder, [policy], far) for policy in POLICIES]
+        return {policy: jobs for turn in turns for policy, jobs in turn.items()}
+    return run_beside(experiment, folder, list(POLICIES), far)
+
+
+def run_beside(
+    experiment: Experiment, folder: Path, policies: Collection[str], far: bool
+) -> Histories:
+    """Return the history of the jobs of schedulers that run beside each other."""
+    with sites(folder, experiment, policies, far) as made:
         begun = time.monotonic()
         for job in range(experiment.jobs):
             time.sleep(max(0.0, begun + experiment.submit[job] - time.monotonic()))
@@ -201,7 +338,7 @@ def run(experiment: Experiment, folder: Path) -> Histories:
                 adaptive = policy == "equipartition"
                 site.submit(experiment.submission(job, site.folder, adaptive))
         while any(set(site.states()) - OVER for site in made.values()):
-            time.sleep(0.5)
+            time.sleep(2.0)
         found = {p: site.client.ask("GET", "/v1/history")["jobs"] for p, site in made.items()}
         for policy, site in made.items():
             said = site.client.ask("GET", "/v1/queue")["alarms"]
@@ -252,87 +389,21 @@ def costs(records: list[dict[str, Any]]) -> tuple[float, ReconfigurationCost]:
     return mean(starts), ReconfigurationCost(shrink=mean(shrinks), expand=mean(growths))
 
 
-class Replay:
-    """A fresh scheduler that hears what a log says that another one heard, when that one heard it.
-
-    Attributes
-    ----------
-    wanted, made
-        The decisions of that one and of this one: job, verb and hosts.
-    """
-
-    def __init__(self, policy: str, hosts: int, folder: Path) -> None:
-        self.wanted: list[tuple[object, ...]] = []
-        self.made: list[tuple[object, ...]] = []
-        self._seen: set[tuple[object, ...]] = set()
-        self._log = SchedulerLog.open(folder)
-        names = [f"h{n + 1}" for n in range(hosts)]
-        token = partial(secrets.token_hex, 4)
-        self.scheduler = LiveScheduler(self._log, POLICIES[policy](), names, 0.0, 0.0, token)
-
-    def run(self, records: list[dict[str, Any]]) -> None:
-        """Replay a log."""
-        before: dict[int, dict[str, Any]] = {}
-        for one in records:
-            number, at, do, now = one["job"], one["at"], one["do"], one["is"]
-            self._pass_time(at)
-            if do == "submit":
-                self.scheduler.submit(at, submission_of(one["submission"]))
-            elif do in {"start", "resize"}:
-                hosts = now["hosts" if do == "start" else "wanted"]
-                self.wanted.append((number, do, tuple(sorted(hosts))))
-                if len(self.made) < len(self.wanted):
-                    self.scheduler.tick(at)
-            else:
-                for report in self._reports(number, do, now, before[number]):
-                    self.scheduler.report(at, report)
-            self._take_orders()
-            before[number] = now
-        self._log.close()
-
-    def _pass_time(self, until: float) -> None:
-        """Have the scheduler do what is due before a moment."""
-        while (due := self.scheduler.now + self.scheduler.next_time()) < until:
-            self.scheduler.tick(due)
-            self._take_orders()
-
-    @staticmethod
-    def _reports(
-        number: int, do: str, now: dict[str, Any], was: dict[str, Any]
-    ) -> Iterator[Report]:
-        """Yield what was said that made a record."""
-        where, epoch = (number, now["attempt"]), now.get("epoch", 0)
-        if do in {"running", "lose"}:
-            hosts = tuple(now["hosts"]) if do == "lose" else ()
-            yield JobReport(*where, AttemptPhase.RUNNING, epoch, hosts=hosts)
-        elif do == "verdict":
-            refused = now["hosts"] != was["wanted"]
-            yield JobReport(*where, AttemptPhase.RUNNING, epoch, refused)
-        elif do == "left":
-            for host in was["leaving"].keys() - now.get("leaving", {}).keys():
-                yield HostLeft(*where, host, LAST)
-        elif do == "end":
-            state = now.get("outcome", now["state"])
-            state = "failed" if state == "queued" else state
-            code = now.get("exit_code")
-            yield JobReport(*where, AttemptPhase.ENDED, state=state, exit_code=code)
-
-    def _take_orders(self) -> None:
-        for order in self.scheduler.turn():
-            if isinstance(order, (StartOrder, ResizeOrder)):
-                epoch = order.epoch if isinstance(order, ResizeOrder) else 0
-                if (key := (order.job, order.attempt, epoch)) not in self._seen:
-                    self._seen.add(key)
-                    verb = "resize" if epoch else "start"
-                    self.made.append((order.job, verb, tuple(sorted(order.hosts))))
-
-
-def replayed(records: list[dict[str, Any]], policy: str, hosts: int) -> tuple[int, int]:
-    """Return how many decisions a log has, and how many a scheduler makes alike that hears the same."""
-    with tempfile.TemporaryDirectory() as folder:
-        one = Replay(policy, hosts, Path(folder))
-        one.run(records)
-    return len(one.wanted), sum(a == b for a, b in zip(one.wanted, one.made, strict=False))
+def decided_again(site: Path, policy: str) -> tuple[int, int]:
+    """Return how many decisions a scheduler's log has, and how many one makes alike that is told the same."""
+    records, _, _ = parse((site / "apples/schedulers/local/journal").read_bytes())
+    hosts = read_host_list(site / "hosts.toml")
+    try:
+        found = replayed(records, POLICIES[policy](), HostPreference.of(hosts), known_nodes(hosts))
+    except UsageError as error:
+        print(f"{policy}: {error}", file=sys.stderr)
+        return sum(one["do"] in DECISIONS for one in records), 0
+    if found.parting is not None:
+        print(
+            f"{policy}: the log has {found.parting[0]}; replayed: {found.parting[1]}",
+            file=sys.stderr,
+        )
+    return found.decisions, found.alike
 
 
 def simulated(
@@ -352,7 +423,7 @@ def table(one: Experiment, histories: Histories, folder: Path) -> dict[str, dict
     for policy, jobs in histories.items():
         records = records_of(folder / policy)
         start, cost = costs(records)
-        decisions, alike = replayed(records, policy, one.hosts)
+        decisions, alike = decided_again(folder / policy, policy)
         found[policy] = live_figures(jobs, one.hosts) | {
             "simulated": simulated(one, jobs, policy, records),
             "decisions": decisions, "alike": alike,
@@ -363,6 +434,7 @@ def table(one: Experiment, histories: Histories, folder: Path) -> dict[str, dict
 
 def show(one: Experiment, found: dict[str, dict[str, float]], loads: tuple[float, float]) -> None:
     """Print what came of one load and seed."""
+    paper = "the paper: better at every load, drawn and not said in numbers"
     for policy, each in found.items():
         print(
             f"{one.load:5.2f} {one.seed:5d} {policy:>14} {each['response']:9.1f} {each['simulated']:9.1f}"
@@ -372,14 +444,15 @@ def show(one: Experiment, found: dict[str, dict[str, float]], loads: tuple[float
         )
     ratio = found["equipartition"]["response"] / found["first_fit"]["response"]
     print(
-        f"      equipartition / first fit: response {ratio:.2f}. The paper: better at every load, drawn and not "
-        f"said in numbers. Load of the machine {loads[0]:.0f} to {loads[1]:.0f}"
+        f"      equipartition / first fit: response {ratio:.2f} ({paper}). "
+        f"Load of the machine {loads[0]:.0f} to {loads[1]:.0f}"
     )
     print(json.dumps({"load": one.load, "seed": one.seed, "jobs": one.jobs, **found}), flush=True)
 
 
 def main() -> int:
     """Run the experiments that were asked for."""
+    end_at_sigterm()
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=6)
@@ -388,6 +461,14 @@ def main() -> int:
     )
     parser.add_argument("--loads", default="0.5")
     parser.add_argument("--seeds", default="1")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--lab", action="store_true", help="on the hosts of a lab, over ssh")
+    where.add_argument("--solver", action="store_true", help="jobs compute; a host is a CPU")
+    parser.add_argument(
+        "--log", default="", help="a log of 100 processors in place of the paper's jobs"
+    )
+    parser.add_argument("--hour", type=int, default=319, help="of the log")
+    parser.add_argument("--faster", type=float, default=8.0, help="so many times its time")
     parser.add_argument(
         "--keep", type=Path, help="a folder for the logs; where they are, they are read"
     )
@@ -396,17 +477,63 @@ def main() -> int:
         f"{'load':>5} {'seed':>5} {'policy':>14} {'response':>9} {'simulated':>9} {'use':>6} {'resizes':>7}"
         f" {'start':>6} {'shrink':>6} {'grow':>6} {'alike':>9} {'finished':>8}"
     )
-    for load, seed in product(asked.loads.split(","), asked.seeds.split(",")):
-        one = Experiment(asked.hosts, asked.jobs, float(load), int(seed), asked.seconds)
+    all_found: dict[str, list[dict[str, dict[str, float]]]] = {}
+    loads = [str(asked.faster)] if asked.log else asked.loads.split(",")
+    for load, seed in product(loads, asked.seeds.split(",")):
+        drawn = asked.hosts, asked.jobs, float(load), int(seed), asked.seconds
+        kind = RealSolver if asked.solver else Experiment
+        one = HourOfLog(*drawn, asked.log, asked.hour) if asked.log else kind(*drawn)
         with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as place:
             folder = (asked.keep or Path(place)) / f"{load}-{seed}"
             before = os.getloadavg()[0]
             if not (folder / HISTORY).exists():
                 folder.mkdir(parents=True)
-                (folder / HISTORY).write_text(json.dumps(run(one, folder)))
+                (folder / HISTORY).write_text(json.dumps(run(one, folder, asked.lab)))
             histories = json.loads((folder / HISTORY).read_text())
-            show(one, table(one, histories, folder), (before, os.getloadavg()[0]))
+            found = table(one, histories, folder)
+            show(one, found, (before, os.getloadavg()[0]))
+            if asked.log:
+                of_kinds(one, histories)
+            all_found.setdefault(load, []).append(found)
+    for load, each in all_found.items():
+        summary(load, each)
     return 0
+
+
+def of_kinds(one: Experiment, histories: Histories) -> None:
+    """Print the mean response of the jobs that were malleable under one policy, and of the others."""
+    for name, mask in (("malleable", one.malleable), ("other", ~one.malleable)):
+        rigid_, adaptive = (
+            statistics.fmean(
+                job["ended"] - job["submitted"]
+                for job, mine in zip(histories[policy], mask, strict=True)
+                if mine
+            )
+            for policy in ("first_fit", "equipartition")
+        )
+        print(
+            f"      {mask.sum()} {name} jobs: response {rigid_:.1f} s if all are rigid, {adaptive:.1f} s so"
+        )
+
+
+def summary(load: str, found: list[dict[str, dict[str, float]]]) -> None:
+    """Print means over the seeds of a load with their 95 % intervals."""
+    if len(found) < 2:
+        return
+    both = [(one["equipartition"], one["first_fit"]) for one in found]
+
+    def said(values: list[float], form: str) -> str:
+        one = interval(values)
+        return f"{one.mean:{form}} +- {one.half or 0.0:{form}}"
+
+    live = said([a["response"] / b["response"] for a, b in both], ".2f")
+    alike = said([a["simulated"] / b["simulated"] for a, b in both], ".2f")
+    use = said([a["utilisation"] - b["utilisation"] for a, b in both], ".1%")
+    apart = [one["response"] / one["simulated"] - 1 for pair in both for one in pair]
+    print(
+        f"load {load}, {len(found)} seeds: response {live} of first fit's, simulated {alike}; utilisation {use} "
+        f"more; live against simulated response {min(apart):+.1%} to {max(apart):+.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -5,11 +5,15 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import labs
 import pytest
 import sshd as own
 from hypothesis import settings
+from sites import masters
+from waiting import until
 
 from apples import lab as emulation
 
@@ -60,6 +64,18 @@ def environment():
                 os.environ[name] = before[name]
             else:
                 del os.environ[name]
+
+
+@pytest.fixture
+def state(monkeypatch):
+    """A state directory whose path leaves room for the name of a socket; its logins are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        yield Path(folder)
+        for pid in masters(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: masters(folder) == [])
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def dask_cluster(folder, workers, threads=1):
     try:
         words = ("--scheduler-file", str(file))
         start("dask_scheduler", folder, "--host", "127.0.0.1", "--port", "0", *words)
-        until(lambda: file.exists() and file.read_text(), 60)
+        until(lambda: file.exists() and file.read_text())
         for name in workers:
             start("dask_worker", elsewhere, *words, "--nthreads", str(threads), "--name", name,
                   "--local-directory", str(folder))  # fmt: skip
@@ -51,3 +51,9 @@ def await_workers(address, count):
 
     with distributed.Client(address) as client:
         client.wait_for_workers(count, 120)
+
+
+def scheduler_of(folder):
+    """Return the process of the scheduler of a cluster."""
+    words = {"distributed.cli.dask_scheduler", str(folder / "scheduler.json")}
+    return next(each for each in psutil.Process().children() if words <= set(each.cmdline()))

@@ -3,13 +3,21 @@
 import contextlib
 import os
 import subprocess
+import tempfile
 import time
+import tomllib
 from pathlib import Path
 
+from apples import lab
 from apples.errors import UsageError
 from apples.lab import LabDocument, requirements
 from apples.lab.commands import entering, environment
-from apples.lab.record import MARK, identity
+from apples.lab.record import MARK, identity, labs
+from apples.launch.hydra import RankGroup
+from apples.launch.job_manager import remote_spec
+from apples.launch.remote.ssh import reach
+from apples.launch.ssh import LaunchTarget
+from apples.resources import read_host_list
 
 SMALL = """
 name = "small"
@@ -83,6 +91,45 @@ def belongings(folder):
     if folder.exists():
         found.add(f"folder {folder}")
     return found
+
+
+@contextlib.contextmanager
+def slowed(up, name):
+    """Have the link of a host's site, in a lab like `SMALL`, let 10 kB a second through."""
+    site = up.machine(name).site
+    rates = {one["name"]: one["bandwidth"] for one in tomllib.loads(SMALL)["site"]}
+    lab.shape(up, site, 1e4)
+    try:
+        yield
+    finally:
+        lab.shape(up, site, rates[site])
+
+
+@contextlib.contextmanager
+def a_lab(document):
+    """Have a lab up whose record nobody else sees; for programs, which have no fixture for it."""
+    with tempfile.TemporaryDirectory(prefix="apples-lab-") as folder:
+        os.environ["XDG_STATE_HOME"] = folder
+        file = Path(folder) / "lab.toml"
+        file.write_text(document)
+        up = lab.up(file)
+        try:
+            yield up
+        finally:
+            lab.down(labs() / up.name)
+
+
+def placing(up):
+    """Return what has the hosts of a rehearsed job reached over ssh, in a lab."""
+    listed = read_host_list(up.hosts)
+    there = {one.name: one for one in listed}
+
+    def place(spec):
+        one = there[spec.host]
+        group = RankGroup(spec.host, spec.slots, spec.program)
+        return remote_spec(LaunchTarget(group, one.reached_at, reach(one, listed)))
+
+    return place
 
 
 def on(lab, host, *words):

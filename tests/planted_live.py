@@ -5,7 +5,9 @@ A fault is a list of (class or module, name, what takes its place).
 
 # ruff: noqa: ARG001 - they are called in the place of others
 from dataclasses import replace
+from math import inf
 
+from apples.scheduling.instants import instant
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.server import scheduler
 from apples.scheduling.server.live_job import LiveJob
@@ -13,16 +15,13 @@ from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import AttemptPhase
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.state import SchedulerState
+from apples.testing import live
 
 END, SETTLE, START, LEAVE = LiveJob.end, LiveJob.settle, LiveJob.start, LiveJob.leave
 COMMIT, HEAR, HEAR_LEFT, OPEN = (
     SchedulerLog.commit, LiveScheduler._hear, LiveScheduler._hear_left, LiveScheduler._open,
 )  # fmt: skip
-HEAR_RUNNING, INIT, GONE = (
-    LiveScheduler._hear_running,
-    LiveScheduler.__init__,
-    LiveScheduler._gone,
-)
+HEAR_RUNNING, GONE = LiveScheduler._hear_running, LiveScheduler._gone
 
 
 def free_when_told_to_end(self, *arguments):
@@ -89,10 +88,12 @@ def any_verdict_counts(self, job, report):
     HEAR_RUNNING(self, job, replace(report, epoch=job.epoch))
 
 
-def clock_is_trusted(self, log, policy, hosts, clock, wall, *rest, **more):
-    INIT(self, log, policy, hosts, clock, wall, *rest, **more)
-    self.now = wall - self.state.wall
-    self._offset = self.now - clock
+def clock_is_trusted(self, hosts, wall):
+    if self.state.incarnation:
+        began, self.now = self.now, instant(wall - self.state.wall)
+        self._offset += self.now - began
+        self._dirty = self._looked = self._retry = self.now
+    OPEN(self, hosts, wall)
 
 
 def a_request_is_forgotten(self, request, digest):
@@ -109,8 +110,8 @@ def quarantine_is_forgotten(self, job):
 
 def the_ledger_is_as_it_was(self):
     self._rebuild = False
-    if not hasattr(self, "ledger"):
-        PLACE(self)
+    if not hasattr(self, "ledger") or self.ledger._size != len(self.state.hosts):
+        PLACE(self)  # there is none, or it is of other hosts
 
 
 PLACE = LiveScheduler._place
@@ -143,15 +144,72 @@ def lost_hosts_are_not_asked_for(self, hosts):
     return all(self.state.is_free(host) for host in hosts)
 
 
-def evolving_is_malleable(self):
-    job = AS_JOB(self)
+def evolving_is_malleable(self, cpus=0):
+    job = AS_JOB(self, cpus)
     return replace(job, kind=JobKind.MALLEABLE) if job.kind is JobKind.EVOLVING else job
 
 
 AS_JOB = LiveJob.as_job
 
 
-FAULTS = {
+def only_what_is_over_ends(self):
+    return {host for host, (end, _) in self.terms.items() if end <= self.now}
+
+
+def every_host_lasts(self, host, job):
+    return True
+
+
+def a_term_ends_by_the_clock(self):
+    over = {host: (-inf, source) for host, (end, source) in self.terms.items() if end <= self.now}
+    self.terms |= over
+    SEE_TO_TERMS(self)
+
+
+SEE_TO_TERMS = LiveScheduler._see_to_terms
+
+
+def an_owner_takes_its_guests_hosts_along(self, host, number):
+    self.holders.pop(host, None)
+
+
+def document_without_mates(self):
+    return {name: value for name, value in DOCUMENT(self).items() if name != "mates"}
+
+
+DOCUMENT = LiveJob.document
+
+
+def a_host_is_one_jobs(self, job):
+    return True
+
+
+def cpus_stay_taken(jobs, name):
+    return {}
+
+
+def cpus_stay_the_mates_too(machine, jobs, guest, free, factor):
+    return {guest.job: guest.change(holds=machine.cpus, owns=free)}
+
+
+def a_start_may_lack_cpus(self, job):
+    return ""
+
+
+FAULTS_OF_SHARING = {
+    "an owner takes its guest's hosts along": [
+        (SchedulerState, "_let_go", an_owner_takes_its_guests_hosts_along)
+    ],
+    "a host gets a second guest": [(LiveScheduler, "_is_alone", a_host_is_one_jobs)],
+    "a topology daemon that is down is a job's failure": [
+        (LiveScheduler, "_lacks_cpus", a_start_may_lack_cpus)
+    ],
+    "who is whose guest is not recorded": [(LiveJob, "document", document_without_mates)],
+    "a guest's CPUs are not given back": [(live, "leave", cpus_stay_taken)],
+    "a guest's CPUs stay its mate's too": [(live, "arrive", cpus_stay_the_mates_too)],
+}
+"""Those that only a policy finds that has jobs share hosts."""
+FAULTS = FAULTS_OF_SHARING | {
     "a host is free when its job was told to end": [(LiveJob, "end", free_when_told_to_end)],
     "a host is free when a resize is done": [(LiveJob, "settle", free_when_a_resize_is_done)],
     "a refused growth leaves nothing behind": [(LiveJob, "settle", refusal_without_undo)],
@@ -164,7 +222,7 @@ FAULTS = {
     "a report of an older attempt counts": [(LiveScheduler, "_hear", any_attempt_is_meant)],
     "hosts left by an older attempt count": [(LiveScheduler, "_hear_left", any_attempt_leaves)],
     "an older answer counts": [(LiveScheduler, "_hear_running", any_verdict_counts)],
-    "the world's clock is trusted": [(LiveScheduler, "__init__", clock_is_trusted)],
+    "the world's clock is trusted": [(LiveScheduler, "_open", clock_is_trusted)],
     "a request is executed twice": [(SchedulerState, "answered", a_request_is_forgotten)],
     "quarantined hosts are given away": [(LiveScheduler, "_quarantine", quarantine_is_forgotten)],
     "a ledger that is wrong is kept": [(LiveScheduler, "_place", the_ledger_is_as_it_was)],
@@ -176,4 +234,14 @@ FAULTS = {
         (LiveScheduler, "_hear_answer", a_lost_host_is_only_noted),
         (LiveScheduler, "_all_free", lost_hosts_are_not_asked_for),
     ],
+    "a host gets jobs up to its end": [(LiveScheduler, "_about_to_end", only_what_is_over_ends)],
+    "a job outstays its hosts": [(LiveScheduler, "_lasts", every_host_lasts)],
+    "a term ends by the clock": [(LiveScheduler, "_see_to_terms", a_term_ends_by_the_clock)],
 }  # fmt: skip
+
+
+def plant(fault, put=setattr):
+    """Plant a fault; a replay that parts is no finding then, for what replays has the fault as well."""
+    put(live.SimulatedCluster, "_check_replay", lambda _: None)
+    for place, name, replacement in FAULTS[fault]:
+        put(place, name, replacement)

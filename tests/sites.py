@@ -17,6 +17,37 @@ SAMPLE = Path(__file__).parent / "jobs" / "sample"
 SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
 LONG = ("--weather", "static", "--no-verify", "--set", "iterations=100000", "--set", "pause=0.01")
 
+UNITS_FILE = """
+name = "squares"
+units = "count"
+work = 200
+every = 0.5
+[parameters]
+count = 200
+gate = "none"
+"""
+UNITS_PROGRAM = """
+import time
+from pathlib import Path
+
+GATE = "none"
+
+def units(parameters):
+    for n in range(parameters["count"]):
+        yield [n, parameters["gate"]]
+
+def work(unit):
+    number, gate = unit
+    while gate != "none" and number >= 20 and not Path(gate).exists():
+        time.sleep(0.01)
+    time.sleep(0.02)
+    return number * number
+
+def combine(total, result):
+    return (total or 0) + result
+"""
+"""A master/worker program whose units wait for a file from the twentieth on, where one is named."""
+
 
 class Site:
     """A scheduler as a process, and its user's commands."""
@@ -29,11 +60,14 @@ class Site:
         }
         self.process = None
 
-    def start(self):
+    def start(self, *before):
+        """Start it; say first what it says before it is ready."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "apples", "scheduler", "--policy", self.policy, *self.options],
             cwd=SAMPLE, env=self.environment, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        for text in before:
+            assert text in (said := self.process.stderr.readline()), said
         line = self.process.stderr.readline()
         assert "ready at" in line, line + self.process.stderr.read()
 
@@ -85,8 +119,8 @@ class Site:
             self.stop()
 
 
-def logins(folder):
-    """Return the processes that keep a shared login open."""
+def masters(folder):
+    """Return the processes of ssh that keep a shared login open, whose sockets are below `folder`."""
     found = []
     for pid in all_processes():
         with contextlib.suppress(OSError):

@@ -347,6 +347,17 @@ def ran(*command):
         raise CannotError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
+def own_disk(home):
+    """Make a small file system; return its image and where it is to be mounted, which others do not see."""
+    own_mounts()
+    image, mount = home / "disk", home / "mount"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(48 << 20)
+    ran("mkfs.ext4", "-q", "-F", str(image))
+    return image, mount
+
+
 def power(count, home):
     """Cut the power of an ext4 file system while the writer runs; mount it again and look.
 
@@ -354,12 +365,7 @@ def power(count, home):
     runs for a moment, and fdatasync of a file system that is being shut down can return 0 for
     bytes that never got there (Linux 6.18; counted apart).
     """
-    own_mounts()
-    image, mount = home / "disk", home / "mount"
-    mount.mkdir()
-    with image.open("wb") as file:
-        file.truncate(48 << 20)
-    ran("mkfs.ext4", "-q", "-F", str(image))
+    image, mount = own_disk(home)
     failures, acknowledged, torn, posthumous, void = [], 0, 0, 0, 0
     telling = Telling("power", count)
     for trial in range(count):

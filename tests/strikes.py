@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+from apples.malleable.manager.process_groups import REMOTE_SUPERVISOR
 from apples.supervision.job_processes import descendants, marked, read
 
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
@@ -61,14 +62,25 @@ class Strike:
         if found and self.first:
             self._stop_ranks(group)
         if self.victim == "connection":
-            group.dismiss()
-            self.struck = 1
-            return True
+            return self._strike_connection(group)
         if found:
             with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
                 os.kill(found[-1], signal.SIGKILL if self.how == "KILL" else signal.SIGSTOP)
                 self.struck = found[-1]
         return bool(self.struck)
+
+    def _strike_connection(self, group):
+        """End the pipes to a supervisor, or the process that leads to one which outlives it."""
+        if not group.places[0].again:
+            group.dismiss()
+        elif not (group.in_sight and group._outlives):
+            return False
+        else:
+            os.kill(group.pid, signal.SIGKILL if self.how == "KILL" else signal.SIGSTOP)
+            if self.how == "KILL":  # until its end can be read: the next strike meets another
+                os.waitid(os.P_PID, group.pid, os.WEXITED | os.WNOWAIT)
+        self.struck = 1
+        return True
 
     def hold_back(self, engine):
         """Stop the ranks of a newcomer that is to be struck in the change which begins now.
@@ -77,6 +89,8 @@ class Strike:
         """
         group = self._group(engine)
         at_once = self.left == 0 and self.how != "PAUSE"
+        if group and group.places[0].again and self.victim == "connection":
+            return  # nobody is lost
         if self.stage == "change" and at_once and group and group.host in engine._change.joining:
             self._stop_ranks(group)
 
@@ -100,6 +114,8 @@ class Strike:
 
     def _is(self, pid, kind):
         argv = read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
+        if kind == "far supervisor":
+            return REMOTE_SUPERVISOR in argv and "relay.py" not in argv[1]
         if kind == "rank":
             return any(word.endswith(("counting.py", "shapes.py")) for word in argv[1:2])
         return argv[0].endswith({"launcher": "mpiexec", "proxy": "hydra_pmi_proxy"}[kind])

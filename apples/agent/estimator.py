@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from apples.agent.information import (
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import ModelTemplate, Seconds
+from apples.agent.partitioning import host_loads
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
@@ -64,14 +66,19 @@ class PerformanceEstimator:
         """
         model, rows = information.model_of(schedule), np.array(schedule.rows, dtype=float)
         careful = caution_for(schedule.resources, information)
-        compute = careful * model.computation(schedule.resources, rows)
-        communicate = careful * model.communication(schedule.resources)
+        loads = np.array(host_loads(schedule, information))
+        works, resources = loads > 0, schedule.resources
+        if not works.all():  # whoever has no partition has no borders either
+            resources = tuple(h for h, one in zip(resources, works, strict=True) if one)
+        compute = careful * loads * model.computation(schedule.resources, rows)
+        communicate = np.zeros(len(loads))
+        communicate[works] = careful * model.communication(resources)
         hosts = tuple(
             _host_estimate(information.pool_of(schedule), model, allocation, float(a), float(c))
             for allocation, a, c in zip(schedule.allocations, compute, communicate, strict=True)
         )
         busy = compute + communicate
-        seconds = float(busy.max()) * model.lateness(schedule.resources, busy)
+        seconds = float(busy.max()) * model.lateness(resources, busy[works])
         iterations = information.application.iterations
         sweeps = 1 if schedule.rectangles else information.active_set.sweeps
         rate = sum(host.cost_per_second for host in schedule.resources)
@@ -85,10 +92,8 @@ class PerformanceEstimator:
             speedup=alone_seconds / seconds if alone_seconds else None,
             start_seconds=start,
             wait_seconds=queue_seconds(schedule.resources),
-            borders=tuple((a.name, b.name) for a, b in model.touching(schedule.resources)),
-            border_seconds=tuple(
-                sweeps * each for each in model.border_seconds(schedule.resources)
-            ),
+            borders=tuple((a.name, b.name) for a, b in model.touching(resources)),
+            border_seconds=tuple(sweeps * each for each in model.border_seconds(resources)),
         )
         return replace(estimate, value=objective_value(estimate, information))
 
@@ -104,7 +109,8 @@ class PerformanceEstimator:
         past = information.learned.runs_of(kind)
         low, high = self.interval(schedule, information)
         mean = without_risk(information).model_of(schedule).iteration_seconds(schedule)
-        mean *= estimate.iterations
+        cut = self._cut(estimate, information)
+        low, high, mean = low * cut, high * cut, mean * cut * estimate.iterations
         own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
         if past:
             stretch = math.exp(half_width(past))
@@ -121,6 +127,13 @@ class PerformanceEstimator:
                 kind, mean, own, min(len(past), USED_RUNS), sum(shown), len(shown)
             ),
         )
+
+    def _cut(self, estimate: Estimate, information: InformationPool) -> float:
+        """Return how many times as long an iteration is by the user's wish for partitions."""
+        if information.specifications.preferences.partitions is None:
+            return 1.0
+        whole = self.estimate(estimate.schedule, without(information, partitions=None))
+        return estimate.iteration_seconds / whole.iteration_seconds
 
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:
         """Return the model's own: 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""
@@ -196,10 +209,17 @@ def caution_for(resources: Sequence[Host], information: InformationPool) -> floa
 
 def without_risk(information: InformationPool) -> InformationPool:
     """Return the pool planning for the mean: what is predicted, without the user's caution."""
+    return (
+        without(information, risk=0.0)
+        if information.specifications.preferences.risk
+        else information
+    )
+
+
+def without(information: InformationPool, **wishes: Any) -> InformationPool:
+    """Return the pool with other wishes of its user."""
     specifications = information.specifications
-    if not specifications.preferences.risk:
-        return information
-    preferences = specifications.preferences.model_copy(update={"risk": 0.0})
+    preferences = specifications.preferences.model_copy(update=wishes)
     changed = specifications.model_copy(update={"preferences": preferences})
     return replace(information, specifications=changed)
 

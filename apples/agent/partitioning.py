@@ -7,13 +7,19 @@ ranks, so that there is always one to move a partition to.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise, repeat
 
 from apples.agent.information import InformationPool
 from apples.errors import UsageError
 from apples.malleable.balancers.block_table import Decomposition
 from apples.malleable.balancers.contract import Measured, Processor
 from apples.schedule import Schedule
+
+MANY = 32
+"""Partitions a rank, above which no rank computes 7 % longer than another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,37 @@ def partition_cost(schedule: Schedule, information: InformationPool) -> Partitio
     asked = asked_decomposition(information)
     if asked is None:
         return None
-    ranks = tuple(
-        Processor(one.host.name, one.rows / one.ranks)
-        for one in schedule.allocations
-        for _ in range(one.ranks)
-    )
+    ranks = tuple(_ranks(schedule))
+    shares, seconds = _shared_out(asked, ranks)
+    return PartitionCost(str(asked), len(shares), len(ranks), max(1.0, *seconds))
+
+
+def host_loads(schedule: Schedule, information: InformationPool) -> tuple[float, ...]:
+    """Return how many times as long each host computes as with one partition a rank: its longest rank.
+
+    1 where the user has no wish, or one that makes no difference; 0: its ranks are idle.
+    """
+    asked = asked_decomposition(information)
+    alike = asked is None or asked.kind == "tight" or asked.number > MANY
+    if asked is None or alike or idle_ranks(asked) >= sum(a.ranks for a in schedule.allocations):
+        return (1.0,) * len(schedule.allocations)
+    _, seconds = _shared_out(asked, tuple(_ranks(schedule)))
+    ends = list(accumulate(one.ranks for one in schedule.allocations))
+    return tuple(max(seconds[a:b]) for a, b in pairwise([0, *ends]))
+
+
+def _ranks(schedule: Schedule) -> Iterator[Processor]:
+    """Yield the ranks of a schedule, as fast as the rows that the planner gave them say."""
+    for one in schedule.allocations:
+        yield from repeat(Processor(one.host.name, one.rows / one.ranks), one.ranks)
+
+
+@lru_cache(maxsize=1024)
+def _shared_out(
+    asked: Decomposition, ranks: tuple[Processor, ...]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the share of each partition, and what each rank computes beside one partition a rank."""
     table, shares = asked.begin(ranks), asked.shares(ranks)
     now = Measured(shares, table.owners, ranks)
-    longest = max(1.0, now.step(now.owners) / now.mean())
-    return PartitionCost(str(asked), len(shares), len(ranks), longest)
+    mean = now.mean()
+    return shares, [each / mean for each in now.seconds(now.owners)]

@@ -30,6 +30,7 @@ from apples.cli.queue import (
 )
 from apples.errors import UsageError
 from apples.views.job import (
+    RUN_SCHEMA,
     estimate_text,
     job_line,
     job_text,
@@ -185,21 +186,22 @@ def wait(
 
     Example: apples wait 1f2e3d4c --json
     """
+    said = ""
     if is_scheduled(job):
         over = until_over(job, timeout)
-        job = over["record"]
+        job, said = over["record"], over["reason"]
         if not job:  # it never ran
             show_answer(over, f"{over['job']} is {over['state']}", json)
             return int(over["exit_code"] or 5)
     record = service.wait(job, timeout)
     if record.state == "cancelled":
         say(f"apples: job {record.id} was cancelled")
-    elif record.reason:
+    elif record.reason and record.reason != said:
         say(f"apples: {record.reason}")
     document = record.document
     if document is not None:
         drawn = ""
-        if timeline and not document.get("program"):
+        if timeline and document["schema"] == RUN_SCHEMA and not document.get("program"):
             from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
 
             document["timeline"] = timeline_document(document, record.events)

@@ -96,6 +96,8 @@ def monitor(
             return 0
     if not shows:
         document = heard.document(snapshots, every)
+        if service:  # no problem is in the answer alone
+            heard.say_problems()
         show_answer(document, lambda: monitor_text(document, ranks), json)
     return 0
 

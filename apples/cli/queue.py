@@ -16,7 +16,7 @@ from apples.cli import options
 from apples.cli.options import Json
 from apples.cli.program import answers_a_terminal, repaint, say, show, show_answer
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
-from apples.scheduling.server.client import SchedulerClient, found, recorded_job
+from apples.scheduling.server.client import SchedulerClient, found
 from apples.views.queue import (
     OVER,
     history_text,
@@ -333,6 +333,8 @@ def record_of(job: str) -> str:
         return job
     place = found(job=job)
     if isinstance(place, Path) and os.access(place / "journal", os.R_OK):
+        from apples.scheduling.server.log import recorded_job  # noqa: PLC0415 - others ask the scheduler
+
         folder = recorded_job(place, int(job.rpartition(".")[2])).folder
     else:
         folder = str(_ask_of(job)["record"])
@@ -366,7 +368,10 @@ def messages_of(run: str | None) -> Path | None:
         raise UsageError(f"--messages: {run[:200]}: {error.strerror}") from None
     from apples.jobs import store  # noqa: PLC0415 - most commands ask for no record
 
-    return store.record(record_of(run)).result
+    try:
+        return store.record(record_of(run)).result
+    except UsageError as error:
+        raise UsageError(f"--messages: no file of that name, and {error}") from None
 
 
 def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from apples.cli.program import say
-from apples.jobs import store
-from apples.jobs.recording import RunRecorder, recorded
+from apples.jobs.recording import RunRecorder, known_of, recorded
 from apples.launch.events import Talk
 
 Document = dict[str, Any]
@@ -31,19 +30,19 @@ class CommandRecord:
         Says a line, and keeps it in the record's log.
     """
 
-    def __init__(self, record: RunRecorder, kind: str) -> None:
+    def __init__(self, record: RunRecorder) -> None:
         self.talk: Talk = record.heard(say)
-        self._record, self._kind = record, kind
+        self._record = record
 
     def began(self, planned: Documented) -> None:
         """Keep the plan, when nothing has been started yet."""
         document = planned.document()
-        self._record.began(document, **_known(self._kind, document))
+        self._record.began(document, **known_of(document))
 
     def came_to(self, result: Documented) -> Document:
         """Keep what came of it; return its document."""
         document = result.document()
-        self._record.came_to(document, **_known(self._kind, document))
+        self._record.came_to(document, **known_of(document))
         return document
 
 
@@ -54,32 +53,9 @@ def recorded_command(kind: str, file: Path) -> Iterator[CommandRecord]:
     Parameters
     ----------
     kind
-        One of `store`'s.
+        One of `apples.jobs.store`'s.
     file
         What is asked for.
     """
     with recorded({"file": str(file.absolute())}, say, kind) as record:
-        yield CommandRecord(record, kind)
-
-
-def _known(kind: str, document: Document) -> Document:
-    """Return what the list of runs says of a document."""
-    done = document["execution"] or {}
-    verified = done.get("verified")
-    if kind == store.SWEEP:
-        hosts = [host for host, count in done.get("hosts", {}).items() if count]
-        hosts = hosts or [each["host"] for each in document["planned"]]
-    elif kind == store.MASTER_WORKER:
-        hosts = [document["master"], *document["workers"], *done.get("hosts", ())]
-        verified = True if verified else None  # it is how many units were done again
-    else:
-        hosts = [host["host"] for task in document["tasks"] for host in task["hosts"]]
-    return {
-        "name": document["name"],
-        "hosts": list(dict.fromkeys(hosts)),
-        "predicted_seconds": done.get("predicted_seconds")
-        or document["predicted_seconds"]
-        or None,
-        "measured_seconds": done.get("measured_seconds"),
-        "verified": verified,
-    }
+        yield CommandRecord(record)

@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,18 +20,19 @@ from apples.cli.program import say
 from apples.cli.tokens import issue
 from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import UsageError
-from apples.jobs.allocations import AllocationFollower, AllocationWatch
+from apples.jobs.allocations import MOST_HOSTS, AllocationFollower, AllocationWatch
 from apples.jobs.executor import JobServiceExecutor
 from apples.jobs.host_looks import HostLooks
+from apples.jobs.topology_daemons import TopologyDaemons
+from apples.launch.remote import ssh
 from apples.launch.remote.addresses import is_here, remote_hosts
-from apples.launch.remote.load_slaves import load_slaves
-from apples.launch.remote.ssh import reach
+from apples.launch.remote.load_slaves import load_slave, load_slaves
 from apples.monitoring.master import LoadMonitor
 from apples.monitoring.node_load import NodeSnapshot
 from apples.monitoring.slave import EVERY_SECONDS
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.node_loads import known_nodes
-from apples.scheduling.policies import POLICIES
+from apples.scheduling.policies import POLICIES, SlowdownDriven
 from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.access import GIVEN, Scope
 from apples.scheduling.server.client import home
@@ -39,7 +40,7 @@ from apples.scheduling.server.host_claims import HostClaims
 from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.listener import SOCKET, serve
 from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import HostLoad, HostTerm
+from apples.scheduling.server.orders import HostLoad, HostTerm, Report
 from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
@@ -48,8 +49,7 @@ from apples.simulation.prepare import load_policy
 from apples.wire.tls import tls_of
 
 ACTUATORS = ("local", "ssh")
-SHARES = "sd"
-"""The policy that puts two jobs on one host, which needs a topology daemon on each."""
+REACHES = ("ssh", "srun")
 
 
 def scheduler(
@@ -73,6 +73,9 @@ def scheduler(
             help="The nodes of a Slurm allocation: its number or name, or own; may be repeated.",
         ),
     ] = None,
+    reach: Annotated[
+        str, typer.Option("--reach", help="How nodes of --slurm are reached: ssh or srun.")
+    ] = REACHES[0],
     directory: Annotated[
         Path | None, typer.Option("--directory", help="Where its log and its socket are.")
     ] = None,
@@ -113,20 +116,25 @@ def scheduler(
     tls = tls_of(listen, certificate, key, known.path)
     place = (hosts or Path("hosts.toml")).absolute()
     words = options.settings_of(option, "--option")
-    decides = _policy(policy, words)
+    decides = load_policy(policy, words, others=())
     watch, terms = None, list[HostTerm]()
+    if reach not in REACHES or (reach != REACHES[0] and not slurm):
+        raise UsageError(f"--reach {reach}: ssh, or srun for the nodes of --slurm")
     if slurm:
-        _check_slurm(actuator, shared, decides)
+        _check_slurm(actuator, shared)
         actuator = "ssh"
-        watch, terms = _allocations(slurm, place if hosts or place.exists() else None, where)
+        own = place if hosts or place.exists() else None
+        watch, terms = _allocations(slurm, own, where, steps=reach == "srun")
         place = watch.place
     found = read_host_list(place) if watch is None else watch.hosts
     far = _far_hosts(actuator, place, found)
-    names = [one.host for one in terms] or [host.name for host in found]
+    names = [one.host for one in terms] if watch else [host.name for host in found]
+    daemons = _daemons(decides, found, bool(far or slurm), shared)
     if shared:
         _share(where, far, decides)
     log = SchedulerLog.open(where)
-    claims = HostClaims(home(), where, names)
+    sockets = [] if daemons is None else daemons.sockets.values()
+    claims = HostClaims(home(), where, [*names, *(str(Path(one).resolve()) for one in sockets)])
     began = time.monotonic()
     machine = LiveScheduler(
         log,
@@ -135,58 +143,84 @@ def scheduler(
         began,
         time.time(),
         lambda: secrets.token_hex(4),
-        lost={host.name: "it has not answered yet" for host in far if host.name in names},
+        lost=_lost(far, names, daemons),
         prefer=HostPreference.of(found),
         nodes=known_nodes(found),
         shared=shared,
         name=name,
+        most_hosts=None if watch is None else MOST_HOSTS,
+        cpus=0 if daemons is None else daemons.cpus,
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
-    planner = PlannerClient(planner_command(policy, words))
+    planner = PlannerClient(planner_command(policy, words)) if daemons is None else None
     shepherds = ShepherdExecutor(time.monotonic) if shared else None
     service = SchedulerService(machine, time.monotonic, planner, shepherds)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
-    listed = (lambda: found) if watch is None else (lambda: watch.hosts)
-    looks = partial(HostLooks.over_ssh, far, listed, time.monotonic) if far or watch else None
+    looks = _looks(found, far, watch, daemons)
     executor = shepherds or JobServiceExecutor(
-        name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks
+        name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks, daemons
     )
-    if watch is not None and isinstance(executor, JobServiceExecutor):
-        follower = _follower(watch, machine, executor, claims)
-        over = [host for host in machine.state.hosts if host not in names]
-        terms += [HostTerm(host, 0.0, "its allocation") for host in over]
-        follower.take_in(terms, lambda one: machine.report(time.monotonic(), one))
-        follower.start(service.hear)
-    slaves = load_slaves(found, far, EVERY_SECONDS) if "loads" in decides.looks_at else {}
-    with LoadMonitor(slaves, lambda one: service.hear(_load(one)), problem=_say_unmonitored):
+    monitored = "loads" in decides.looks_at
+    slaves = load_slaves(found, far, EVERY_SECONDS) if monitored and watch is None else {}
+    with LoadMonitor(
+        slaves, lambda one: service.hear(_load(one)), problem=_say_unmonitored
+    ) as monitor:
+        if watch is not None and isinstance(executor, JobServiceExecutor):
+            follower = _follower(watch, machine, executor, claims, monitor if monitored else None)
+            _follow(follower, machine, terms, service)
         serve(service, executor, where, lambda url: _ready(where, url), tls)
     claims.close()
     os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
 
 
+def _lost(
+    far: Sequence[Host], names: Sequence[str], daemons: TopologyDaemons | None
+) -> Mapping[str, str]:
+    """Return the hosts that get no job at first, and why."""
+    if daemons is not None:
+        return daemons.silent
+    return {host.name: "it has not answered yet" for host in far if host.name in names}
+
+
+def _looks(
+    found: HostList,
+    far: Sequence[Host],
+    watch: AllocationWatch | None,
+    daemons: TopologyDaemons | None,
+) -> Callable[[Callable[[Report], None]], HostLooks] | None:
+    """Return what makes what looks at the hosts; None: none is looked at."""
+    if daemons is not None:  # its hosts are parts of this machine
+        return partial(HostLooks.by_daemons, tuple(found), daemons, time.monotonic)
+    listed = (lambda: found) if watch is None else (lambda: watch.hosts)
+    return partial(HostLooks.over_ssh, far, listed, time.monotonic) if far or watch else None
+
+
 def _allocations(
-    asked: Sequence[str], own: Path | None, where: Path
+    asked: Sequence[str], own: Path | None, where: Path, *, steps: bool
 ) -> tuple[AllocationWatch, list[HostTerm]]:
     """Return what follows allocations, and until when their nodes can be used."""
     where.mkdir(mode=0o700, parents=True, exist_ok=True)
-    watch = AllocationWatch(asked, own, where / "hosts.toml")
+    watch = AllocationWatch(asked, own, where / "hosts.toml", steps=steps)
     terms = watch.look()
     if not terms:
         none = "no allocation of yours that runs is called so"
-        raise UsageError(f"--slurm {', '.join(asked)}: {watch.problem or none}")
+        say(
+            f"apples scheduler: --slurm {', '.join(asked)}: {watch.problem or none}: there are no hosts until "
+            "nodes join"
+        )
     return watch, terms
 
 
-def _check_slurm(actuator: str | None, shared: bool, policy: SchedulingPolicy) -> None:
+def _check_slurm(actuator: str | None, shared: bool) -> None:
     """Refuse what nodes of an allocation are not used with."""
     if actuator not in {None, "ssh"}:
-        raise UsageError(f"--slurm: its nodes are reached over ssh, not by --actuator {actuator}")
+        raise UsageError(
+            f"--slurm: its nodes are reached over ssh or by --reach srun, not by --actuator {actuator}"
+        )
     if shared:
         raise UsageError("--slurm: an allocation is of one user, and --shared of several")
-    if "loads" in policy.looks_at:
-        raise UsageError("--slurm: a policy that looks at the load of hosts is not built yet here")
 
 
 def _follower(
@@ -194,18 +228,48 @@ def _follower(
     machine: LiveScheduler,
     executor: JobServiceExecutor,
     claims: HostClaims,
+    monitor: LoadMonitor | None,
 ) -> AllocationFollower:
-    """Return what has a scheduler know its hosts; of the list those that are in no allocation are over."""
+    """Return what has a scheduler know its hosts; of the list those that are in no allocation are over.
+
+    Hosts are monitored from when they join until they are over, where the policy looks at their load.
+    """
+
+    def command(name: str) -> list[str]:
+        hosts = watch.hosts  # how it is reached may be new
+        return load_slave(hosts, hosts[name], EVERY_SECONDS)
 
     def joins(host: Host) -> None:
         machine.prefer = HostPreference.of(watch.hosts)
+        machine.nodes = known_nodes(watch.hosts)
         executor.join(host)
+        if monitor is not None:
+            monitor.join(host.name, lambda: command(host.name))
+
+    def ends(host: str) -> None:
+        executor.end(host)
+        if monitor is not None:
+            monitor.leave(host)
 
     for host in watch.hosts:
         executor.end(host.name)
     return AllocationFollower(
-        watch, joins, executor.end, claims.claim, lambda text: say(f"apples scheduler: {text}")
+        watch, joins, ends, claims.claim, lambda text: say(f"apples scheduler: {text}")
     )
+
+
+def _follow(
+    follower: AllocationFollower,
+    machine: LiveScheduler,
+    terms: Sequence[HostTerm],
+    service: SchedulerService,
+) -> None:
+    """Have a scheduler take in the hosts that there are, and be told of others from now on."""
+    there = {one.host for one in terms}
+    over = [host for host in machine.state.hosts if host not in there]
+    begun = [*terms, *(HostTerm(host, 0.0, "its allocation") for host in over)]
+    follower.take_in(begun, lambda one: machine.report(time.monotonic(), one))
+    follower.start(service.hear)
 
 
 def _say_unmonitored(machine: str, problem: str) -> None:
@@ -228,7 +292,7 @@ def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host
         )
     far = tuple(host for host in found if not is_here(host)) if actuator == "ssh" else ()
     for host in far:
-        reach(host, found)  # one that must not reach ssh is refused now
+        ssh.reach(host, found)  # one that must not reach ssh is refused now
     return far
 
 
@@ -253,12 +317,21 @@ def _ready(where: Path, url: str) -> None:
     say(f"apples scheduler: ready at {where / SOCKET}{' and ' + url if url else ''}")
 
 
-def _policy(name: str, values: Mapping[str, str]) -> SchedulingPolicy:
-    if name == SHARES:
+def _daemons(
+    policy: SchedulingPolicy, hosts: HostList, elsewhere: bool, shared: bool
+) -> TopologyDaemons | None:
+    """Return the topology daemons of hosts that two jobs may share under a policy; None: none may."""
+    if not isinstance(policy, SlowdownDriven):
+        return None
+    if elsewhere or shared:
+        what = "--shared" if shared else "hosts that are other machines"
         raise UsageError(
-            f"--policy {SHARES}: puts two jobs on one host, which is not built yet here"
+            f"--policy sd: {what}: its jobs share hosts that are parts of this machine, each with a topology "
+            "daemon; others are not asked for CPUs yet"
         )
-    return load_policy(name, values, others=())
+    found = TopologyDaemons.of(hosts, policy.sharing_factor)
+    policy.share(found.cpus)  # refuses hosts of which no guest could have a CPU
+    return found
 
 
 __all__: Sequence[str] = ["scheduler"]

@@ -14,9 +14,17 @@ from typing import Any, Final
 import hat
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.launch.slurm import client
-from apples.launch.slurm.nodes import NAME, SlurmNode, expand, host_entries, left_out
+from apples.launch.slurm.nodes import (
+    MOST_SLOTS,
+    NAME,
+    AllocatedPart,
+    SlurmNode,
+    expand,
+    host_entries,
+    left_out,
+)
 from apples.launch.slurm.replies import SlurmAllocationState
-from apples.resources import Host, HostList, read_host_list
+from apples.resources import Host, HostList, Network, read_host_list
 from apples.scheduling.server.orders import HostTerm
 from apples.storage import documents
 
@@ -30,8 +38,9 @@ LOOK_SECONDS: Final = 5.0
 class AllocationWatch:
     """Follows the allocations of some numbers and names, and keeps the host list of their nodes.
 
-    A node has the entry that the user's own list has of it, else its cores and memory as Slurm says them. What
-    the list has once it keeps, for jobs may still be leaving it.
+    A node has the entry that the user's own list has of it, else its cores and memory as Slurm says them; and not
+    more slots or memory than its allocation has of it. What the list has once it keeps, for jobs may still be
+    leaving it.
 
     Parameters
     ----------
@@ -41,17 +50,20 @@ class AllocationWatch:
         The user's host list; None: there is none.
     place
         See below.
-    allocations, nodes
-        What Slurm says: its jobs, its nodes.
+    steps
+        Whether nodes are reached by steps of their allocation (`Host.allocation`) in place of ssh. What runs on a
+        node then ends with the allocation by which it was reached, so that is not changed as long as there is it.
+    allocations, nodes, parts
+        What Slurm says: its jobs, its nodes, and what a job has of its nodes.
     wall
         Seconds since 1970.
 
     Attributes
     ----------
     hosts
-        The list.
+        The list; empty as long as there were none.
     place
-        Where it is kept.
+        Where it is kept, unless it is empty.
     problem
         Why nodes of the allocations are no hosts; empty: all are.
 
@@ -69,18 +81,23 @@ class AllocationWatch:
         allocations: Callable[[], Sequence[SlurmAllocationState]] = client.allocations,
         nodes: Callable[[], Sequence[SlurmNode]] = client.nodes,
         wall: Callable[[], float] = time.time,
+        *,
+        parts: Callable[[int], Mapping[str, AllocatedPart]] = client.allocated_parts,
+        steps: bool = False,
     ) -> None:
+        self._steps, self._parts_of = steps, parts
+        self._parts: dict[tuple[int, str], Mapping[str, AllocatedPart]] = {}
+        self._known: dict[str, SlurmNode | None] = {}
         self._asked = {_number_of(one) for one in asked}
         self.place, self._allocations, self._nodes, self._wall = place, allocations, nodes, wall
         self._had: dict[str, str] = {}
         self.problem = ""
         self._table = {} if own is None else _table(own)
+        self._whole = {} if own is None else _sizes(read_host_list(own))
         if place.exists():  # what an earlier scheduler had: jobs of it may be there
             self._take_up(_table(place).get("host", []))
-        if self._table:
-            self.hosts = self._written()
-        else:
-            self._table = {"host": []}
+        self.hosts = self._written() if self._table else HostList((), Network())
+        self._table = self._table or {"host": []}
 
     def look(self) -> list[HostTerm]:
         """Return until when which hosts can be used: all that there are now, and those that are over since.
@@ -90,14 +107,21 @@ class AllocationWatch:
         LaunchError
             Slurm does not answer, or names nodes in a way that nobody can read; nothing is known then.
         """
-        ends = self._ends()
+        having = self._having()
+        self._ask_parts(having)
+        ends = {name: (one.end, f"allocation {one.number}") for name, one in having.items()}
         known = {host["name"] for host in self._table["host"]}
         unknown = {name for name in ends if name not in known}
-        nodes = [node for node in self._nodes() if node.name in unknown] if unknown else []
-        self.problem = "; ".join(left_out(nodes))
+        nodes = self._nodes() if unknown or ends.keys() - self._known.keys() else []
+        self._known |= dict.fromkeys(ends.keys() - self._known.keys())
+        self._known |= {node.name: node for node in nodes if node.name in ends}
+        self.problem = "; ".join(left_out([node for node in nodes if node.name in unknown]))
         # what is allocated of their memory is so to us
-        if entries := host_entries([replace(node, allocated_memory=0) for node in nodes]):
-            self._take_up(entries)
+        listed = [replace(node, allocated_memory=0) for node in nodes if node.name in ends]
+        entries = [entry for entry in host_entries(listed) if entry["name"] in unknown]
+        self._take_up(entries)
+        fitted = self._fit(having)
+        if self._reach_by(having) or entries or fitted:
             self.hosts = self._written()
             known |= {host["name"] for host in self._table["host"]}
         now = self._wall()
@@ -112,9 +136,11 @@ class AllocationWatch:
         self._had = {one.host: one.source for one in terms if one.seconds > 0}
         return terms
 
-    def _ends(self) -> dict[str, tuple[float, str]]:
-        """Return the end of each node's last allocation, and what that is called."""
-        found: dict[str, tuple[float, str]] = {}
+    def _having(self) -> dict[str, SlurmAllocationState]:
+        """Return the allocation of each node that ends last; by steps the one that it is used by already."""
+        found: dict[str, SlurmAllocationState] = {}
+        by = {host["name"]: host.get("allocation", "") for host in self._table["host"]}
+        used = by if self._steps else {}
         for one in self._allocations():
             if str(one.number) not in self._asked and one.name not in self._asked:
                 continue
@@ -123,8 +149,12 @@ class AllocationWatch:
             except ValueError as error:
                 raise LaunchError(f"squeue: allocation {one.number}: {error}") from None
             for name in names:
-                if NAME.fullmatch(name) and found.get(name, (0.0, ""))[0] < one.end:
-                    found[name] = one.end, f"allocation {one.number}"
+                if not NAME.fullmatch(name):
+                    continue
+                better = used.get(name) == str(one.number), one.end
+                known = found.get(name)
+                if known is None or (used.get(name) == str(known.number), known.end) < better:
+                    found[name] = one
         if len(found) > MOST_HOSTS:
             raise LaunchError(
                 f"the allocations have {len(found)} nodes, at most {MOST_HOSTS} are taken"
@@ -135,6 +165,47 @@ class AllocationWatch:
         hosts = self._table.setdefault("host", [])
         known = {host["name"] for host in hosts}
         hosts += [dict(entry) for entry in entries if entry["name"] not in known]
+
+    def _ask_parts(self, having: Mapping[str, SlurmAllocationState]) -> None:
+        """Ask what allocations have of their nodes, once as long as these are the same."""
+        found: dict[tuple[int, str], Mapping[str, AllocatedPart]] = {}
+        for one in having.values():
+            key = one.number, one.nodes
+            if key not in found:
+                found[key] = self._parts[key] if key in self._parts else self._parts_of(one.number)
+        self._parts = found
+
+    def _fit(self, having: Mapping[str, SlurmAllocationState]) -> bool:
+        """Have nodes be as large as what their allocations have of them; whether that is new of one."""
+        changed = False
+        for host in self._table["host"]:
+            one, node = having.get(host["name"]), self._known.get(host["name"])
+            if one is None or node is None:
+                continue
+            slots, memory = self._whole.get(node.name, (min(node.cores, MOST_SLOTS), node.memory))
+            part = self._parts[one.number, one.nodes].get(node.name)
+            if part is not None:
+                slots = min(slots, part.slots(node))
+                memory = min(memory or part.memory, part.memory) if part.memory else memory
+            before = dict(host)
+            host["slots"] = slots
+            if memory:
+                host["free_memory"] = memory
+            else:
+                host.pop("free_memory", None)
+            changed |= host != before
+        return changed
+
+    def _reach_by(self, having: Mapping[str, SlurmAllocationState]) -> bool:
+        """Have nodes be reached by steps of their allocations, or by none; whether that is new of one."""
+        changed = False
+        for host in self._table["host"]:
+            known = having.get(host["name"])
+            number = str(known.number) if known is not None and self._steps else ""
+            # one that is over keeps its number: whoever is asked about it says so
+            if host.get("allocation", "") != number and (number or not self._steps):
+                host["allocation"], changed = number, True
+        return changed
 
     def _written(self) -> HostList:
         """Write the list down, and return it."""
@@ -155,6 +226,11 @@ def _number_of(asked: str) -> str:
             f"--slurm {OWN}: this is inside of no allocation: give the number or the name of one"
         )
     return number
+
+
+def _sizes(hosts: HostList) -> dict[str, tuple[int, int]]:
+    """Return slots and memory of hosts; 0: their memory is not known."""
+    return {host.name: (host.slots, host.free_memory or 0) for host in hosts}
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load, plan
 from apples.errors import UsageError
-from apples.jobs.spec import JobSpec
+from apples.jobs.spec import MASTER_WORKER, ProgramSpec, UnitsSpec, read
 from apples.resources import read_host_list
 from apples.scheduling.server.host_preference import HostPreference
 
@@ -34,11 +35,17 @@ def estimate(order: Mapping[str, Any], hosts: int) -> float:
     ApplesError
         There is no plan, or a file does not say what it should.
     """
-    spec = JobSpec.read(order)
-    listed = read_host_list(spec.run.hosts)
+    spec = read(order)
+    if isinstance(spec, ProgramSpec):
+        raise UsageError("a program that knows nothing of us has no model")
+    listed = read_host_list(spec.hosts if isinstance(spec, UnitsSpec) else spec.run.hosts)
     if not 1 <= hosts <= len(listed):
         raise UsageError(f"{hosts} hosts of {len(listed)}")
     first = HostPreference.of(listed).best([host.name for host in listed], hosts, ())
+    if isinstance(spec, UnitsSpec):
+        with chdir(spec.directory):
+            seconds: float = import_module(MASTER_WORKER).estimate_job(replace(spec, on=first))
+        return seconds
     run = replace(spec.run, on=tuple(first), weather="static")
     with chdir(spec.directory):
         information = load(run)

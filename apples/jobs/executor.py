@@ -3,7 +3,8 @@
 An attempt is a job of its own, whose id is the name of the folder that the scheduler chose: making the folder is
 what begins it, so it begins at most once, whatever is repeated and whoever dies in between. Jobs belong to their
 supervisors; this module starts, asks and ends them. That a host was left is said of this machine when no process
-with the attempt's mark is on it, and of another machine when it says so itself (`apples.jobs.host_looks`).
+with the attempt's mark is on it, and of another machine, and of one whose topology daemon has given the attempt
+CPUs, when it says so itself (`apples.jobs.host_looks`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,10 @@ from typing import Any
 from apples.errors import ApplesError, LaunchError
 from apples.jobs import parked, service, store
 from apples.jobs.host_looks import HostLooks
-from apples.jobs.records import JobStatus
+from apples.jobs.record_changes import RecordChanges
+from apples.jobs.records import JobStatus, conversation
 from apples.jobs.seals import bare
+from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
 from apples.launch.remote.addresses import is_here
 from apples.refusals import refusal_of
 from apples.resources import Host
@@ -41,20 +44,28 @@ from apples.scheduling.server.orders import (
     Report,
     ResizeOrder,
     RunTimeEstimate,
+    SelectedHosts,
+    SelectOrder,
     StartOrder,
 )
 from apples.supervision import job_processes
 
 LOOK_SECONDS = 0.1
-"""Between two looks at the records of the jobs."""
+"""Between two looks at what the kernel says nothing of: hosts, and jobs of which it cannot tell."""
 SURE_SECONDS = 2.0
-"""A record is read again after so long, changed or not: who dies writes nothing."""
+"""A job is looked at after so long, told of or not: what the kernel tells may be lost."""
+ENDING_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Until a job that is ending is looked at again; each look lists this machine's processes."""
+PAUSE_SECONDS = 0.01
+"""At least, between two rounds of looks: what is told of in between is one."""
 AT_ONCE = 8
 """Orders that are carried out at the same time."""
 
 MOST_ESTIMATES = 1000
 """Estimates that are kept: a queue has many jobs that are alike."""
-FILES_OF_ESTIMATES = ("template", "user", "messages")
+SELECTIONS_AT_ONCE = 2
+"""Models that are asked at the same time which hosts are best."""
+FILES_OF_ESTIMATES = ("template", "user", "messages", "units")
 """Files of a job by which it is estimated, beside the host list."""
 
 
@@ -72,6 +83,10 @@ class _Attempt:
         The job's own count of its maps, below which its record is out of date.
     epoch, refused
         The last order to resize it that was answered, and whether it was refused.
+    told
+        Whether the kernel tells of changes of its record.
+    due, tries
+        When it is looked at next, told of or not; and looks since it is ending.
     """
 
     number: int
@@ -82,8 +97,10 @@ class _Attempt:
     epoch: int = 0
     refused: bool = False
     resizing: bool = False
+    told: bool = False
+    due: float = 0.0
+    tries: int = 0
     changed: int = -1
-    read: float = 0.0
     said: JobReport | None = None
 
     @property
@@ -92,9 +109,9 @@ class _Attempt:
 
 
 def _written(path: object) -> int:
-    """Return when a file was written last; 0: there is none."""
+    """Return when a file was written last; 0: there is none, or none is named."""
     with contextlib.suppress(OSError, ValueError):
-        return Path(str(path)).stat().st_mtime_ns
+        return Path(path).stat().st_mtime_ns if isinstance(path, str) else 0
     return 0
 
 
@@ -106,6 +123,12 @@ def _asked(record: store.Record) -> tuple[int, int] | None:
     return None
 
 
+def _anchor(record: store.Record) -> str:
+    """Return the host that a job cannot leave, as its record says; empty: none."""
+    found = record.get("anchor")
+    return found if isinstance(found, str) else ""
+
+
 def _speeds(record: store.Record) -> dict[str, float]:
     """Return the rows a second of each host, as a job has measured them where it is."""
     measured = record.get("measured")
@@ -113,6 +136,21 @@ def _speeds(record: store.Record) -> dict[str, float]:
         return {}
     rows, seconds = measured["rows"], measured["compute_seconds"]
     return {host: rows[host] / seconds[host] for host in rows if seconds.get(host, 0.0) > 0}
+
+
+def _messages(record: store.Record) -> tuple[tuple[str, str, float], ...]:
+    """Return from host to host the bytes of an iteration of a job, as its record says; empty: it does not."""
+    found = record.get("iteration_messages")
+    try:
+        return tuple((str(a), str(b), float(sent)) for a, b, sent in found or ())
+    except (TypeError, ValueError):
+        return ()
+
+
+def _has_shared(job: store.StoredJob) -> bool:
+    """Whether an attempt may have CPUs of topology daemons: not where its order says that it asks for none."""
+    scheduled = job.order().get("scheduled")
+    return not isinstance(scheduled, dict) or "topologyd" in scheduled
 
 
 class JobServiceExecutor(JobExecutor):
@@ -131,7 +169,9 @@ class JobServiceExecutor(JobExecutor):
     actuator
         Starts the jobs.
     looks
-        Makes what looks at the hosts of the list that are other machines; None: there are none.
+        Makes what looks at the hosts of the list that can be silent; None: there are none.
+    daemons
+        Give the CPUs of hosts that jobs share, and are what `looks` asks; None: no order asks for that.
     """
 
     def __init__(
@@ -142,9 +182,11 @@ class JobServiceExecutor(JobExecutor):
         news: Callable[[], None],
         actuator: str = "local",
         looks: Callable[[Callable[[Report], None]], HostLooks] | None = None,
+        daemons: TopologyDaemons | None = None,
     ) -> None:
         self._name, self._hosts, self._clock, self._news = name, hosts, clock, news
         self._actuator = actuator
+        self._daemons = daemons
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._doing: set[tuple[bool, int, int]] = set()
@@ -153,7 +195,10 @@ class JobServiceExecutor(JobExecutor):
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
         self._estimators = ThreadPoolExecutor(1, thread_name_prefix="estimate")
         self._estimates: OrderedDict[str, float | None] = OrderedDict()
+        self._selectors = ThreadPoolExecutor(SELECTIONS_AT_ONCE, thread_name_prefix="select")
+        self._selections: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._looks = None if looks is None else looks(self._say)
+        self._changes = RecordChanges()
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._watcher.start()
@@ -167,6 +212,9 @@ class JobServiceExecutor(JobExecutor):
         for order in orders:
             if isinstance(order, EstimateOrder):
                 self._estimators.submit(self._estimate, order)
+                continue
+            if isinstance(order, SelectOrder):
+                self._selectors.submit(self._select, order, self._clock() + order.seconds)
                 continue
             doing = isinstance(order, ResizeOrder), order.job, order.attempt
             with self._lock:
@@ -187,10 +235,12 @@ class JobServiceExecutor(JobExecutor):
         """Stop looking; the jobs go on."""
         self._stop.set()
         self._watcher.join()
+        self._changes.close()
         if self._looks is not None:
             self._looks.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self._estimators.shutdown(wait=False, cancel_futures=True)
+        self._selectors.shutdown(wait=False, cancel_futures=True)
 
     def join(self, host: Host) -> None:
         """Use one more host from now on."""
@@ -229,9 +279,9 @@ class JobServiceExecutor(JobExecutor):
             one = self._attempts.get((order.job, order.attempt))
             if one is None:
                 job = store.StoredJob(self._folder / order.folder)
-                one = _Attempt(order.job, order.attempt, job)
+                one = _Attempt(order.job, order.attempt, job, told=self._changes.watch(job))
                 self._attempts[one.key] = one
-            one.said, one.changed = None, -1
+            one.said, one.changed, one.due = None, -1, 0.0
         return one
 
     def _start(self, order: StartOrder) -> None:
@@ -249,19 +299,67 @@ class JobServiceExecutor(JobExecutor):
             reason, code = refusal_of(error)
             self._say_ended(order, "failed", reason, code, order.hosts)
             return
-        with contextlib.suppress(LaunchError, OSError):  # the record says it
-            service.begin(job)
+        try:
+            if self._has_cpus(order, job):
+                service.begin(job)
+        except SilentDaemonError:
+            return  # it has not begun, and is told to again, or to end
+        except (LaunchError, OSError):
+            pass  # the record says it
         self._known(order).hosts |= set(order.hosts)
 
+    def _has_cpus(self, order: StartOrder, job: store.StoredJob) -> bool:
+        """Whether an attempt has the CPUs of its hosts that it is to have; one that is refused them never begins.
+
+        Raises
+        ------
+        SilentDaemonError
+            It may have them later.
+        """
+        try:
+            self._give_cpus(order, order.hosts)
+        except SilentDaemonError:
+            raise
+        except ApplesError as error:
+            self._write_never(job, "failed", str(error))
+            return False
+        return True
+
+    def _give_cpus(
+        self, order: StartOrder | ResizeOrder, hosts: Iterable[str], epoch: int = 0
+    ) -> None:
+        """Have an attempt have CPUs of hosts, if it asks for them; raises as `TopologyDaemons.allocate`."""
+        if order.cpus and self._daemons is not None:
+            with self._missing():
+                self._daemons.allocate(order.folder, hosts, epoch)
+
+    @contextlib.contextmanager
+    def _missing(self) -> Iterator[None]:
+        """Have it said of the host of a daemon that does not answer."""
+        try:
+            yield
+        except SilentDaemonError as error:
+            if self._looks is not None:
+                self._looks.miss(error.host, str(error))
+            raise
+
     def _create(self, order: AttemptOrder, work: dict[str, Any]) -> store.StoredJob:
-        scheduled = {"scheduler": self._name, "job": order.job, "attempt": order.attempt}
+        scheduled: dict[str, Any] = {
+            "scheduler": self._name, "job": order.job, "attempt": order.attempt,
+        }  # fmt: skip
+        no_cpus = isinstance(order, StartOrder) and not order.cpus  # of any other nobody knows
+        if self._daemons is not None and not no_cpus:
+            scheduled["topologyd"] = self._daemons.sockets
         where = {"hosts": str(self._hosts), "actuator": self._actuator}
         found = {**work, **where, "scheduled": scheduled}
         return store.create(found, "", identifier=order.folder)
 
     def _never(self, order: AttemptOrder, state: str, reason: str) -> None:
         """Make the folder of an attempt that is not to begin: now it never does."""
-        job = self._create(order, {})
+        self._write_never(self._create(order, {}), state, reason)
+
+    def _write_never(self, job: store.StoredJob, state: str, reason: str) -> None:
+        """Write into the record of an attempt that has not begun that it never does."""
         code = LaunchError.exit_code
         job.write_last({**job.record(), "state": state, "reason": reason, "exit_code": code})
 
@@ -271,36 +369,48 @@ class JobServiceExecutor(JobExecutor):
         with self._lock:
             one.resizing = True
             one.hosts |= set(order.hosts)
+        try:
+            self._move(one, order)
+        finally:
+            with self._lock:
+                one.resizing = False
+
+    def _move(self, one: _Attempt, order: ResizeOrder) -> None:
         reason = ""
         try:
             before = JobStatus.of(one.job)
             if set(before.hosts) != set(order.hosts):
+                if conversation(one.job).status()["busy"]:
+                    return  # with what it was told before a restart, or by its user: this is given again
+                self._give_cpus(order, set(order.hosts) - set(before.hosts), order.epoch)
                 service.resize(one.job.id, dict.fromkeys(order.hosts, 1.0))
         except ApplesError as error:
             reason = str(error)
         after = JobStatus.of(one.job)
-        if after.state == "running":
-            done = set(after.hosts) == set(order.hosts)
-            with self._lock:
-                one.map_epoch = max(one.map_epoch, after.epoch or 0)
-                one.epoch, one.refused = order.epoch, not done
-            hosts = after.hosts if done else ()
-            self._say(
-                JobReport(
-                    *one.key, AttemptPhase.RUNNING, order.epoch, not done, hosts, after.iteration,
-                    after.iterations, reason=reason,
-                )
-            )  # fmt: skip
-            # The job says that it is resized when the hosts that it leaves are empty, or lost.
-            self._say_left(one, [(host, order.epoch) for host in one.hosts], after.hosts)
+        if after.state != "running":
+            return
+        done = not reason or set(after.hosts) == set(order.hosts)
         with self._lock:
-            one.resizing = False
+            one.map_epoch = max(one.map_epoch, after.epoch or 0)
+            one.epoch, one.refused = order.epoch, not done
+        hosts = after.hosts if done else ()
+        self._say(
+            JobReport(
+                *one.key, AttemptPhase.RUNNING, order.epoch, not done, hosts, after.iteration,
+                after.iterations, reason=reason, anchor=_anchor(one.job.record()),
+            )
+        )  # fmt: skip
+        # The job says that it is resized when the hosts that it leaves are empty, or lost.
+        self._say_left(one, [(host, order.epoch) for host in one.hosts], after.hosts)
 
     def _end(self, order: EndOrder) -> None:
         """See that an attempt is over, or never begins."""
-        if not (self._folder / order.folder).exists():
+        job = store.StoredJob(self._folder / order.folder)
+        if not job.folder.exists():
             with contextlib.suppress(FileExistsError):
                 self._never(order, "cancelled", "")
+        elif job.unbegun():
+            self._write_never(job, "cancelled", "")
         service.cancel(order.folder)
         self._known(order).hosts |= set(order.hosts)
 
@@ -327,8 +437,9 @@ class JobServiceExecutor(JobExecutor):
                 self._left(one, host, epoch)
 
     def _left(self, one: _Attempt, host: str, epoch: int) -> None:
-        """Say that a host of this machine was left; have one that is another machine asked."""
-        if self._looks is None or not self._looks.left(*one.key, one.job.id, host, epoch):
+        """Say that a host of this machine was left; have one asked that is another, or has given it CPUs."""
+        looks = None if self._daemons is not None and not _has_shared(one.job) else self._looks
+        if looks is None or not looks.left(*one.key, one.job.id, host, epoch):
             self._say(HostLeft(*one.key, host, epoch))
 
     def _say_ended(
@@ -341,11 +452,15 @@ class JobServiceExecutor(JobExecutor):
         for host in hosts:
             self._say(HostLeft(*where, host, LAST))
 
+    def _like(self, work: dict[str, Any], *asked: object) -> str:
+        """Return by what a question about a job is the same as another: its files were not written since."""
+        written = [_written(work.get(name)) for name in ("hosts", *FILES_OF_ESTIMATES)]
+        return json.dumps([work, written, *asked], sort_keys=True)
+
     def _estimate(self, order: EstimateOrder) -> None:
         """Say how long a job is going to run; one that is like one before is not estimated again."""
         work = {**bare(order.work), "hosts": str(self._hosts)}
-        written = [_written(work.get(name)) for name in ("hosts", *FILES_OF_ESTIMATES)]
-        like = json.dumps([work, order.hosts, written], sort_keys=True)
+        like = self._like(work, order.hosts)
         if like not in self._estimates:
             seconds = None
             with contextlib.suppress(ApplesError):  # its start says why
@@ -355,33 +470,68 @@ class JobServiceExecutor(JobExecutor):
                 self._estimates.popitem(last=False)
         self._say(RunTimeEstimate(order.job, self._estimates[like]))
 
+    def _select(self, order: SelectOrder, until: float) -> None:
+        """Say which hosts a job would rather have; where one that is like it was asked the same, as it was."""
+        work = {**bare(order.work), "hosts": str(self._hosts)}
+        asked = {
+            "among": order.among, "count": order.count, "beside": order.beside, "instead": order.instead,
+            "shares": dict(order.shares), "speeds": dict(order.speeds),
+        }  # fmt: skip
+        like = self._like(work, asked)
+        if (found := self._selections.get(like)) is None:
+            if self._clock() >= until:
+                return  # nobody waits for it any more
+            found = {}
+            with contextlib.suppress(ApplesError):  # its start says why
+                found = parked.call("select", order=work, **asked)
+            with self._lock:
+                self._selections[like] = found
+                if len(self._selections) > MOST_ESTIMATES:
+                    self._selections.popitem(last=False)
+        said = tuple(found.get("hosts", ())), found.get("seconds", 0.0), found.get("otherwise")
+        self._say(SelectedHosts(order.job, order.question, *said))
+
     # ----------------------------------------------------------------------------- watching
     def _watch(self) -> None:
         """Look at the records of the jobs, and report what has changed."""
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.is_set():
+            told = self._changes.wait(self._seconds())
+            now = self._clock()
             with self._lock:
                 watched = list(self._attempts.values())
             for one in watched:
-                with contextlib.suppress(OSError):
+                if one.told and one.job.id not in told and now < one.due:
+                    continue
+                one.due = now + SURE_SECONDS
+                with contextlib.suppress(Exception):  # a record that is none keeps no other unread
                     self._look(one)
             if self._looks is not None:
                 self._looks.step({host for one in watched for host in one.hosts})
+            self._stop.wait(PAUSE_SECONDS)
+
+    def _seconds(self) -> float:
+        """Return for how long the jobs may be left alone of which nothing is told."""
+        now = self._clock()
+        with self._lock:
+            due = min((one.due for one in self._attempts.values()), default=now + LOOK_SECONDS)
+        return min(LOOK_SECONDS, max(0.0, due - now))
 
     def _look(self, one: _Attempt) -> None:
         try:
-            now, changed = self._clock(), (one.job.folder / "job.json").stat().st_mtime_ns
+            changed = (one.job.folder / "job.json").stat().st_mtime_ns
         except FileNotFoundError:  # whoever made the folder died before its record was whole
             reason = "its record was not completed; it never began"
             failed = {"state": "failed", "reason": reason, "exit_code": LaunchError.exit_code}
             one.job.write({**store.first_record(one.job.id, ""), **failed})
             return
-        if changed == one.changed and now < one.read + SURE_SECONDS:
+        if changed == one.changed and one.job.supervised():
             return
         record = one.job.record()
-        one.changed, one.read = changed, now
+        one.changed = changed
         if record["state"] in store.OVER:
             if one.job.supervised() or job_processes.marked(one.job.id):
-                one.changed = -1  # it is ending
+                wait = ENDING_SECONDS[min(one.tries, len(ENDING_SECONDS) - 1)]
+                one.tries, one.changed, one.due = one.tries + 1, -1, self._clock() + wait
                 return
             self._over(one, record)
             return
@@ -397,6 +547,8 @@ class JobServiceExecutor(JobExecutor):
                 record.get("iterations"),
                 asks=_asked(record),
                 speeds=_speeds(record),
+                messages=_messages(record),
+                anchor=_anchor(record),
             )
         if report != one.said:
             one.said = report
@@ -406,6 +558,20 @@ class JobServiceExecutor(JobExecutor):
         """Say that an attempt is over, and has left what is of this machine: no process of it is there."""
         with self._lock:
             self._attempts.pop(one.key, None)
+        self._changes.forget(one.job)
+        if self._daemons is not None and record.get("exit_code") == LaunchError.exit_code:
+            self._workers.submit(self._say_failed, one, record, self._daemons)
+        else:
+            self._say_over(one, record)
+
+    def _say_failed(self, one: _Attempt, record: store.Record, daemons: TopologyDaemons) -> None:
+        """Say that its hosts failed an attempt; first which of their daemons is down, for then it is to blame."""
+        with contextlib.suppress(ApplesError), self._missing():
+            for host in sorted(one.hosts) if _has_shared(one.job) else ():
+                daemons.check(host)
+        self._say_over(one, record)
+
+    def _say_over(self, one: _Attempt, record: store.Record) -> None:
         self._say(
             JobReport(
                 *one.key, AttemptPhase.ENDED, one.epoch, one.refused, state=record["state"],

@@ -1,4 +1,7 @@
-"""Looks at hosts that are other machines: whether they answer, and whether they have been left by an attempt."""
+"""Looks at hosts: whether they answer, and whether they have been left by an attempt.
+
+Other machines are asked over ssh, and parts of this machine whose CPUs jobs share by their topology daemons.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from apples.errors import ApplesError
+from apples.jobs.topology_daemons import TopologyDaemons
 from apples.launch.remote.remains import remains
 from apples.resources import Host, HostList
 from apples.scheduling.server.orders import LAST, HostAnswer, HostLeft, Report
@@ -21,6 +25,8 @@ AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 """Until a host is asked again that was not empty; the last stands for all that follow."""
 SILENT_SECONDS: Final = (2.0, 5.0, 10.0, 20.0)
 """Until a host is asked again that did not answer."""
+DAEMON_SECONDS: Final = 2.0
+"""Between two looks at a topology daemon: it is on this machine, and costs little."""
 
 Look = Callable[[Host, Mapping[str, bool]], Mapping[str, int]]
 
@@ -64,15 +70,17 @@ class HostLooks:
     Parameters
     ----------
     hosts
-        Those that are other machines.
+        Those that are looked at.
     here
-        Names of those that are parts of this one.
+        Names of those that are parts of this machine, and never silent.
     clock
         Seconds; never goes back.
     say
         Receives, from any thread, `HostAnswer` where it has changed, and `HostLeft`.
     look
-        Looks at a host: job -> whether it is over; returns job -> processes there. `LaunchError`: no answer.
+        Looks at a host: job -> whether it is over; returns job -> what there is of it. `LaunchError`: no answer.
+    every
+        At most so many seconds between two looks at a host, also where jobs use it; None: then it is left alone.
     """
 
     def __init__(
@@ -82,9 +90,10 @@ class HostLooks:
         clock: Callable[[], float],
         say: Callable[[Report], None],
         look: Look,
+        every: float | None = None,
     ) -> None:
         self._here = frozenset(here)
-        self._clock, self._say, self._look = clock, say, look
+        self._clock, self._say, self._look, self._every = clock, say, look, every
         self._far = {host.name: _FarHost(host) for host in hosts}
         self._lock = threading.Lock()
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look")
@@ -99,7 +108,23 @@ class HostLooks:
     ) -> HostLooks:
         """Return what looks at hosts of a list over ssh; the others of the list are parts of this machine."""
         here = {host.name for host in listed()} - {host.name for host in hosts}
-        return cls(hosts, here, clock, say, lambda host, jobs: remains(host, listed(), jobs))
+
+        def look(host: Host, jobs: Mapping[str, bool]) -> Mapping[str, int]:
+            now = listed()  # how it is reached may be new
+            return remains(now[host.name], now, jobs)
+
+        return cls(hosts, here, clock, say, look)
+
+    @classmethod
+    def by_daemons(
+        cls,
+        hosts: Collection[Host],
+        daemons: TopologyDaemons,
+        clock: Callable[[], float],
+        say: Callable[[Report], None],
+    ) -> HostLooks:
+        """Return what asks the topology daemons of hosts, which take back the CPUs of attempts that leave."""
+        return cls(hosts, (), clock, say, daemons.look, DAEMON_SECONDS)
 
     def join(self, host: Host, *, here: bool) -> None:
         """Look at one more host, or at one again that was over; or take it for a part of this machine."""
@@ -141,19 +166,28 @@ class HostLooks:
                 one.leaving[job, attempt] = _Leaving(job, attempt, folder, epoch)
             return True
 
+    def miss(self, host: str, reason: str) -> None:
+        """Take it that a host did not answer somebody else; it is looked at at once."""
+        with self._lock:
+            one = self._far[host]
+            changed, one.said, one.due = reason != one.said, reason, self._clock()
+        if changed:
+            self._say(HostAnswer(host, reason))
+
     def silent(self) -> list[str]:
         """Return the hosts that did not answer when they were asked last, or were taken back."""
         with self._lock:
             return [name for name, one in self._far.items() if one.said or one.over]
 
     def step(self, used: Collection[str]) -> None:
-        """Begin the looks that are due; hosts that jobs use are left alone unless something is asked of them."""
+        """Begin the looks that are due; other machines that jobs use are left alone unless something is asked."""
         now = self._clock()
         with self._lock:
             for one in self._far.values():
                 if one.busy or one.due > now or (one.over and not one.leaving):
                     continue
-                if one.host.name in used and not one.leaving and one.said == "":
+                alone = self._every is None and one.host.name in used
+                if alone and not one.leaving and one.said == "":
                     continue
                 one.busy = True
                 self._workers.submit(self._ask, one, dict(one.leaving))
@@ -180,9 +214,8 @@ class HostLooks:
             one.tries = 1 if changed else one.tries + 1
             again = waits[min(one.tries, len(waits)) - 1]
             new = one.leaving.keys() - asked.keys()
-            one.due = self._clock() + (
-                again if reason or (one.leaving and not new) else 0.0 if new else IDLE_SECONDS
-            )
+            wait = again if reason or (one.leaving and not new) else 0.0 if new else IDLE_SECONDS
+            one.due = self._clock() + (wait if self._every is None else min(wait, self._every))
         if changed:
             self._say(HostAnswer(one.host.name, reason))
         for key in empty:

@@ -52,6 +52,11 @@ INTERRUPTED = 130
 """The exit code of what the user interrupts."""
 STATE, EVENTS = "state", "events"
 """What may not be written, of which a warning is."""
+MOST_RANKS_RECORDED = 24
+"""Ranks whose messages are recorded while they run: the record is written anew each time."""
+MOST_PAIRS_RECORDED = 200
+"""Pairs of hosts of which the bytes of an iteration are."""
+SHOWN_DECISIONS = 20
 WRITE_SECONDS = 1.0
 """How often, at most, the state of a run that its command waits for is written while it runs."""
 
@@ -208,13 +213,13 @@ class RunRecorder:
         for at in progress:
             self.state.update(iteration=at.iteration, iterations=at.iterations)
             self._changes(execution)
+            if isinstance(execution, AdaptiveExecution):
+                self._decisions(execution.decisions)
             line = _event(PROGRESS, **asdict(at))
             del line["borders"]  # they are in what is measured in the end
             self._kept(partial(EventLog.append_progress, event=line))
-            if isinstance(execution, AdaptiveExecution):
-                self._decisions(execution.decisions)
             if time.monotonic() - self._written >= self._every:
-                self.note()
+                self.note(**_messages(execution))
             yield at
         self._changes(execution)
         outcome = execution.outcome()
@@ -361,6 +366,7 @@ class RunRecorder:
         for one in decisions[places[-1] + 1 if places else 0 :]:
             self.event("decision", **one.document())
         self._decided = decisions[-1]
+        self.state["redistributions"] = [one.document() for one in decisions[-SHOWN_DECISIONS:]]
 
     def _keep_document(self, name: str, text: Callable[[], str]) -> None:
         """Write a document of the record, durably."""
@@ -380,6 +386,17 @@ class RunRecorder:
             self.warn(f"the record is not whole: {_why(error)}", EVENTS)
         else:
             self._warned.pop(EVENTS, None)
+
+
+def _messages(execution: Execution) -> Record:
+    """Return what the arrays of a run that goes on have sent, from rank to rank; empty where that is not known."""
+    said = execution.array_messages
+    each = [[*pair, float(f"{sent:.3g}")] for pair, sent in said.per_iteration().items()]
+    found: Record = {"iteration_messages": each if len(each) <= MOST_PAIRS_RECORDED else []}
+    if said.ranks <= MOST_RANKS_RECORDED:  # asked first: a matrix has a cell for each two ranks
+        matrix = said.matrix()
+        found = {} if matrix is None else {**found, "messages": matrix.document()}
+    return found
 
 
 def _why(error: OSError | ValueError) -> str:
@@ -432,6 +449,29 @@ def recorded(
             elif not recorder.ended:  # else nobody reads the answer, or it has no room
                 recorder.over("failed", reason, code)
             raise
+
+
+def known_of(document: Record) -> Record:
+    """Return what the list of runs says of a document of what runs by another model than a run."""
+    done = document["execution"] or {}
+    verified = done.get("verified")
+    if document["schema"] == f"apples.{store.SWEEP}/1":
+        hosts = [host for host, count in done.get("hosts", {}).items() if count]
+        hosts = hosts or [each["host"] for each in document["planned"]]
+    elif document["schema"] == f"apples.{store.MASTER_WORKER}/1":
+        hosts = [document["master"], *document["workers"], *done.get("hosts", ())]
+        verified = True if verified else None  # it is how many units were done again
+    else:
+        hosts = [host["host"] for task in document["tasks"] for host in task["hosts"]]
+    return {
+        "name": document["name"],
+        "hosts": list(dict.fromkeys(hosts)),
+        "predicted_seconds": done.get("predicted_seconds")
+        or document["predicted_seconds"]
+        or None,
+        "measured_seconds": done.get("measured_seconds"),
+        "verified": verified,
+    }
 
 
 def run(

@@ -215,6 +215,8 @@ class RunRecord:
         What happened, the earliest first.
     summary
         The entry of ``apples.runs/1``.
+    messages
+        ``execution.messages`` of a run that goes on, as its arrays say; None where they do not.
     """
 
     id: str
@@ -225,6 +227,7 @@ class RunRecord:
     plan: dict[str, Any] | None = field(default=None, repr=False)
     events: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    messages: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, job: store.StoredJob) -> RunRecord:
@@ -237,12 +240,16 @@ class RunRecord:
         return cls(
             job.id, state, record.get("reason") or "", int(code or 0), document,
             store.document_of(job.plan), tuple(store.read_events(job.events)), job.summary(record),
+            record.get("messages"),
         )  # fmt: skip
 
     @property
     def verified(self) -> bool | None:
         """Whether the result equals the sequential run's; None where nobody asked, or there is none."""
-        return self.document["verified"] if self.document else None
+        if not self.document:
+            return None
+        found: bool | None = self.document.get("verified", self.summary.get("verified"))
+        return found
 
     @property
     def measured_seconds(self) -> float | None:
@@ -265,16 +272,17 @@ class RunRecord:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts it was on at the end."""
-        return tuple(one["host"] for one in self._execution("hosts") or ())
+        found = self._execution("hosts") or ()
+        return tuple(found) if isinstance(found, dict) else tuple(one["host"] for one in found)
 
     @property
     def result_sha256(self) -> str | None:
         """Digest of the result."""
-        return self.document["result_sha256"] if self.document else None
+        return self.document.get("result_sha256") if self.document else None
 
     def _execution(self, key: str) -> Any:
         execution = self.document["execution"] if self.document else None
-        return execution[key] if execution else None
+        return execution.get(key) if execution else None
 
 
 def conversation(job: store.StoredJob) -> ControlClient:

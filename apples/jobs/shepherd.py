@@ -26,6 +26,7 @@ from apples.scheduling.server.orders import (
     JobReport,
     Order,
     Report,
+    SelectOrder,
     StartOrder,
 )
 from apples.scheduling.server.shepherds import ORDERS, message_document, message_of
@@ -98,7 +99,7 @@ class Shepherd:
             if order.incarnation < self._incarnation:
                 continue
             self._incarnation = order.incarnation
-            if not isinstance(order, StartOrder | EstimateOrder):
+            if not isinstance(order, StartOrder | EstimateOrder | SelectOrder):
                 obeyed.append(order)
             elif (work := unsealed(order.work)) is not None:
                 obeyed.append(replace(order, work=work))

@@ -1,4 +1,4 @@
-"""`JobSpec` and `ProgramSpec`: what the supervisor of a job is to do, and the form it is stored in.
+"""`JobSpec`, `ProgramSpec` and `UnitsSpec`: what the supervisor of a job is to do, and the form it is stored in.
 
 A job outlives the command that submitted it, so its files are named by absolute paths, and the folder of the
 command is kept: names of the user's own code (``file.py:name``) are relative to it.
@@ -7,6 +7,7 @@ command is kept: names of the user's own code (``file.py:name``) are relative to
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from apples.agent.session.spec import RunSpec
 from apples.errors import LaunchError, UsageError
 
 Document = dict[str, Any]
+MASTER_WORKER = "apples.master_worker.job"
+"""What runs a `UnitsSpec`, and estimates it: a room above this one, found by its place as commands are."""
 
 
 def working_directory() -> Path:
@@ -167,12 +170,79 @@ class ProgramSpec:
         )
 
 
-Spec = JobSpec | ProgramSpec
+@dataclass(frozen=True, slots=True)
+class UnitsSpec:
+    """A master with its workers, to be run as a job of a scheduler.
+
+    Attributes
+    ----------
+    file
+        ``master-worker.toml``.
+    hosts, on
+        The scheduler's host list, and those of it that the job is given.
+    settings, weather, verify
+        As of ``apples master-worker``; live weather is not measured: the host list's values, and then what the
+        workers are seen to do.
+    actuator
+        ``local``: all hosts are parts of this machine, whatever the list says.
+    evolving
+        Whether it asks its scheduler for more hosts where they help.
+    directory
+        Folder the job is submitted from.
+    """
+
+    file: Path
+    hosts: Path = Path(os.devnull)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    weather: str = "static"
+    verify: str = "sample"
+    on: tuple[str, ...] = ()
+    actuator: str = "local"
+    evolving: bool = False
+    directory: Path = field(default_factory=working_directory)
+
+    def __post_init__(self) -> None:
+        for name in ("file", "hosts"):
+            object.__setattr__(self, name, self.directory / getattr(self, name))
+
+    def document(self) -> Document:
+        """Return the specification as it is stored."""
+        return {
+            "directory": str(self.directory),
+            "units": str(self.file),
+            "hosts": str(self.hosts),
+            "settings": [f"{name}={value}" for name, value in self.settings.items()],
+            "weather": self.weather,
+            "verify": self.verify,
+            "on": list(self.on),
+            "actuator": self.actuator,
+            "evolving": self.evolving,
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> UnitsSpec:
+        """Return the specification that was stored."""
+        return cls(
+            file=Path(document["units"]),
+            hosts=Path(document["hosts"]),
+            settings=_pairs(document["settings"]),
+            weather=document["weather"],
+            verify=document["verify"],
+            on=tuple(document["on"]),
+            actuator=document["actuator"],
+            evolving=document["evolving"],
+            directory=Path(document["directory"]),
+        )
+
+
+Spec = JobSpec | ProgramSpec | UnitsSpec
 
 
 def read(document: Mapping[str, Any]) -> Spec:
-    """Return the specification of either kind that was stored."""
-    return ProgramSpec.read(document) if "program" in document else JobSpec.read(document)
+    """Return the specification of any kind that was stored."""
+    kinds: dict[str, type[ProgramSpec | UnitsSpec]] = {"program": ProgramSpec, "units": UnitsSpec}
+    kind = next((kinds[word] for word in kinds if word in document), JobSpec)
+    return kind.read(document)
 
 
 def _pairs(words: list[str] | None) -> dict[str, str]:

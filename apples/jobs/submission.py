@@ -6,21 +6,25 @@ import os
 import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import hat
 from apples.agent.session.spec import RunSpec
 from apples.errors import UsageError
 from apples.jobs.seals import sealed
-from apples.jobs.spec import JobSpec, working_directory
-from apples.monitoring.message_counts import MessageMatrix
-from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING
+from apples.jobs.spec import JobSpec, UnitsSpec, working_directory
+from apples.user_files import is_master_worker
 
 KINDS = ("rigid", "moldable", "malleable", "evolving")
 UNESTIMATED = 3600.0
 """The run time of a job that neither its user nor its model has estimated, seconds."""
 MOST_TEMPLATE = 1 << 20
+MASTER_WORKER_FILE = "apples.master_worker.document"
+"""What reads the file of a master with its workers: in a room above this one, found by its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +67,23 @@ class JobRequest:
 
         Raises
         ------
+        hat.DocumentError
+            A master/worker program does not say what it should, or the template is no TOML.
         UsageError
             The numbers of hosts, the kind and the template do not go together.
         """
-        malleable, name = _template(self.template)
+        read = _read(self.template)
         most = self.minimum if self.maximum is None else self.maximum
         if most < self.minimum:
             raise UsageError(f"--max {most}: is less than --min {self.minimum}")
-        # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
-        spec = RunSpec(
-            Path(os.devnull), self.template, self.user, self.settings, "minimum_execution_time",
-            self.weather, verify=self.verify, count_messages=self.count_messages,
-            messages=self.messages,
-        )  # fmt: skip
-        work = sealed(JobSpec(spec, self.directory).document())
+        units = is_master_worker(read)
+        name = str(read.get("name") or self.template.parent.name)[:80]
+        kind = _kind(self.kind, self.minimum, most, units or read.get("malleable") is True)
+        if units and self.kind is None and kind == "malleable":
+            kind = "evolving"
+        work = sealed((self._units(kind) if units else self._application()).document())
         submission = {
-            "minimum": self.minimum, "maximum": most,
-            "kind": _kind(self.kind, self.minimum, most, malleable), "modelled": self.seconds is None,
+            "minimum": self.minimum, "maximum": most, "kind": kind, "modelled": self.seconds is None,
             "requested": UNESTIMATED if self.seconds is None else self.seconds, "priority": self.priority,
             "name": name, "work": work, "after": [*self.after],
         }  # fmt: skip
@@ -87,12 +91,45 @@ class JobRequest:
             submission["messages"] = between_hosts(self.directory / self.messages)
         return {"request": secrets.token_hex(8), "submission": submission}
 
+    def _application(self) -> JobSpec:
+        # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
+        spec = RunSpec(
+            Path(os.devnull), self.template, self.user, self.settings, "minimum_execution_time",
+            self.weather, verify=self.verify, count_messages=self.count_messages,
+            messages=self.messages,
+        )  # fmt: skip
+        return JobSpec(spec, self.directory)
+
+    def _units(self, kind: str) -> UnitsSpec:
+        """Return what a master with its workers is to do; live weather is what its workers are seen to do."""
+        for option, said in {
+            "--count-messages": self.count_messages,
+            "--messages": self.messages is not None,
+        }.items():
+            if said:
+                raise UsageError(f"{option}: a master with its workers has no ranks that talk")
+        # One that lies in the folder is taken where nobody names one: it is of an application beside it.
+        if self.user is not None and self.directory / self.user != self.directory / "user.toml":
+            raise UsageError(
+                "--user: a master with its workers takes none; its own file says it all"
+            )
+        import_module(MASTER_WORKER_FILE).MasterWorkerProgram.read(self.template, self.settings)
+        weather = "static" if self.weather == "live" else self.weather
+        verify = "none" if self.verify == "none" else "sample"
+        return UnitsSpec(
+            self.template, settings=self.settings, weather=weather, verify=verify,
+            evolving=kind == "evolving", directory=self.directory,
+        )  # fmt: skip
+
 
 def between_hosts(run: Path) -> list[list[int]]:
     """Return what the hosts of a run sent each other in parts of the most that any sent, for the choice of hosts.
 
     Empty where it was on more hosts than a submission may tell of.
     """
+    from apples.monitoring.message_counts import MessageMatrix  # noqa: PLC0415 - few jobs name a run
+    from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING  # noqa: PLC0415
+
     found = MessageMatrix.of_run(run)
     rows = found.by_host(found.bytes)
     most = max([1, *(size for i, row in enumerate(rows) for j, size in enumerate(row) if i != j)])
@@ -104,14 +141,19 @@ def between_hosts(run: Path) -> list[list[int]]:
     ]
 
 
-def _template(place: Path) -> tuple[bool, str]:
-    """Return whether a template's program is malleable, and what it is called; its job reads the rest."""
-    try:
-        with place.open("rb") as stream:
-            read = tomllib.loads(stream.read(MOST_TEMPLATE).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place}: {error}") from None
-    return read.get("malleable") is True, str(read.get("name") or place.parent.name)[:80]
+def _read(place: Path) -> Mapping[str, Any]:
+    """Return what a template, or a master/worker program, says; a template's job reads the rest of it.
+
+    Raises
+    ------
+    hat.DocumentError
+        It is no TOML file.
+    """
+    with suppress(OSError, ValueError, RecursionError):
+        if place.is_file():
+            with place.open("rb") as stream:
+                return tomllib.loads(stream.read(MOST_TEMPLATE).decode())
+    return hat.Document.read(place).data  # slower to load, and says what is wrong and where
 
 
 def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str:

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import hat
 from apples.agent.coordinator import Coordinator
-from apples.agent.rescheduling import AdaptiveExecution, PerformanceMonitor, best_of_size
+from apples.agent.rescheduling import PerformanceMonitor, best_of_size
 from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.agent.session.results import verification_failure
 from apples.agent.session.running import prepare
@@ -30,12 +31,13 @@ from apples.errors import ApplesError, ApplicationError, LaunchError, UsageError
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import position_record
-from apples.jobs.spec import JobSpec, ProgramSpec, read
+from apples.jobs.spec import MASTER_WORKER, JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
 from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
 from apples.refusals import refusal_of
+from apples.supervision import job_processes
 from apples.wire.json_lines import encode
 
 WRITE_SECONDS = 0.2
@@ -43,7 +45,6 @@ WRITE_SECONDS = 0.2
 STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""
 ANSWER_SECONDS = 0.5
-SHOWN_DECISIONS = 20
 GRANT_SECONDS = 10.0
 """Until a request of the job's that could not be granted is tried again."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -66,7 +67,7 @@ class Supervisor:
         self._epoch = self.record["epoch"]
         self._coordinator: Coordinator | None = None
         self._granted: Any = None
-        self._scheduled = "scheduled" in job.order()
+        self._scheduled = job.order().get("scheduled")
         self._tried = -GRANT_SECONDS
 
     def run(self) -> int:
@@ -77,13 +78,17 @@ class Supervisor:
             return self._over("cancelled", "", 0)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the record must say so
             return self._over("failed", *refusal_of(error))
-        self.recorder.verified(document)
+        raised = bool(
+            self.recorder.document
+        )  # what a verification found wrong; its record has the rest
+        if not raised:
+            self.recorder.verified(document)
         try:
             self.job.write_result(document)
         except OSError as error:
             why = f"the result cannot be kept: {error.filename}: {error.strerror}"
             return self._over("failed", why, LaunchError.exit_code)
-        wrong = verification_failure(document)
+        wrong = "" if raised else verification_failure(document)
         if wrong:
             return self._over("failed", wrong, VerificationError.exit_code)
         return self._over("finished", "", 0)
@@ -92,12 +97,18 @@ class Supervisor:
         """Run what the job's specification asks for; return the ``apples.run/1`` document."""
         spec = read(self.job.order())
         os.chdir(spec.directory)
+        if isinstance(spec, UnitsSpec):
+            os.environ[job_processes.MARK] = self.job.id  # what is started here bears it
+            model = import_module(MASTER_WORKER)  # the room above, found by its place
+            document: Record = model.run_job(spec, self.job, self.recorder, lambda: self._told({}))
+            return document
         return self._program(spec) if isinstance(spec, ProgramSpec) else self._application(spec)
 
     def _application(self, spec: JobSpec) -> Record:
         count, epoch = attempts(self.record), int(self.record["epoch"])
         files = self.job.id, self.job.folder, self.job.commits
-        job = JobFiles(*files, count, epoch, self._scheduled)
+        said = self._scheduled or {}
+        job = JobFiles(*files, count, epoch, bool(said), said.get("topologyd", {}))
         if count > 1:
             to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
         prepared = prepare(spec.run, job=job, talk=to_stderr)
@@ -167,9 +178,6 @@ class Supervisor:
                 self._grant(execution, position)
             news = position_record(position)
             self.record.update(news)
-        if isinstance(execution, AdaptiveExecution):
-            last = execution.decisions[-SHOWN_DECISIONS:]
-            self.record["redistributions"] = [one.document() for one in last]
         rate = self._performance.rate()
         if rate is not None:
             rows = dict(zip(self.record["hosts"], self.record["rows"], strict=True))
@@ -215,6 +223,12 @@ class Supervisor:
             to_stderr(f"apples: {reason}")
         self._told({"error": reason or state, "code": code} if code else {})
         return code
+
+
+def _cancel_once(number: int, frame: object) -> None:
+    for each in ENDING:  # one request to end is enough: what it begins is not to be broken off
+        signal.signal(each, signal.SIG_IGN)
+    _cancel(number, frame)
 
 
 def _cancel(number: int, _frame: object) -> None:
@@ -269,7 +283,7 @@ def supervise(telling: int, lock: int, folder: str) -> int:
     job = StoredJob(Path(folder))
     os.set_inheritable(telling, False)
     for number in ENDING:
-        signal.signal(number, _cancel)
+        signal.signal(number, _cancel_once)
     with job.supervising(lock):
         return Supervisor(job, teller(telling)).run()
 

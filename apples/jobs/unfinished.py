@@ -65,6 +65,7 @@ def _execution(record: RunRecord) -> Document | None:
         "borders": [],
         "queue_seconds": None,
         "moved": any(one["event"] == "moved" for one in record.events),
+        "messages": record.messages,
         "redistributions": [
             {key: value for key, value in one.items() if key not in {"at", "event"}}
             for one in record.events

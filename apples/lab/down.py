@@ -16,7 +16,8 @@ from apples.lab.commands import run
 from apples.lab.journal import FILE as JOURNAL
 from apples.lab.journal import LabJournal, held
 
-END_SECONDS = 10.0
+END_SECONDS = 60.0
+"""For a host's processes to be gone: what is killed needs some of the host's part of a CPU to end."""
 
 
 def down(folder: Path) -> None:

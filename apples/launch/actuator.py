@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
+from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress, RowDigests, Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
@@ -89,6 +90,11 @@ class Execution(ABC):
     def changes(self) -> Sequence[HostsChanged]:
         """The latest changes of its hosts or rows that were made while it ran, the earliest first."""
         return ()
+
+    @property
+    def array_messages(self) -> ArrayMessages:
+        """The messages of its arrays by its own word, from rank to rank; without any where it says nothing."""
+        return ArrayMessages()
 
     @property
     def moved(self) -> bool:

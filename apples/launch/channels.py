@@ -18,7 +18,7 @@ LONGEST_FRAME = 1 << 20
 LONGEST_HEAD = 64
 MOST_BEFORE_HELLO = 1 << 16
 """Bytes a login may say before the supervisor does."""
-KIND = re.compile(r"output|report|beat|error(-[0-9]{1,9})?")
+KIND = re.compile(r"output|report|beat|messages|error(-[0-9]{1,9})?")
 MOST_KINDS = 1024
 """No supervisor sends of more ranks apart."""
 
@@ -96,6 +96,8 @@ class SupervisorChannel:
                 self.cleared = True
             elif RANK.fullmatch(body):
                 yield kind, body
+        elif kind == "messages":
+            yield kind, body
         elif kind != "beat":
             lines = self._lines.setdefault(kind, LineBuffer(LINE_LIMIT, truncating=True))
             for line in lines.feed(body):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from apples.errors import ApplicationError
 
@@ -260,10 +260,53 @@ class Resumed:
     iteration: Count
 
 
+MOST_RANKS = 1 << 16
+"""Ranks of one job."""
+
+
+def _of_one_job(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Return hosts with their ranks; more than a job has, all together, are refused: each is remembered."""
+    if (ranks := sum(number for _, number in hosts)) > MOST_RANKS:
+        raise ValueError(f"has {ranks} ranks in all, and {MOST_RANKS} are the most")
+    return hosts
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesSent:
+    """What ranks have sent each other by now, as the program counts it; one of several events, or all of it.
+
+    Attributes
+    ----------
+    hosts
+        Each host and how many ranks it has, in the order of the ranks.
+    sent
+        From which rank to which how many messages and bytes, since this map of the hosts began; what an earlier
+        event of the map said of the two is out of date.
+    epoch, iteration
+        Number of the map, and in which iteration the program is.
+    anew
+        Whether all processes began with this map; else those of hosts that the map before had, too, went on.
+    together
+        Whether all ranks are of one ``MPI_COMM_WORLD``; else the ranks of each host are.
+    """
+
+    hosts: Annotated[
+        tuple[tuple[Short, Annotated[int, Field(ge=1, le=MOST_RANKS)]], ...],
+        Field(min_length=1, max_length=MOST_HOSTS),
+        AfterValidator(_of_one_job),
+    ]
+    sent: tuple[tuple[Count, Count, Count, Count], ...]
+    epoch: Count = 0
+    iteration: Count = 0
+    anew: bool = False
+    together: bool = True
+
+
 Event = (
     HostsChanging
     | HostsChanged
     | Resumed
+    | MessagesSent
     | Ready
     | Progress
     | RowDigests
@@ -279,6 +322,7 @@ _KINDS: Mapping[str, type[Event]] = {
     "resumed": Resumed,
     "ready": Ready,
     "progress": Progress,
+    "messages": MessagesSent,
     "rows": RowDigests,
     "result": Outcome,
     "done": DoneEvent,

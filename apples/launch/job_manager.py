@@ -15,24 +15,15 @@ from typing import Any
 
 from apples.launch import bind, hydra
 from apples.launch.hydra import LaunchCommand, RankGroup
+from apples.launch.remote import sharing
 from apples.launch.remote import ssh as line
+from apples.launch.remote.step import step
 from apples.launch.ssh import LaunchTarget, carried
 from apples.malleable.control.command import HostShare, HostSpec
 from apples.malleable.control.job_file import EngineName, JobFile
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
-INHERITED = (
-    "SSH_CONNECTION",
-    *(f"SLURM_{it}" for it in ("CPUS_PER_TASK", "TASKS_PER_NODE", "NTASKS", "NPROCS", "NNODES")),
-)
-"""What the batch script's or the login's own would say of a step that it does not fit."""
-STEP = (
-    *("env", *(word for name in INHERITED for word in ("-u", name))),
-    *("srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet"),
-    "--chdir=/",
-)
-"""A step beside others, that binds nothing: its ranks are ours to place."""
 QUIET = {"UCX_LOG_LEVEL": "error"}
 """UCX warns of a pooled request of its own whenever a world leaves."""
 JOB_FILE = "job.json"
@@ -65,8 +56,11 @@ def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **target.environment}
     if target.reach is None:
         return _here(rank_group, environment, warm)
+    # The login that a user's jobs share may end at any time: then each goes on with one of its own.
+    reach = line.command(target.reach, shared=sharing.socket_name(target.reach), begins=False)
     return replace(
-        _there(rank_group, target.reach.python, line.command(target.reach), environment, warm),
+        _there(rank_group, target.reach.python, reach, environment, warm),
+        again=tuple(line.command(target.reach)),
         directory=target.directory,
         programs=target.programs,
     )
@@ -74,14 +68,8 @@ def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
 
 def allocation_spec(rank_group: RankGroup, node: AllocatedNode, *, warm: bool = False) -> HostSpec:
     """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
-    own = (
-        "--nodes=1",
-        "--ntasks=1",
-        f"--nodelist={rank_group.host}",
-        f"--jobid={node.allocation}",
-    )
     environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
-    reach = (*STEP, *own, node.python)
+    reach = (*step(rank_group.host, node.allocation), node.python)
     return replace(
         _there(rank_group, node.python, reach, environment, warm), directory=node.directory
     )

@@ -35,7 +35,8 @@ from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer
 
 Source = str
-"""Where a line comes from: ``output``, ``error``, ``report``; ``error-N`` where it is known to be rank N's."""
+"""Where a line comes from: ``output``, ``error``, ``report``; ``error-N`` where it is known to be rank N's. Of the
+source ``messages`` it is no line, but what a rank of another machine has counted."""
 GRACE_SECONDS = 1.0
 """From the polite signal to the impolite one."""
 LINGER_SECONDS = 1.0
@@ -362,7 +363,7 @@ class Relay:
             words = line.decode(errors="replace").split(RELAY_BETWEEN)[:-1]
             address, proxy = reach.parsed(words)
             there = self._launch["remote"][address]
-            orders = reach.orders(there, proxy, self._task, self._launch["job"])
+            orders = reach.orders(there, proxy, self._task, self._launch)
             self._connections[there["number"]].write(self._program.parcel(orders))
             self._left -= 1
         return self._left > 0

@@ -1,8 +1,8 @@
 """What hydra starts in place of ssh, once for each host: becomes the ssh that starts a supervisor there.
 
 ``python -I -m apples.launch.reach [-x] ADDRESS "PROXY" ARGUMENTS..`` in the folder of the launch file. The
-ssh command lines stand there, made by `apples.launch.ssh`; only numbers and addresses of hydra's own are
-added, and travel inside the connection.
+ssh command lines stand there, made by `apples.launch.ssh`; only the run's mark is added, by which the supervisor
+there is known, and numbers and addresses of hydra's own, which travel inside the connection.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any, NoReturn
 
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
 from apples.launch.remote import shipping
+from apples.supervision.job_processes import mark
 
 SUPERVISOR = "apples.launch.supervisor"
 MODULES = (
     "apples.wire.json_lines",
     "apples.storage.naming",
+    "apples.supervision.counting",
     "apples.supervision.job_processes",
     "apples.supervision.program_counter",
     "apples.supervision.this_host",
@@ -36,14 +38,14 @@ def main() -> NoReturn:
     launch = json.loads(Path(LAUNCH_FILE).read_text(encoding="utf-8"))
     there = launch["remote"][address]
     task = Path(TASK_FILE).read_text(encoding="utf-8")
-    parcel = shipping.parcel(
-        MODULES, f"{SUPERVISOR}:serve", orders(there, proxy, task, launch["job"])
-    )
+    told = orders(there, proxy, task, launch)
+    parcel = shipping.parcel(MODULES, f"{SUPERVISOR}:serve", told)
     os.dup2(_input(there["number"], parcel), 0)
     output = f"host-{there['number']}"
     if Path(output).exists():  # somebody listens
         os.dup2(os.open(output, os.O_WRONLY), 1)
-    os.execvp(there["ssh"][0], there["ssh"])  # noqa: S606 - an argument list, no shell
+    marked = [*there["ssh"], mark(launch["job"])]
+    os.execvp(marked[0], marked)  # noqa: S606 - an argument list, no shell
 
 
 def parsed(arguments: list[str]) -> tuple[str, list[str]]:
@@ -60,12 +62,15 @@ def parsed(arguments: list[str]) -> tuple[str, list[str]]:
     return address, proxy
 
 
-def orders(there: dict[str, Any], proxy: list[str], task: str, job: str) -> dict[str, Any]:
-    """Return what a supervisor is told."""
+def orders(
+    there: dict[str, Any], proxy: list[str], task: str, launch: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what a supervisor is told, of a launch file."""
     return {
         "directory": there["folder"],
         "home": there["directory"],
-        "job": job,
+        "job": launch["job"],
+        "counting": launch["counting"],
         "proxy": proxy,
         "launch": {"hosts": there["hosts"]},
         "files": {TASK_FILE: task, "bind.py": _bind()},

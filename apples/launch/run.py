@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuator import Execution
+from apples.launch.array_messages import ArrayMessages
 from apples.launch.endings import LEFT, end_reason, first_to_end, short_name, time_limit_said
 from apples.launch.events import (
     LAUNCHER_FAULT,
@@ -28,6 +29,7 @@ from apples.launch.events import (
     Event,
     HostsChanged,
     HostsChanging,
+    MessagesSent,
     Outcome,
     Progress,
     Ready,
@@ -89,6 +91,8 @@ class Run:
         Whether the program goes on from a commit: it says no ``ready`` then, the manager's word takes its place.
     connections
         As of `Processes`.
+    counted
+        Receives what a rank of another machine has counted of its messages, each time it comes.
     limit_code
         The exit code by which the launcher, once it is asked to end, says that a time limit ended the run.
     """
@@ -112,7 +116,9 @@ class Run:
         resumes: bool = False,
         limit_code: int | None = None,
         connections: Sequence[HostConnection] = (),
+        counted: Callable[[bytes], None] = lambda _: None,
     ) -> None:
+        self._counted = counted
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.result_seconds = result_seconds
         self._managed, self._talk = managed, talk
@@ -138,6 +144,7 @@ class Run:
         self._pending: deque[tuple[Source, bytes]] = deque()
         self._early: list[Event] = []
         self.changes: deque[HostsChanged] = deque(maxlen=MOST_CHANGES)
+        self.array_messages = ArrayMessages()
         self._started = self._last_line_at = time.monotonic()
         self._shortened: float | None = None
         self._processes = Processes(
@@ -229,6 +236,9 @@ class Run:
         if source == "report":
             self._on_report(line.decode())
             return None
+        if source == "messages":
+            self._counted(line)
+            return None
         self._last_line_at = time.monotonic()
         event = parse(line) if source == "output" else None
         if event is None:
@@ -238,15 +248,16 @@ class Run:
         if isinstance(event, ErrorEvent):
             self._failure = self._failure or event
             self._shorten_deadline(PATIENCE_SECONDS / 4)
-            return None
-        if isinstance(event, HostsChanged):
+        elif isinstance(event, HostsChanged):
             if self._managed:
                 self.changes.append(event)
-            return None
-        if isinstance(event, HostsChanging):
+        elif isinstance(event, HostsChanging):
             self._ranks = event.ranks if self._managed else self._ranks
-            return None
-        return event
+        elif isinstance(event, MessagesSent):
+            self.array_messages.hear(event)
+        else:
+            return event
+        return None
 
     @property
     def _deadline(self) -> float:
@@ -306,7 +317,7 @@ class Run:
         elif self._resumes and isinstance(event, Resumed | Progress | Outcome):
             self._on_ready()  # what the program says may overtake what its manager does
         elif self.ready_after is None and not isinstance(
-            event, ErrorEvent | HostsChanging | HostsChanged | Resumed
+            event, ErrorEvent | HostsChanging | HostsChanged | Resumed | MessagesSent
         ):
             raise ApplicationError(f"the program said '{word_of(event)}' before 'ready'")
         told: list[str] = []
@@ -314,6 +325,8 @@ class Run:
             told = [times.host for times in event.hosts]
         elif isinstance(event, HostsChanged) and self._managed:
             told = [host for host, _ in event.members]
+        elif isinstance(event, MessagesSent):
+            told = [host for host, _ in event.hosts]
         others = {*told} if self._others is None else self._others
         for host in told:
             if host not in self._hosts and host not in others:
@@ -346,12 +359,17 @@ class Run:
     def _pass_on(self, lines: Iterable[tuple[Source, bytes]]) -> None:
         """Pass talk on and keep the last of it for an error message."""
         for source, line in lines:
+            if source == "messages":
+                self._counted(line)
+                continue
             text = line.decode(errors="replace")
             if source == "report":
                 self._on_report(text)
             elif source == "output" and (event := _event(line)) is not None:
                 if isinstance(event, ErrorEvent):
                     self._failure = self._failure or event
+                elif isinstance(event, MessagesSent):  # the last, after ``done``
+                    self.array_messages.hear(event)
             else:
                 self._launcher_fault |= LAUNCHER_FAULT in text
                 if text.startswith(LAUNCHER_TALK):
@@ -551,6 +569,11 @@ class RunExecution(Execution):
     def changes(self) -> Sequence[HostsChanged]:
         """The latest changes of hosts that its job manager told of."""
         return self._run.changes
+
+    @property
+    def array_messages(self) -> ArrayMessages:
+        """What the program has said of its messages by now."""
+        return self._run.array_messages
 
     @property
     def queue_seconds(self) -> float | None:

@@ -30,7 +30,6 @@ from apples.launch.hydra import (
 from apples.launch.remote import shipping
 from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
-from apples.supervision.job_processes import mark
 
 MACHINE_FILE = "machines"
 RELAY, RELAY_ASKS, RELAY_WAITS, RELAY_BETWEEN = "relay", "relay-asks", "relay-waits", "\x1f"
@@ -83,6 +82,7 @@ def command(
     job: str,
     here: str,
     directory: Path,
+    counting: Mapping[str, str] | None = None,
 ) -> LaunchCommand:
     """Return the command that runs `targets`, in rank order.
 
@@ -94,6 +94,8 @@ def command(
         This machine's address, as the others reach it.
     directory
         Where ranks on this machine work.
+    counting
+        By what ranks on other machines count their messages; None: nobody asked.
 
     Raises
     ------
@@ -116,7 +118,7 @@ def command(
         {
             MACHINE_FILE: "".join(f"{s.address}:{s.rank_group.ranks}\n" for s in targets),
             TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
-            LAUNCH_FILE: _launch_file(targets, job, directory),
+            LAUNCH_FILE: _launch_file(targets, job, directory, counting),
         },
     )
 
@@ -171,19 +173,25 @@ def _folder(job: str, index: int) -> str:
     return f"/tmp/apples-{job}-{index}"  # noqa: S108 - a name nobody can guess
 
 
-def _launch_file(targets: Sequence[LaunchTarget], job: str, directory: Path) -> str:
+def _launch_file(
+    targets: Sequence[LaunchTarget],
+    job: str,
+    directory: Path,
+    counting: Mapping[str, str] | None,
+) -> str:
     remote: dict[str, Any] = {}
     for index, target in enumerate(targets):
         if target.reach is not None:
             remote[target.address] = {
                 "number": len(remote),
-                "ssh": line.command(target.reach, [*shipping.words(site=False), mark(job)]),
+                "ssh": line.command(target.reach, shipping.words(site=False)),
                 "folder": _folder(job, index),
                 "directory": target.directory,
                 "hosts": [{**_entry(targets, index), "programs": target.programs}],
             }
     own = [{} if target.reach else _entry(targets, i) for i, target in enumerate(targets)]
-    document = {"job": job, "directory": str(directory.absolute()), "hosts": own, "remote": remote}
+    where = {"job": job, "directory": str(directory.absolute()), "counting": counting}
+    document = {**where, "hosts": own, "remote": remote}
     return json.dumps(document, indent=1)
 
 

@@ -28,7 +28,7 @@ if __name__ == "__main__":  # run by path, without site packages: it finds the r
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from apples.storage.naming import naming
-from apples.supervision import job_processes
+from apples.supervision import counting, job_processes
 from apples.supervision.program_counter import waiting_in_mpi
 from apples.supervision.this_host import located, network
 from apples.wire.json_lines import LineBuffer
@@ -41,6 +41,8 @@ DESCRIPTION = "/tmp/hydra_hwloc_xmlfile_"  # noqa: S108 - hydra's own name for i
 """The machine as a proxy describes it to ranks that initialise, in a file that it removes unless it is killed."""
 QUIET_MILLISECONDS = 1000
 """After so long without a word it is seen whether somebody is gone of whom nobody tells."""
+COUNTS_SECONDS = 5.0
+"""How often the messages that ranks have counted are sent to the agent."""
 BEAT_MILLISECONDS = 10_000
 """A word now and then: a network that is cut is noticed by whoever has sent something."""
 CHUNK = 1 << 16
@@ -310,14 +312,15 @@ class LocalSupervisor(RunSupervisor):
 class RemoteSupervisor(RunSupervisor):
     """The supervisor at the end of an ssh connection: its launcher is hydra's proxy.
 
-    Its standard output is frames, ``KIND LENGTH`` and so many bytes: what ranks wrote (``output``, ``error``)
-    and what became of them (``report``).
+    Its standard output is frames, ``KIND LENGTH`` and so many bytes: what ranks wrote (``output``, ``error``),
+    what became of them (``report``), and what messages they have counted (``messages``).
     """
 
     def __init__(self, told: dict[str, Any]) -> None:
         super().__init__(told["directory"])
         self.told = told
         self.pipes: dict[int, str] = {}
+        self.counts, self.counts_due = "", 0.0
 
     def report(self, line: str) -> None:
         """Send a frame; where the connection is gone nobody is told."""
@@ -340,6 +343,7 @@ class RemoteSupervisor(RunSupervisor):
     def _furnish(self) -> None:
         """Write the files of the run and make its pipes."""
         self._point_at_the_network()
+        self._count_messages()
         for name, text in self.told["files"].items():
             path = self._path(name)
             with naming(path), open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
@@ -368,6 +372,33 @@ class RemoteSupervisor(RunSupervisor):
             ]
         self.told["files"]["launch.json"] = json.dumps(launch)
 
+    def _count_messages(self) -> None:
+        """Have the ranks count their messages, where that is wanted; where it cannot be done say why."""
+        if not self.told["counting"]:
+            return
+        entry = self.told["launch"]["hosts"][0]
+        try:
+            found = counting.begin(self.told["counting"], self.directory)
+        except OSError as error:
+            why = f"note: {entry['host']}: messages are not counted there: {error.strerror}\n"
+            self._send("error", why.encode())
+            return
+        self.counts = found[counting.FOLDER]
+        entry["environment"] = {**entry["environment"], **found}
+        self.told["files"]["launch.json"] = json.dumps(self.told["launch"])
+
+    def _send_counts(self) -> None:
+        """Send what ranks have counted by now."""
+        self.counts_due = time.monotonic() + COUNTS_SECONDS
+        for data in counting.counted(self.counts) if self.counts else ():
+            self._send("messages", data)
+
+    def clear(self) -> None:
+        """Clear up as ever; what ranks have counted is sent before it is gone."""
+        with contextlib.suppress(OSError):
+            self._send_counts()
+        super().clear()
+
     def _start_proxy(self) -> None:
         os.environ[job_processes.MARK] = self.told["job"]
         proxy = os.path.join(os.path.dirname(sys.executable), "hydra_pmi_proxy")  # noqa: PTH118, PTH120
@@ -383,7 +414,9 @@ class RemoteSupervisor(RunSupervisor):
         for pipe in (0, self.listener, proxy, *self.pipes):
             self.poll.register(pipe, select.POLLIN)
         while True:
-            patience = QUIET_MILLISECONDS if self.awaited else BEAT_MILLISECONDS
+            patience = QUIET_MILLISECONDS if self.awaited or self.counts else BEAT_MILLISECONDS
+            if self.counts and time.monotonic() >= self.counts_due:
+                self._send_counts()
             ready = [pipe for pipe, _ in self.poll.poll(patience)]
             if not ready:
                 self.on_quiet()

@@ -96,15 +96,22 @@ class UnitPool:
         self._hold(lane, chunk)
         return chunk
 
-    def copy(self, lane: str, weights: Mapping[str, float]) -> list[int]:
+    def copy(
+        self, lane: str, weights: Mapping[str, float], avoid: Collection[int] = ()
+    ) -> list[int]:
         """Return units that another lane has and this one is to do too, for it would stand idle; none if no use.
 
         They are the later half of what the lane has that is expected to end last, where this one would do the
         first of them sooner. Whoever does a unit first has done it.
+
+        Parameters
+        ----------
+        avoid
+            Units that are to be left to whoever has them.
         """
-        own = self.held.get(lane, {})
+        own = {*self.held.get(lane, {}), *self._over, *avoid}
         left = {
-            other: [unit for unit in units if unit not in own and unit not in self._over]
+            other: [unit for unit in units if unit not in own]
             for other, units in self.held.items()
             if other != lane
         }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.errors import UsageError
+from apples.errors import UsageError, told_of
 from apples.master_worker.rates import UnitCosts
 from apples.resources.host import Name, PositiveNumber
 from apples.sweeps.document import ParameterName, PlainName, Value
@@ -118,14 +119,43 @@ class MasterWorkerFile(hat.StrictTable):
             raise UsageError(f"{field}: {error}") from None
 
 
-def program_paths(document: MasterWorkerFile, folder: Path) -> dict[str, Path]:
-    """Return the files that travel, the program first.
+@dataclass(frozen=True)
+class MasterWorkerProgram:
+    """What a file says of a program under a user's settings, whatever hosts there are.
 
-    Raises
-    ------
-    UsageError
-        One is not there. Permanent.
+    Attributes
+    ----------
+    files
+        Those that travel by their names, the program first.
+    count
+        How many units there are.
     """
+
+    document: MasterWorkerFile
+    parameters: Mapping[str, Value]
+    files: Mapping[str, Path]
+    costs: UnitCosts
+    count: int
+
+    @classmethod
+    def read(cls, file: Path, settings: Mapping[str, str]) -> MasterWorkerProgram:
+        """Return the program of a file.
+
+        Raises
+        ------
+        hat.DocumentError, UsageError
+            What is wrong in the file or the settings, or a file beside it is not there. Permanent.
+        """
+        document = hat.read(file, MasterWorkerFile)
+        parameters = document.settings(settings)
+        with told_of(file):
+            files = _beside(document, file.absolute().parent)
+            return cls(
+                document, parameters, files, document.costs(parameters), document.count(parameters)
+            )
+
+
+def _beside(document: MasterWorkerFile, folder: Path) -> dict[str, Path]:
     found = {name: folder / name for name in dict.fromkeys([document.program, *document.files])}
     for name, path in found.items():
         if not path.is_file():

@@ -289,7 +289,7 @@ class UnitMaster:
             chunk = self._pool.take(name, weights, self._tried_there(name))
         elif not held:
             chunk = self._pool.take_alone(name, self._tried_there(name))
-            chunk = chunk or self._pool.copy(name, weights)
+            chunk = chunk or self._pool.copy(name, weights, self._on_trial())
         if chunk:
             lane.chunk = len(chunk)
             if not held:
@@ -315,6 +315,19 @@ class UnitMaster:
             tried = {host_of(lane) for lane in lanes}
             if host_of(name) in tried and hosts - tried:
                 found.add(unit)
+        return found
+
+    def _on_trial(self) -> set[int]:
+        """Return the suspects that lanes were handed a short while ago: who has one may be about to end.
+
+        A copy would end another worker meanwhile. One that its lane has had for as long as two units take, and
+        no less than it is waited for a host, is innocent, or that lane hangs.
+        """
+        now, found = time.monotonic(), set[int]()
+        for name, lane in self._lanes.items():
+            since = now - lane.heard
+            if since < JOIN_SECONDS or since * lane.rate < 2.0:
+                found |= self._pool.suspects.intersection(self._pool.held.get(name, {}))
         return found
 
     def _feed_idle(self) -> None:
@@ -521,4 +534,4 @@ def _line(error: BaseException, program: str) -> str:
     words = " ".join(str(error).split())
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == program]
     place = f" ({Path(program).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {words}"[:500] + place
+    return f"{type(error).__name__}{': ' * bool(words)}{words}"[:500] + place

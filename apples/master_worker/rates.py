@@ -6,6 +6,7 @@ compute, of what the links to them carry, and of what the master serves.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -152,6 +153,23 @@ class WorkerRates:
         for host in order:
             set_.offer(host, extra)
         return set_.choice()
+
+    def fewest_more(
+        self, master: Host, workers: Sequence[Host], others: Iterable[Host], gain: float
+    ) -> int:
+        """Return how many of some other hosts, the quickest first, raise the rate of workers by a part of it.
+
+        0: all of them together do not.
+        """
+        order = sorted(others, key=lambda host: -self._alone(master, host))
+        enough = (1 + gain) * self.together(master, workers).rate
+
+        def lacks(count: int) -> bool:
+            return self.together(master, [*workers, *order[:count]]).rate < enough
+
+        # The rate never falls when a worker is added.
+        count = bisect_left(range(len(order) + 1), 1, key=lambda n: not lacks(n))
+        return count if count <= len(order) else 0
 
     def _alone(self, master: Host, host: Host) -> float:
         return min(host.slots / self.unit_seconds(host), self.link_rate(master, host))

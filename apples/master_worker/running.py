@@ -26,13 +26,21 @@ from typing import Any
 
 import hat
 from apples.agent.weather.conditions import Conditions
-from apples.errors import ApplicationError, LaunchError, UsageError, VerificationError, told_of
+from apples.errors import (
+    ApplicationError,
+    InfeasibleError,
+    LaunchError,
+    UsageError,
+    VerificationError,
+    told_of,
+)
 from apples.launch.events import Talk, unheard
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import numbers, remote_hosts
 from apples.launch.remote.preflight import address_towards
 from apples.master_worker.chunks import MOST_UNITS
-from apples.master_worker.document import MasterWorkerFile, program_paths
+from apples.master_worker.document import MasterWorkerFile, MasterWorkerProgram
+from apples.master_worker.given_hosts import HostGiver, RunStanding
 from apples.master_worker.node import LEAVE, MASTERLESS, PORT, PROGRESS, host_of
 from apples.master_worker.rates import MasterChoice, WorkerRates, choose
 from apples.resources import Host, HostList, read_host_list
@@ -59,6 +67,10 @@ END_SECONDS = 2.0
 """For the master to end, after all workers have."""
 GAIN, LITTLE = 0.1, 0.02
 """Workers join where the rate rises by so much; one leaves whose leaving costs no more than so little."""
+ASK_SECONDS, LONGEST_ASK_SECONDS = 60.0, 3600.0
+"""After a host was given back no more are asked for so long; then twice as long each time."""
+STANDING_SECONDS = 1.0
+"""How often who gives the hosts is told how far the run is."""
 SAMPLED, OF_THE_RUN = 8, 0.1
 """Units of a sample, and the part of the run's time that doing them again may take."""
 MOST_CHUNK = 1 << 22
@@ -82,6 +94,11 @@ class MasterWorkerSpec:
         ``sample``, ``full`` or ``none``.
     workers, master
         Hosts that are the workers, and the master, whatever would be chosen; empty: the best. They stay.
+    on
+        Hosts that somebody has chosen already: the run uses no others, unless it is given more. Empty: any.
+    actuator
+        ``local``: all hosts are parts of this machine; ``ssh``: those that are not this machine are others; empty:
+        as the host list says.
     """
 
     file: Path = Path("master-worker.toml")
@@ -91,6 +108,8 @@ class MasterWorkerSpec:
     verify: str = "sample"
     workers: tuple[str, ...] = ()
     master: str = ""
+    on: tuple[str, ...] = ()
+    actuator: str = ""
 
 
 @dataclass
@@ -182,12 +201,15 @@ class MasterWorkerResult:
 
 @dataclass(frozen=True)
 class _Job:
+    """What is to be run: `usable` are the hosts that it has, `working` those that might work if it had them."""
+
     spec: MasterWorkerSpec
     document: MasterWorkerFile
     parameters: Mapping[str, Value]
     count: int
     rates: WorkerRates
     usable: tuple[Host, ...]
+    working: tuple[Host, ...]
     choice: MasterChoice
     choices: tuple[MasterChoice, ...]
     program: Mapping[str, Path]
@@ -195,6 +217,10 @@ class _Job:
     @property
     def hosts(self) -> HostList:
         return self.rates.conditions.hosts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(host.name for host in self.hosts)
 
     def result(self, outcome: MasterWorkerOutcome | None = None) -> MasterWorkerResult:
         return MasterWorkerResult(
@@ -217,6 +243,7 @@ def run_master_worker(
     spec: MasterWorkerSpec,
     talk: Talk = unheard,
     began: Callable[[MasterWorkerResult], None] | None = None,
+    giver: HostGiver | None = None,
 ) -> MasterWorkerResult:
     """Return what all units come to, verified; without those that were given up (see `MasterWorkerResult.check`).
 
@@ -224,11 +251,15 @@ def run_master_worker(
     ----------
     began
         Is told the plan when nothing has been started yet.
+    giver
+        Gives the run its hosts, and is told where it is.
 
     Raises
     ------
     hat.DocumentError, UsageError
         What is wrong in the files.
+    InfeasibleError
+        None of the hosts that it is given may be the master, or work.
     LaunchError
         The master, or the last worker, cannot be reached or is lost.
     ApplicationError
@@ -242,22 +273,21 @@ def run_master_worker(
     with ExitStack() as stack:
         workers = stack.enter_context(host_workers())
         workers.hosts = job.hosts
-        outcome = _Run(job, workers, stack, talk).run()
+        outcome = _Run(job, workers, stack, talk, giver).run()
     return job.result(outcome)
 
 
 def _prepare(spec: MasterWorkerSpec) -> _Job:
     if spec.verify not in ("sample", "full", "none"):
         raise UsageError(f"--verify '{spec.verify}': known are sample, full, none")
-    document = hat.read(spec.file, MasterWorkerFile)
-    hosts = read_host_list(spec.hosts)
-    parameters = document.settings(spec.settings)
+    program = MasterWorkerProgram.read(spec.file, spec.settings)
+    document, hosts = program.document, _reached(read_host_list(spec.hosts), spec.actuator)
     with told_of(spec.file):
-        program = program_paths(document, spec.file.absolute().parent)
         usable = _named(hosts, document.hosts, "hosts") or tuple(hosts)
         masters = _named(hosts, document.masters, "masters") or usable
-        costs, count = document.costs(parameters), document.count(parameters)
-    rates = WorkerRates(costs, Conditions(hosts, recorded_weather(spec.weather)))
+        working = usable
+        usable, masters = _of(usable, spec.on, "hosts"), _of(masters, spec.on, "masters")
+    rates = WorkerRates(program.costs, Conditions(hosts, recorded_weather(spec.weather)))
     choices = choose(rates, usable, masters)
     if spec.master:
         (only,) = _named(hosts, [spec.master], "--master")
@@ -266,7 +296,31 @@ def _prepare(spec: MasterWorkerSpec) -> _Job:
         some = _named(hosts, spec.workers, "--workers")
         asked = [rates.together(hosts[each.master], some) for each in choices]
         choices = tuple(sorted(asked, key=lambda each: -each.rate))
-    return _Job(spec, document, parameters, count, rates, usable, choices[0], choices, program)
+    return _Job(
+        spec, document, program.parameters, program.count, rates, usable, working, choices[0], choices,
+        program.files,
+    )  # fmt: skip
+
+
+def _reached(hosts: HostList, actuator: str) -> HostList:
+    """Return a host list that says itself which of its hosts are other machines under an actuator."""
+    if not actuator:
+        return hosts
+    if actuator == "local":
+        own = [replace(host, address=None, user="") for host in hosts]
+        return replace(hosts, hosts=tuple(own), ssh_config="")
+    far = [replace(host, address=host.reached_at) for host in hosts]
+    return replace(hosts, hosts=tuple(far))
+
+
+def _of(hosts: tuple[Host, ...], on: tuple[str, ...], field_: str) -> tuple[Host, ...]:
+    """Return those hosts that a run is given."""
+    found = tuple(host for host in hosts if not on or host.name in on)
+    if not found:
+        raise InfeasibleError(
+            f"{field_}: none of them is among {', '.join(on)}, which it is given"
+        )
+    return found
 
 
 def _named(hosts: HostList, names: list[str] | tuple[str, ...], field_: str) -> tuple[Host, ...]:
@@ -282,16 +336,26 @@ def _named(hosts: HostList, names: list[str] | tuple[str, ...], field_: str) -> 
 class _Run:
     """One run, in the agent."""
 
-    def __init__(self, job: _Job, workers: HostWorkers, stack: ExitStack, talk: Talk) -> None:
-        self._job, self._workers, self._talk = job, workers, talk
+    def __init__(
+        self,
+        job: _Job,
+        workers: HostWorkers,
+        stack: ExitStack,
+        talk: Talk,
+        giver: HostGiver | None,
+    ) -> None:
+        self._job, self._workers, self._talk, self._giver = job, workers, talk, giver
         self._master = job.hosts[job.choice.master]
         own = f"{socket.gethostname()}:{time.time_ns()}:{secrets.token_hex(8)}"
         mark = hashlib.sha256(own.encode()).hexdigest()[:12]
         self._root = f"{FOLDERS}/{job.document.name}-{mark}"
         self._folders: dict[str, str] = {}
+        # Whoever joins later gets what the first ones got, whatever has become of the files.
+        self._program = {name: path.read_bytes() for name, path in job.program.items()}
         self._secret = secrets.token_hex(32)
-        lanes = sum(host.slots for host in job.usable)
-        self._pool = stack.enter_context(ThreadPoolExecutor(lanes + 1 + len(job.usable)))
+        might = job.usable if giver is None else job.working
+        lanes = sum(host.slots for host in might)
+        self._pool = stack.enter_context(ThreadPoolExecutor(lanes + 1 + len(might)))
         stack.callback(self._close)
         self._ends: queue.SimpleQueue[tuple[str, dict[str, Any], bytes, str]] = queue.SimpleQueue()
         self._lanes: dict[str, str] = {}
@@ -306,6 +370,13 @@ class _Run:
         self._crashed: list[str] = []
         """Hosts on which a worker's process has ended, the last one last."""
         self._settled, self._again = 0, 0
+        self._told, self._told_at = frozenset[str](), 0.0
+        self._order: tuple[str, ...] = ()
+        """What is being carried out."""
+        self._spare: set[str] = set()
+        """Hosts that were given and where nothing is, until the next look."""
+        self._asks: tuple[int, int] | None = None
+        self._asks_after, self._patience = 0.0, ASK_SECONDS
 
     def run(self) -> MasterWorkerOutcome:
         """Return what came of it."""
@@ -314,6 +385,7 @@ class _Run:
         looked = time.monotonic()
         told: set[str] = set()
         while True:
+            self._heed_giver()
             with suppress(queue.Empty):
                 # Without any worker only the master's own end is waited for: it may be why they ended.
                 within = LOOK_SECONDS if self._lanes else END_SECONDS
@@ -368,10 +440,8 @@ class _Run:
         if host.name not in self._folders:
             header, _ = worker.ask("list", path=f"{self._root}/{host.name}", temporary=True)
             folder = str(header["folder"])
-            for name, path in self._job.program.items():
-                worker.ask(
-                    "write", path.read_bytes(), path=f"{folder}/{name}", offset=0, last=True
-                )
+            for name, data in self._program.items():
+                worker.ask("write", data, path=f"{folder}/{name}", offset=0, last=True)
             self._folders[host.name] = folder
         return worker
 
@@ -419,13 +489,11 @@ class _Run:
 
         There is as long as units are done or given up meanwhile.
         """
-        progress = _read(
-            self._workers.by_name[self._master.name], f"{self._master_folder}/{PROGRESS}"
-        )
-        settled = int(progress.get("done", 0))
+        settled = int(self._progress().get("done", 0))
         self._again = 1 if settled > self._settled else self._again + 1
         self._settled = settled
-        living = [n for n in self._crashed if not self._workers.by_name[n].reason]
+        by_name = self._workers.by_name
+        living = [n for n in self._crashed if n in by_name and not by_name[n].reason]
         if not living or self._again > self._job.document.attempts + 1:
             return False
         name = living[-1]
@@ -447,20 +515,107 @@ class _Run:
             self._crashed.append(host_of(lane))
         self._outcome.lost[host_of(lane)] = words
 
+    def _heed_giver(self) -> None:
+        """Do what who gives the hosts orders, say where the run is, and let go of hosts that it is on no more."""
+        if self._giver is None:
+            return
+        if not self._order and (order := self._giver.order()) and not self._begin_order(order):
+            self._order = order
+        hosts, now = self._stands(), time.monotonic()
+        for name in self._workers.by_name.keys() - hosts:
+            self._let_go(name)
+        if self._order and hosts <= set(self._order):
+            self._spare = set(self._order) - self._occupied()
+            self._order = ()
+            self._giver.answer(self._standing())
+        elif hosts != self._told or now >= self._told_at + STANDING_SECONDS:
+            self._giver.hear(self._standing())
+
+    def _begin_order(self, order: tuple[str, ...]) -> str:
+        """Have workers join and leave as an order says; return why it is refused, which was said."""
+        assert self._giver is not None  # noqa: S101 - for the type checker: who orders is there
+        able = {host.name for host in self._job.working}
+        new = [name for name in order if name in able and name not in self._occupied()]
+        refusal = ""
+        if self._master.name not in order:
+            refusal = f"{self._master.name} is the master's host, and the results are there"
+        elif not [name for name in order if name in able]:
+            refusal = "none of these hosts may work"
+        else:
+            rates = [self._share_of(name) for name in new]
+            list(self._pool.map(self._join, new, rates))
+            if lost := [name for name in new if name not in self._occupied()]:
+                refusal = f"{lost[0]}: {self._outcome.lost.get(lost[0], 'no worker began there')}"
+            for name in new if refusal else ():
+                self._leave(name)
+        if refusal:
+            self._giver.answer(self._standing(), refusal)
+            return refusal
+        self._outcome.joined += new
+        for name in self._occupied() - set(order):
+            self._talk(f"{name} leaves: its scheduler gives it to others")
+            self._outcome.left.append(name)
+            self._leave(name)
+        for name in new:
+            self._talk(f"{name} joins: its scheduler gives it")
+            self._outcome.lost.pop(name, None)
+        return ""
+
+    def _share_of(self, name: str) -> float:
+        """Return the units a second that a worker is expected to do beside those that work."""
+        hosts = [self._job.hosts[each] for each in {*map(host_of, self._lanes), name}]
+        return self._job.rates.together(self._master, hosts).workers[name]
+
+    def _standing(self) -> RunStanding:
+        """Return where the run is, and how far."""
+        hosts = self._stands()
+        self._told, self._told_at = hosts, time.monotonic()
+        progress: dict[str, Any] = {}
+        with suppress(LaunchError):  # the master's own end says it
+            progress = self._progress()
+        rates: dict[str, float] = {}
+        for lane, each in progress.get("lanes", {}).items():
+            if lane in self._lanes:
+                rates[host_of(lane)] = rates.get(host_of(lane), 0.0) + float(each["rate"])
+        where = tuple(host for host in self._job.names if host in hosts)
+        done = int(progress.get("done", 0))
+        return RunStanding(
+            self._master.name, where, done, self._job.count, rates, self._asks
+        )  # fmt: skip
+
+    def _progress(self) -> dict[str, Any]:
+        """Return what the master said last of how far it is; empty at first."""
+        worker = self._workers.by_name[self._master.name]
+        return _read(worker, f"{self._master_folder}/{PROGRESS}")
+
+    def _stands(self) -> frozenset[str]:
+        """Return the hosts that it has: where something of it is, or is to begin again, and those just given."""
+        last = () if self._lanes else self._crashed[-1:]
+        return frozenset((*self._occupied(), *last, *self._spare))
+
+    def _occupied(self) -> set[str]:
+        """Return the hosts where something of the run is."""
+        return {self._master.name, *map(host_of, self._lanes)}
+
+    def _let_go(self, name: str) -> None:
+        """End the connection to a host, and with it whatever of the run is there."""
+        self._folders.pop(name, None)
+        self._started = {task: host for task, host in self._started.items() if host != name}
+        self._workers.by_name.pop(name).close()
+
     def _adapt(self) -> None:
         """Have workers join or leave by what those that work were seen to do."""
-        worker = self._workers.by_name[self._master.name]
-        progress = _read(worker, f"{self._master_folder}/{PROGRESS}")
-        if not progress:
+        if not (progress := self._progress()):
             return
         rates = self._learned(progress)
         working = {host_of(lane) for lane in self._lanes if lane not in self._leaving}
-        free = [
-            h for h in self._job.usable if h.name in working or h.name not in self._outcome.lost
-        ]
+        hosts = self._job.usable if self._giver is None else self._job.working
+        free = [h for h in hosts if h.name in working or h.name not in self._outcome.lost]
         now = rates.together(self._master, [self._job.hosts[name] for name in working])
         best = rates.best_workers(self._master, free, LITTLE)
-        if best.rate > (1 + GAIN) * now.rate:
+        self._spare = set()
+        self._ask_for(rates, working, free, best)
+        if self._giver is None and best.rate > (1 + GAIN) * now.rate:
             for name in best.workers.keys() - working:
                 self._talk(
                     f"{name} joins: {best.rate:.3g} units a second in place of {now.rate:.3g}"
@@ -478,6 +633,21 @@ class _Run:
                 )
                 self._outcome.left.append(name)
                 self._leave(name)
+                self._asks_after = time.monotonic() + self._patience
+                self._patience = min(2 * self._patience, LONGEST_ASK_SECONDS)
+
+    def _ask_for(
+        self, rates: WorkerRates, working: set[str], free: list[Host], best: MasterChoice
+    ) -> None:
+        """Ask who gives the hosts for as many as raise the rate by a tenth, or for no more than there are."""
+        held = {self._master.name, *working}
+        workers = [host for host in free if host.name in working]
+        others = [host for host in free if host.name not in held]
+        more = rates.fewest_more(self._master, workers, others, GAIN)
+        if time.monotonic() < self._asks_after:
+            more = 0
+        most = max(len(held) + more, len(held | best.workers.keys()) if more else 0)
+        self._asks = (len(held) + more if more else 1), most
 
     def _learned(self, progress: Mapping[str, Any]) -> WorkerRates:
         """Return the rates with what was measured; who has not worked is like the median of who has."""
@@ -574,10 +744,10 @@ class _Run:
 
     def _close(self) -> None:
         """End the connections, and with them what runs and the folders."""
-        for task, host in self._started.items():
+        for task, host in list(self._started.items()):
             with suppress(LaunchError):
                 self._workers.by_name[host].ask("stop", path=task, within=END_SECONDS)
-        for worker in self._workers.by_name.values():
+        for worker in list(self._workers.by_name.values()):  # others may be joining in threads yet
             worker.close()
 
 

@@ -8,11 +8,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import stdev
 from typing import Final
 
-from apples.errors import UsageError
+from apples.errors import ApplesError, UsageError
 from apples.monitoring.node_load import MOST_BYTES, NodeSnapshot, read_line
 
 WINDOW: Final = 5
@@ -106,15 +106,11 @@ class LoadMonitor:
         self._each = each
         self._hear, self._window, self._least, self._tell = hear, window, least, problem
         self._problems: dict[str, str] = {}
-        self._ending = threading.Event()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._keep, args=(machine, argv), name="load", daemon=True)
-            for machine, argv in slaves.items()
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._slaves: dict[str, _Slave] = {}
+        self._ended = False
+        for machine, argv in slaves.items():
+            self.join(machine, lambda argv=argv: argv)  # type: ignore[misc]
 
     def __enter__(self) -> LoadMonitor:
         return self
@@ -122,54 +118,82 @@ class LoadMonitor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def join(self, machine: str, command: Callable[[], Sequence[str]]) -> None:
+        """Keep a slave on one more machine, unless there is one.
+
+        Parameters
+        ----------
+        command
+            Its command line, asked for each time that it is started.
+        """
+        with self._lock:
+            if self._ended or machine in self._slaves:
+                return
+            slave = self._slaves[machine] = _Slave(machine, command)
+            slave.thread = threading.Thread(
+                target=self._keep, args=(slave,), name="load", daemon=True
+            )
+            slave.thread.start()
+
+    def leave(self, machine: str) -> None:
+        """End the slave on a machine, if there is one; nothing is said of it any more."""
+        with self._lock:
+            slave = self._slaves.pop(machine, None)
+            if slave is not None:
+                slave.end()
+                self._problems.pop(machine, None)  # said again of one that comes back
+
     def close(self) -> None:
         """End all slaves."""
-        self._ending.set()
         with self._lock:
-            running = [*self._running.values()]
-        for process in running:
-            process.terminate()
-        for thread in self._threads:
-            thread.join(END_SECONDS)
+            self._ended = True
+            slaves = [*self._slaves.values()]
+            for slave in slaves:
+                slave.end()
+        for slave in slaves:
+            if slave.thread is not None:
+                slave.thread.join(END_SECONDS)
 
     def _problem(self, machine: str, text: str) -> None:
         if self._problems.get(machine, "") != text:
             self._problems[machine] = text
             self._tell(machine, text)
 
-    def _keep(self, machine: str, argv: Sequence[str]) -> None:
-        while not self._ending.is_set():
-            text = self._follow(machine, argv)
-            if not self._ending.is_set():
-                self._problem(machine, text)
-                self._ending.wait(AGAIN_SECONDS)
+    def _keep(self, slave: _Slave) -> None:
+        while not slave.ending.is_set():
+            try:
+                text = self._follow(slave, slave.command())
+            except ApplesError as error:
+                text = str(error)
+            if not slave.ending.is_set():
+                self._problem(slave.machine, text)
+                slave.ending.wait(AGAIN_SECONDS)
 
-    def _follow(self, machine: str, argv: Sequence[str]) -> str:
+    def _follow(self, slave: _Slave, argv: Sequence[str]) -> str:
         """Hear a slave until it ends; return why it did."""
         means: dict[str, _HostMeans] = {}
         try:
             with self._lock:
-                if self._ending.is_set():
+                if slave.ending.is_set():
                     return ""
                 process = subprocess.Popen(
                     argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                     start_new_session=True,
                 )  # fmt: skip
-                self._running[machine] = process
+                slave.process = process
         except OSError as error:
             return f"{argv[0]}: {error.strerror}"
         assert process.stdin is not None  # noqa: S101 - for the type checker: both are pipes
         assert process.stdout is not None  # noqa: S101
         try:
             while (line := process.stdout.readline(MOST_BYTES + 1)).endswith(b"\n"):
+                if slave.ending.is_set():
+                    break
                 for snapshot in read_line(line):
-                    if self._each is not None:
-                        self._each(snapshot)
-                    mean = means.setdefault(snapshot.host, _HostMeans(self._window))
-                    told = mean.add(snapshot)
-                    if mean.count >= self._least:
-                        self._hear(told)
-                self._problem(machine, "")
+                    self._take_in(
+                        snapshot, means.setdefault(snapshot.host, _HostMeans(self._window))
+                    )
+                self._problem(slave.machine, "")
         except (UsageError, OSError, ValueError) as error:
             return str(error)
         else:
@@ -180,6 +204,30 @@ class LoadMonitor:
                 with suppress(OSError):
                     pipe.close()
             process.wait()
+
+    def _take_in(self, snapshot: NodeSnapshot, mean: _HostMeans) -> None:
+        if self._each is not None:
+            self._each(snapshot)
+        told = mean.add(snapshot)
+        if mean.count >= self._least:
+            self._hear(told)
+
+
+@dataclass
+class _Slave:
+    """A machine's slave, and who keeps it there."""
+
+    machine: str
+    command: Callable[[], Sequence[str]]
+    ending: threading.Event = field(default_factory=threading.Event)
+    process: subprocess.Popen[bytes] | None = None
+    thread: threading.Thread | None = None
+
+    def end(self) -> None:
+        """Have it not be started again, and end it."""
+        self.ending.set()
+        if self.process is not None:
+            self.process.terminate()
 
 
 class _HostMeans:

@@ -7,6 +7,8 @@ while it runs: a message costs two additions, and reading costs the rank nothing
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -25,12 +27,11 @@ from typing import Any, NamedTuple
 
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
+from apples.supervision.counting import FOLDER, LIBRARY, digest_of, mpi_library
 from apples.units import counted
 
 SOURCE = Path(__file__).with_name("count_messages.c")
 COMPILE_SECONDS = 120.0
-FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
-"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.bind`)."""
 MAGIC = 0x31474E49544E5543
 HEADER = struct.Struct("=QQQQIIII64s")
 DESTINATION = struct.Struct("=QQQ")
@@ -307,6 +308,35 @@ class MessageCounts:
             folder = Path(tempfile.mkdtemp(prefix="apples-messages-"))
         folder.mkdir(mode=0o700, exist_ok=True)
         return cls(folder, library)
+
+    def carried(self) -> Mapping[str, str]:
+        """Return by what another machine is to count: the library, the MPI that it fits, and its source."""
+        mpi = mpi_library(sys.executable)
+        return {
+            "library": base64.b64encode(self.library.read_bytes()).decode(),
+            "mpi": mpi,
+            "fits": digest_of(mpi),
+            "source": SOURCE.read_text("utf-8"),
+        }
+
+    def take(self, data: Bytes) -> None:
+        """Keep what a rank of another machine has counted, in the place of what it had before.
+
+        What is no file of a rank is passed over, and so is one more where there are very many.
+        """
+        if not HEADER.size <= len(data) <= MOST_BYTES:
+            return
+        magic, identity = struct.unpack_from("=QQ", data)
+        path = self.folder / f"{identity:016x}"
+        if magic != MAGIC:
+            return
+        fresh = self.folder / f".{path.name}"
+        # Of a full disk: it counts, and nobody reads it. Or the run is over, and the folder with it.
+        with contextlib.suppress(OSError):
+            if not path.exists() and sum(1 for _ in self.folder.iterdir()) >= MOST_FILES:
+                return
+            fresh.write_bytes(data)
+            fresh.replace(path)
 
     def discard(self) -> None:
         """Remove the files of the ranks."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
+from io import FileIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -27,6 +28,8 @@ SCHEMA: Final = "apples.node-load/1"
 MOST_BYTES: Final = 1 << 20
 """Of a snapshot that is read."""
 MOST_JOBS, MOST_HOSTS, MOST_PROCESSES = 1000, 1000, 100_000
+MOST_FILES: Final = 200
+"""That one glance opens: of more processes it sees those that ran lately or are new, and of others in turn."""
 LONGEST_NAME: Final = 300
 NOBODY: Final = ""
 """Whose a process is that bears no job's mark."""
@@ -37,6 +40,10 @@ MEGABIT: Final = 125_000
 """Bytes a second."""
 JOB_VARIABLE: Final = MARK.encode()
 _RANK: Final = re.compile(rb"[0-9]{1,5}")
+_TOLD: Final = re.compile(
+    rb"(?<![^\0])(" + b"|".join((JOB_VARIABLE, *RANK_VARIABLES)) + rb")=([^\0]*)"
+)
+"""What a process was told of job and rank, in a text of words that end with a zero byte."""
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -250,7 +257,9 @@ class NodeSampler:
         usable = os.sched_getaffinity(0)
         self._hosts = {host: frozenset(cpus or usable) for host, cpus in hosts.items()}
         self._root, self._disk, self._clock = root, disk, clock
-        self._reader = RunQueueReader(root, groups=False)
+        self._reader = RunQueueReader(root, most_files=MOST_FILES, groups=False)
+        every = frozenset(range(os.cpu_count() or 1))
+        self._whole = all(cpus >= every for cpus in self._hosts.values())
         self._memory = FreeMemorySensor("memory", root=root)
         self._marks: dict[int, _Belonging] = {}
         self._traffic: dict[str, tuple[float, int]] = {}
@@ -325,12 +334,11 @@ class NodeSampler:
     def _read_mark(self, pid: int) -> _Belonging:
         job, rank = NOBODY, None
         for name in ("environ", "cmdline"):
-            for word in self._read(f"proc/{pid}/{name}").split(b"\0"):
-                variable, _, value = word.partition(b"=")
+            for variable, value in _TOLD.findall(self._read(f"proc/{pid}/{name}")):
                 if variable == JOB_VARIABLE and not job:
                     said = value.decode(errors="replace")
                     job = said if len(said) <= LONGEST_NAME and said.isprintable() else NOBODY
-                elif variable in RANK_VARIABLES and rank is None and _RANK.fullmatch(value):
+                elif variable != JOB_VARIABLE and rank is None and _RANK.fullmatch(value):
                     rank = int(value)
             if job:
                 break
@@ -346,9 +354,14 @@ class NodeSampler:
                     seconds = (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
                     capacity = ProcessCapacity(1, seconds, int(fields[21]) * PAGE)
                     with suppress(ValueError):  # gone meanwhile
-                        status = self._read(f"proc/{pid}/status").decode(errors="replace")
-                        found.append(_Used(of, parse_allowed_cpus(status), capacity))
+                        found.append(_Used(of, self._allowed_to(pid), capacity))
         return found
+
+    def _allowed_to(self, pid: int) -> frozenset[int]:
+        """Return the processors that a process may use; not asked where each host is the whole machine."""
+        if self._whole:
+            return frozenset().union(*self._hosts.values())
+        return parse_allowed_cpus(self._read(f"proc/{pid}/status").decode(errors="replace"))
 
     # ----------------------------------------------------------------------------- what is left
     def _parts(self, now: float) -> Iterator[tuple[str, float]]:
@@ -381,7 +394,8 @@ class NodeSampler:
 
     def _read(self, path: str) -> bytes:
         try:
-            return (self._root / path).read_bytes()
+            with FileIO(f"{self._root}/{path}") as file:
+                return file.readall()
         except OSError:
             return b""
 

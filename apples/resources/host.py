@@ -14,9 +14,11 @@ import hat
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9._:%-]*$"
 TEXT_PATTERN = r"^([^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*)?$"
+SOCKET_PATTERN = r"^(/[^\x00-\x1f\x7f]*)?$"
 USER_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9._@+-]*)?$"
 PROGRAM_PATTERN = r"^([^\x00-\x1f\x7f'\"`$\\!-][^\x00-\x1f\x7f'\"`$\\!]*)?$"
 """A path that is quoted wherever a shell sees it, and holds nothing that any shell reads inside quotes."""
+ALLOCATION_PATTERN = r"^[0-9]{0,18}$"
 
 
 def _each_once(cpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -31,6 +33,7 @@ Address = Annotated[str, Field(pattern=ADDRESS_PATTERN, max_length=253)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
 LEAST, MOST = 1e-15, 1e15
 """Positive numbers of a host list lie between: whatever is computed from them stays finite."""
+Socket = Annotated[str, Field(pattern=SOCKET_PATTERN, max_length=4096)]
 User = Annotated[str, Field(pattern=USER_PATTERN, max_length=253)]
 Program = Annotated[str, Field(pattern=PROGRAM_PATTERN, max_length=4096)]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=MOST, allow_inf_nan=False)]
@@ -75,9 +78,13 @@ class Host:
         How long a batch queue is expected to hold it back; None: it is time-shared, and can be had now.
     owner_first
         Whether a scheduler that migrates jobs is to leave it at once when others want its processors.
+    topologyd
+        Path of the socket of the topology daemon that gives its CPUs to jobs which share it; empty: none does.
     user, python, directory
         How to work there: login, interpreter, working directory; empty: what ssh takes, the path of
         this interpreter, the home directory.
+    allocation
+        Number of the Slurm job by whose steps it is reached; empty: it is reached by ssh.
 
     Examples
     --------
@@ -98,9 +105,11 @@ class Host:
     start_seconds: AtLeastZero | None = None
     queue_seconds: AtLeastZero | None = None
     owner_first: Annotated[bool, Strict()] = False
+    topologyd: Socket = ""
     user: User = ""
     python: Program = ""
     directory: Text = ""
+    allocation: Annotated[str, Field(pattern=ALLOCATION_PATTERN)] = ""
 
     @property
     def reached_at(self) -> str:

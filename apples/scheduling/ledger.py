@@ -46,6 +46,7 @@ from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
 NEVER: ReadOnly[int, float] = ReadOnly()
+NO_GUESTS: ReadOnly[int, tuple[tuple[int, ...], float]] = ReadOnly()
 NodeChoice = Callable[[int, Sequence[int], int, frozenset[int]], frozenset[int]]
 
 OVERDUE_SECONDS = 1e-3
@@ -242,7 +243,7 @@ class ClusterLedger:
         if self.advance and self.advance[0].begin <= time:
             self.keep_reserved(time)
         events = NOTHING_HAPPENED
-        if self._submitted or self._ended or self._rarer:
+        if self._submitted or self._ended or self._early or self._rarer:
             events = Events(tuple(self._submitted), tuple(self._ended), tuple(self._early))
             if self._rarer:
                 events = events._replace(**{k: tuple(ids) for k, ids in self._rarer.items()})
@@ -357,6 +358,8 @@ class ClusterLedger:
         self,
         runs: Iterable[tuple[Job, float, frozenset[int]]],
         moved: Mapping[int, float] = NEVER,
+        delays: Mapping[int, float] = NEVER,
+        guests: Mapping[int, tuple[tuple[int, ...], float]] = NO_GUESTS,
     ) -> None:
         """Enter jobs that run already: each with when it was started, and its nodes, which are free.
 
@@ -366,15 +369,28 @@ class ClusterLedger:
         ----------
         moved
             Job -> when it came to these nodes, of those that have changed them.
+        delays
+            Job -> seconds that it takes longer since it shares nodes (`RunningJob.delay`).
+        guests
+            Job -> its mates, all of whose nodes it has too, and its share of them.
         """
         taken: set[int] = set()
         for job, start, node_ids in runs:
-            limit = instant(start + job.requested)
+            delay = delays.get(job.id, 0.0)
+            limit = instant(start + job.requested + delay)
             since = moved.get(job.id, -inf)
             self._set_limit(
-                RunningJob(job, start, len(node_ids), limit, node_ids=node_ids, moved=since)
+                RunningJob(job, start, len(node_ids), limit, delay, node_ids=node_ids, moved=since)
             )
             taken |= node_ids
+        for number, (mates, share) in guests.items():
+            owners = [self._running[mate] for mate in mates]
+            for owner in owners:
+                self._running[owner.job.id] = owner._replace(guest=number)
+            shared = sum(owner.nodes for owner in owners)
+            self._running[number] = self._running[number]._replace(
+                mates=mates, shared=shared, share=share
+            )
         self._free_ids = [node for node in self._free_ids if node not in taken]
         self.free = len(self._free_ids)
 
@@ -399,17 +415,25 @@ class ClusterLedger:
         self._running[number] = self._running[number]._replace(wanted=nodes)
         self._happened("requested", number)
 
+    def note_messages(self, number: int, messages: tuple[tuple[int, int, float], ...]) -> None:
+        """Note what the nodes of a running job send each other in an iteration."""
+        self._running[number] = self._running[number]._replace(messages=messages)
+
     def estimate(self, number: int, seconds: float) -> None:
         """Note how long a job is now estimated to run, if it waits."""
         for jobs in (self._waiting, self._held):
             if number in jobs:
+                if seconds < jobs[number].requested:
+                    self._early.append(number)
                 jobs[number] = replace(jobs[number], requested=seconds)
                 self._queue = None
 
     def expect(self, number: int, end: float) -> None:
         """Note when a running job is now estimated to end."""
-        limit = max(self.time, instant(end))
-        self._set_limit(self._running[number]._replace(limit=limit, overruns=0))
+        running, limit = self._running[number], max(self.time, instant(end))
+        if limit < running.limit:
+            self._early.append(number)
+        self._set_limit(running._replace(limit=limit, overruns=0))
 
     def end(self, number: int) -> tuple[int, ...]:
         """End a running job; return the jobs that have begun and whose speed may have changed.
@@ -516,6 +540,7 @@ class ClusterLedger:
             )  # its job has not confirmed yet that it has left: that frees it
             if not held and node not in self._reserved_ids:
                 self.nodes += 1
+                self._happened("repaired", node)
                 self._free_nodes(1, frozenset({node}))
 
     def requeue(self, job: Job) -> None:
@@ -597,7 +622,7 @@ class ClusterLedger:
         """End a pass: what happened before it was seen."""
         if self._submitted:
             self._submitted = []
-        if self._ended:
+        if self._ended or self._early:
             self._ended, self._early = [], []
         if self._rarer:
             self._rarer = {}
@@ -818,6 +843,20 @@ class ClusterLedger:
         proposal.reason = decision.reason
         self._show_proposed(proposal)
         return Accepted((decision.job,), running.nodes, proposal.number)
+
+    def reseat(self, number: int, node_ids: frozenset[int]) -> bool:
+        """Have a job that was given nodes, and has not begun, be on others; return whether they are free."""
+        running = self._running[number]
+        alone = not (running.proposal or running.mates or running.guest)
+        free = running.node_ids.union(self._free_ids)
+        if not (alone and len(node_ids) == running.nodes and node_ids <= free):
+            return False
+        gone, come = running.node_ids - node_ids, node_ids - running.node_ids
+        self._running[number] = running._replace(node_ids=node_ids)
+        self._free_ids = [node for node in self._free_ids if node not in come]
+        self.free -= len(come)
+        self._free_nodes(len(gone), gone)
+        return True
 
     # ---------------------------------------------------------------- acknowledgements
 

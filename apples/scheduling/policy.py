@@ -206,7 +206,8 @@ class Events(NamedTuple):
     submitted, ended
         Jobs that came into the queue; jobs that left their nodes.
     early, overran
-        Those of the ended that left before their estimated end; jobs that are still running at theirs.
+        Jobs that ended before their estimated end, or are estimated to end sooner or run shorter than they were;
+        jobs that are still running at theirs.
     withdrawn, requeued
         Jobs that left the queue unasked, or came back to it since their run was lost.
     requested
@@ -214,7 +215,7 @@ class Events(NamedTuple):
     settled, refused
         Jobs that confirmed a change of their nodes; that refused it, or did not answer in time.
     lost, repaired
-        Nodes that went out of service and came back.
+        Nodes that went out of service; nodes that came back, drained ones too.
     """
 
     submitted: tuple[int, ...] = ()

@@ -60,9 +60,7 @@ class QueuePlanner:
         policy = self.policy
         if changes.get("policy"):
             if changes["policy"] == SHARES:
-                raise UsageError(
-                    f"--policy {SHARES}: puts two jobs on one host, which is not built yet here"
-                )
+                raise UsageError(f"--policy {SHARES}: nothing is foretold where jobs share hosts")
             policy = load_policy(changes["policy"], changes.get("options") or {}, others=())
         changed = with_changes(snapshot, changes)
         # The same draws for both: what differs is not chance.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import import_module
 from itertools import pairwise, product
 from math import inf
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.dask_cluster import dask_client
 from apples.errors import UsageError
 from apples.scheduling.policies import POLICIES
 from apples.simulation.metrics import JobOutcomes, job_outcomes, summary
@@ -267,6 +267,8 @@ def sweep(
     ------
     UsageError
         A cell cannot be simulated; what was done before is kept.
+    LaunchError
+        A Dask scheduler is gone or silent; likewise.
     """
     missing = [cell for cell in cells if cell.key not in results.rows]
     if dask is None and workers == 1:
@@ -276,13 +278,15 @@ def sweep(
             yield row
         return
     if dask is not None:
-        with dask_client(dask) as client:
-            distributed = import_module("distributed")
-            files = client.scatter(files_of(missing), hash=False, broadcast=True)
-            for _, row in distributed.as_completed(
-                client.map(run_cell, missing, [files] * len(missing), pure=False),
-                with_results=True,
-            ):
+        from apples.dask_cluster import dask_cluster  # noqa: PLC0415 - asyncio: slow to load
+
+        with dask_cluster(dask) as cluster:
+            scatter = partial(cluster.client.scatter, files_of(missing), hash=False)
+            files = cluster.await_answer(partial(scatter, broadcast=True))
+            asked = cluster.client.map(run_cell, missing, [files] * len(missing), pure=False)
+            coming = import_module("distributed").as_completed(asked, with_results=True)
+            for _ in missing:
+                _, row = cluster.await_answer(coming.__anext__)
                 results.add(row)
                 yield row
         return

@@ -30,6 +30,8 @@ CANNOT_START = 127
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
 PROCESSES = "processes"
 """A file of a run's folder, in which every rank notes its number before it becomes the program."""
+READ_BYTES = 1 << 16
+"""That are read of a file of /proc at a time."""
 REMOVAL_SECONDS = 2.0
 """How long a cgroup is waited for after its last process is gone."""
 
@@ -215,11 +217,21 @@ def _stat(pid: int) -> list[bytes]:
 
 def read(path: str) -> bytes:
     """Return a file of /proc; empty when its process is gone or another user's."""
+    found = b""
     try:
-        with open(path, "rb") as stream:  # noqa: PTH123 - pathlib is slow to load
-            return stream.read()
+        handle = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC
+        )  # a look reads hundreds: no stream for each
     except OSError:
         return b""
+    try:
+        while more := os.read(handle, READ_BYTES):
+            found += more
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+    return found
 
 
 # ------------------------------------------------------------------ found by the job's mark
@@ -240,12 +252,25 @@ def marked(job: str) -> list[int]:
     return [pid for pid in all_processes() if pid != own and _bears(pid, job)]
 
 
+def end_marked(jobs: Collection[str], seconds: float) -> None:
+    """Ask what is left of jobs to end, and wait for `seconds`: a supervisor removes what it has made."""
+    deadline = time.monotonic() + seconds
+    asked = set[tuple[int, str]]()
+    while left := {(pid, job) for job in jobs for pid in marked(job)}:
+        for pid, job in left - asked:
+            _signal_marked(pid, job, signal.SIGTERM)
+        asked |= left
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
 def kill_marked(job: str, seconds: float) -> bool:
     """Kill what is left of a job; whether nothing was left within `seconds`."""
     deadline = time.monotonic() + seconds
     while left := marked(job):
         for pid in left:
-            _kill_marked(pid, job)
+            _signal_marked(pid, job, signal.SIGKILL)
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
@@ -260,11 +285,12 @@ def sweep(told: dict[str, Any]) -> int:
 
 
 def remains(told: dict[str, Any]) -> int:
-    """Print how many processes are left of each job on this host, after killing those of jobs that are over.
+    """Print how many processes are left of each job on this host, after ending those of jobs that are over.
 
     A job is followed by whether it is over; the lines are read by `apples.launch.remote.remains`.
     """
     sys.stdout.write(REMAINS)
+    end_marked([job for job, over in told["jobs"].items() if over], told["seconds"])
     for job, over in told["jobs"].items():
         if over:
             kill_marked(job, told["seconds"])
@@ -325,14 +351,18 @@ def remove_run(directory: str, cgroups: list[str]) -> None:
 
 def _bears(pid: int, job: str) -> bool:
     word = mark(job).encode()
-    return any(word in read(f"/proc/{pid}/{each}").split(b"\0") for each in ("environ", "cmdline"))
+    for each in ("environ", "cmdline"):
+        words = read(f"/proc/{pid}/{each}")
+        if word in words and word in words.split(b"\0"):
+            return True
+    return False
 
 
-def _kill_marked(pid: int, job: str) -> None:
+def _signal_marked(pid: int, job: str, number: signal.Signals) -> None:
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
             if _bears(pid, job):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, number)
         finally:
             os.close(pidfd)

@@ -20,6 +20,9 @@ UNSEEN_SECONDS = 10.0
 """Who is silent for so long is lost, where nothing else can be known of it."""
 PATIENCE_SECONDS = 60.0
 """Who is silent for so long is lost, whatever else is known of it."""
+HOLD_SECONDS = 15.0
+"""Who is at the far end of a connection that can be taken up again is lost after so long without a word, and ends
+what it has there itself."""
 RETRANSMITTED = 3
 """A segment that was sent again so often, within 1.4 s, is taken for one that nobody receives."""
 LONGEST_LOOK = 1.0
@@ -94,24 +97,52 @@ def process_runs(pid: int) -> bool:
 
 def connection_of(pid: int) -> bool | None:
     """Return whether the machine at the far end of a process's TCP connections answers; None: it has none."""
+    inodes = _sockets(pid)
+    return _answers([row for row in _connections(pid) if row[9] in inodes])
+
+
+def login_connection(words: str, *, dialed: bool = False) -> bool | None:
+    """Return the same of the connection of a login, as ``SSH_CONNECTION`` names it; None: there is none.
+
+    Parameters
+    ----------
+    words
+        Who logged in, and to what: address and port of each.
+    dialed
+        Whether this is the machine from which the login was made, and not the one to which. Then it is not there
+        either where the process that holds the connection is stopped.
+    """
+    parts = words.split()
+    if len(parts) != 4 or not all(one.isdecimal() and len(one) <= 5 for one in parts[1::2]):
+        return None
+    ports = f"{int(parts[3]):04X}", f"{int(parts[1]):04X}"
+    if dialed:
+        ports = ports[::-1]
+    rows = [
+        r for r in _connections() if (r[1].rpartition(":")[2], r[2].rpartition(":")[2]) == ports
+    ]
+    if dialed and rows and _stopped_holder({row[9] for row in rows}):
+        return False
+    return _answers(rows)
+
+
+def _stopped_holder(inodes: set[str]) -> bool:
+    """Return whether a process of this user that has one of these sockets is stopped."""
+    return any(
+        not process_runs(pid) and not inodes.isdisjoint(_sockets(pid))
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))  # noqa: PTH208 - as below
+    )
+
+
+def _sockets(pid: int) -> set[str]:
+    """Return the inodes of a process's sockets, as far as one may know them."""
     inodes = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - pathlib is slow to load
             with contextlib.suppress(OSError):  # it has just been closed
                 target = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
                 inodes.add(target.removeprefix("socket:[").removesuffix("]"))
-    return _answers([row for row in _connections(pid) if row[9] in inodes])
-
-
-def login_connection(words: str) -> bool | None:
-    """Return the same of the connection of a login, as ``SSH_CONNECTION`` names it; None: there is none."""
-    parts = words.split()
-    if len(parts) != 4:
-        return None
-    ports = f"{int(parts[3]):04X}", f"{int(parts[1]):04X}"
-    return _answers(
-        [r for r in _connections() if (r[1].rpartition(":")[2], r[2].rpartition(":")[2]) == ports]
-    )
+    return inodes
 
 
 def _connections(pid: int | str = "self") -> list[list[str]]:

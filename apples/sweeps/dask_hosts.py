@@ -23,7 +23,7 @@ from typing import Any
 
 import hat
 from apples.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
-from apples.dask_cluster import dask_client
+from apples.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
 from apples.errors import LaunchError
 from apples.resources import Host, HostList
 from apples.sweeps.hosts import (
@@ -34,8 +34,6 @@ from apples.sweeps.hosts import (
     WorkerConnection,
 )
 
-LOOK_SECONDS = 1.0
-"""Between two looks at which workers the cluster still has."""
 MOST_SLOTS = 4096
 
 Answer = tuple[dict[str, Any], bytes]
@@ -100,9 +98,9 @@ class _Found:
 class DaskHost(WorkerConnection):
     """The connection to one worker of a Dask cluster."""
 
-    def __init__(self, name: str, found: _Found, client: Any, gone: str = "") -> None:
-        self.name, self.reason, self.python = name, gone, found.python
-        self._client, self._address = client, found.address
+    def __init__(self, name: str, found: _Found, cluster: DaskCluster) -> None:
+        self.name, self.reason, self.python = name, "", found.python
+        self._cluster, self._address = cluster, found.address
         self._key = f"apples-sweep-{name}-{uuid.uuid4().hex}"
         self._keeper: Any = None
         self._numbers, self._lock = itertools.count(1), Lock()
@@ -172,7 +170,7 @@ class DaskHost(WorkerConnection):
             if not self.reason:
                 over.get()
             if future.status == "finished":
-                found: Answer = future.result()
+                found: Answer = self._cluster.await_answer(lambda: future)
                 return found
             failed = future.exception() if future.status == "error" else None
             words = _words(failed, self.name) if failed else "Dask has given the task up"
@@ -182,7 +180,7 @@ class DaskHost(WorkerConnection):
         raise LaunchError(f"{self.name}: {self.reason or words}")
 
     def _submit(self, function: Any, key: str, *told: Any, actor: bool = False) -> Any:
-        return self._client.submit(
+        return self._cluster.client.submit(
             function, *told, key=key, workers=[self._address], allow_other_workers=False,
             retries=0, actor=actor,
         )  # fmt: skip
@@ -191,8 +189,8 @@ class DaskHost(WorkerConnection):
 class DaskHosts:
     """The workers of a cluster, by the names that they have as hosts."""
 
-    def __init__(self, client: Any, address: str) -> None:
-        self._client, self.address = client, address
+    def __init__(self, cluster: DaskCluster) -> None:
+        self._cluster = cluster
         self._found = self._look()
         self._open: list[DaskHost] = []
         self._over = Event()
@@ -205,7 +203,7 @@ class DaskHosts:
 
     def connect(self, name: str) -> DaskHost:
         """Return the connection to a worker."""
-        host = DaskHost(name, self._found[name], self._client)
+        host = DaskHost(name, self._found[name], self._cluster)
         self._open.append(host)
         return host
 
@@ -229,19 +227,18 @@ class DaskHosts:
         self._watch.join(SCHEDULER_SECONDS)
 
     def _look(self) -> dict[str, _Found]:
+        client, address = self._cluster.client, self._cluster.address
         try:
-            told = self._client.sync(
-                self._client.run, _describe, callback_timeout=SCHEDULER_SECONDS
-            )
+            told = client.sync(client.run, _describe, callback_timeout=SCHEDULER_SECONDS)
         except ModuleNotFoundError as error:
             raise LaunchError(
-                f"a worker of the Dask cluster at {self.address} has {_words(error)}: its workers need what "
+                f"a worker of the Dask cluster at {address} has {_words(error)}: its workers need what "
                 "runs here"
             ) from None
         except Exception as error:  # noqa: BLE001 - whatever was raised there
-            raise LaunchError(f"the Dask cluster at {self.address}: {_words(error)}") from None
+            raise LaunchError(f"the Dask cluster at {address}: {_words(error)}") from None
         if not told:
-            raise LaunchError(f"the Dask cluster at {self.address} has no worker")
+            raise LaunchError(f"the Dask cluster at {address} has no worker")
         return {
             _plain(each["name"]): _Found(
                 address, min(MOST_SLOTS, max(1, int(each["slots"]))), each["python"]
@@ -252,10 +249,9 @@ class DaskHosts:
     def _watch_workers(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
             try:
-                there = set(self._client.nthreads())
-                reason = "its Dask worker is gone"
-            except Exception:  # noqa: BLE001 - whatever is the matter, nothing is heard of any worker
-                there, reason = set(), f"nothing is heard of the Dask scheduler at {self.address}"
+                there, reason = self._cluster.workers(), "its Dask worker is gone"
+            except Exception as error:  # noqa: BLE001 - who waits for a worker must hear of it, whatever it is
+                there, reason = set(), _words(error)
             for host in self._open:
                 if self._found[host.name].address not in there and not self._over.is_set():
                     host.lose(reason)
@@ -275,8 +271,8 @@ def dask_hosts(address: str) -> Iterator[DaskHosts | None]:
     if not address:
         yield None
         return
-    with dask_client(address) as client:
-        hosts = DaskHosts(client, address)
+    with dask_cluster(address) as cluster:
+        hosts = DaskHosts(cluster)
         try:
             yield hosts
         finally:

@@ -8,7 +8,7 @@ worked out again: the caches that share a link on which something was booked.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,6 +99,9 @@ class SweepGantt:
         self._now = progress.now
         lanes = range(len(costs.hosts))
         self._ready = np.array([max(self._now, progress.ready.get(lane, 0.0)) for lane in lanes])
+        self._cache_of_lane = costs.cache_of_lane
+        sites = np.array(costs.site)
+        self._beside = [np.flatnonzero(sites == site).tolist() for site in costs.site]
         self._sources = sorted(set(costs.source))
         self._link = np.array(
             [
@@ -113,54 +116,47 @@ class SweepGantt:
         self._sizes = np.array([file.size for file in sweep.files])
         held = np.isfinite(self._arrival) & costs.missing
         self._room = np.array([each.capacity for each in caches]) - self._sizes @ held
-        self._inputs = [[sweep.numbers[name] for name in task.inputs] for task in sweep.tasks]
-        self._readers: list[list[int]] = [[] for _ in sweep.files]
-        for number, inputs in enumerate(self._inputs):
-            for file in inputs:
-                self._readers[file].append(number)
-        self._bytes = np.zeros((len(caches), len(sweep.tasks)))
-        self._there = np.full_like(self._bytes, self._now)
-        self._move = np.zeros((len(self._sources), *self._bytes.shape))
-        for number in range(len(sweep.tasks)):
-            for k in range(len(caches)):
-                self._need(number, k)
+        self._source = np.array([self._sources.index(site) for site in costs.source], np.int64)
         waiting = [n for n, task in enumerate(sweep.tasks) if task.name not in progress.settled]
         self.waiting: Indices = np.array(waiting, dtype=np.int64)
         self.left = len(waiting)
         self._gone = np.zeros(self.left, dtype=bool)
-        self._columns()
-        self.first = np.empty((len(caches), self.left))
-        self.second = np.full_like(self.first, math.inf)
-        self._complete(0, len(caches))
+        self._inputs = {
+            n: np.array([sweep.numbers[name] for name in sweep.tasks[n].inputs], dtype=np.int64)
+            for n in waiting
+        }
+        self._readers: list[set[int]] = [set() for _ in sweep.files]
+        for number, inputs in self._inputs.items():
+            for file in inputs.tolist():
+                self._readers[file].add(number)
+        self._compute = costs.compute.take(self.waiting, axis=1)
+        shape = (len(caches), self.left)
+        self.first, self.second = np.empty(shape), np.full(shape, math.inf)
+        self._files_at, self._there = np.empty(shape), np.empty(shape)
+        self._bytes = np.empty(shape)
+        self._move = np.empty((len(caches), len(self._sources), self.left))
+        for number in range(len(caches)):
+            self._need(number, np.arange(self.left))
+            self._arrive(number)
+            self._complete(number)
 
     def best(self) -> tuple[Numbers, Numbers]:
         """Return for each waiting task its completion on the best and on the second best lane of all."""
-        first = np.full(len(self.waiting), math.inf)
-        second = first.copy()
-        for row, other in zip(self.first, self.second, strict=True):
-            np.minimum(second, other, out=second)
-            np.minimum(second, np.maximum(first, row), out=second)
-            np.minimum(first, row, out=first)
-        return first, second
+        return _two_least(self.first.copy(), self.second.copy())
 
     def best_caches(self) -> tuple[Numbers, Numbers]:
         """Return for each waiting task its completion at the best cache and at the second best."""
-        first = np.full(len(self.waiting), math.inf)
-        second = first.copy()
-        for row in self.first:
-            np.minimum(second, np.maximum(first, row), out=second)
-            np.minimum(first, row, out=first)
-        return first, second
+        return _two_least(self.first.copy())
 
     def next_lane(self, column: int) -> int | None:
         """Return the lane that is free first among those that may run the task of `column`; None without one."""
-        may = np.isfinite(self.first[:, column])[self.costs.cache_of_lane]
+        may = np.isfinite(self.first[:, column])[self._cache_of_lane]
         may &= np.isfinite(self.costs.compute[:, int(self.waiting[column])])
         return int(np.where(may, self._ready, math.inf).argmin()) if may.any() else None
 
     def least_shortage(self) -> tuple[float, float, int]:
         """Return the least bytes that a waiting task lacks at any cache, the most room of any, and that task."""
-        lacks = np.where(self._gone, math.inf, self._w_bytes.min(axis=0))
+        lacks = np.where(self._gone, math.inf, self._bytes.min(axis=0))
         column = int(lacks.argmin())
         return float(lacks[column]), max(0.0, float(self._room.max())), int(self.waiting[column])
 
@@ -170,11 +166,11 @@ class SweepGantt:
         if lane is None:
             cache = int(self.first[:, column].argmin())
             lanes = slice(*self.costs.first_lane[cache : cache + 2])
-            done = np.maximum(self._ready[lanes], self._files_at(cache)[column])
+            done = np.maximum(self._ready[lanes], self._files_at[cache, column])
             lane = lanes.start + int((done + self.costs.compute[lanes, number]).argmin())
         else:
-            cache = int(self.costs.cache_of_lane[lane])
-        moved = self._move_files(number, cache)
+            cache = int(self._cache_of_lane[lane])
+        changed = self._move_files(number, cache)
         at = max(self._arrival[self._inputs[number], cache], default=self._now)
         start = max(float(self._ready[lane]), float(at))
         end = start + float(self.costs.compute[lane, number])
@@ -188,102 +184,102 @@ class SweepGantt:
             end,
         )
         self.tasks.append(booking)
+        for file in self._inputs[number].tolist():
+            self._readers[file].discard(number)
         self._leave(column)
-        if moved:  # every cache of the site waits for the same link
-            site = self.costs.site[cache]
-            self._complete(
-                self.costs.site.index(site),
-                len(self.costs.site) - self.costs.site[::-1].index(site),
-            )
-        else:
-            self._complete(cache, cache + 1)
+        for each in changed:
+            self._arrive(each)
+        for each in changed or (cache,):
+            self._complete(each)
         return booking
 
-    def _move_files(self, number: int, cache: int) -> bool:
-        """Book the files of a task that its cache does not have; whether there were any."""
+    def _move_files(self, number: int, cache: int) -> Sequence[int]:
+        """Book the files of a task that its cache lacks; return the caches that wait for the same links."""
         costs = self.costs
-        wanted = [f for f in self._inputs[number] if math.isinf(self._arrival[f, cache])]
-        site = np.array(costs.site) == costs.site[cache]
-        touched: set[int] = set()
+        wanted = [f for f in self._inputs[number].tolist() if math.isinf(self._arrival[f, cache])]
+        if not wanted:
+            return ()
+        beside = self._beside[cache]
         for file in wanted:
-            source = self._sources.index(costs.source[file])
+            source = self._source[file]
             start = float(self._link[source, cache])
             end = start + float(costs.transfer[file, cache])
-            self._link[source, site] = end
+            self._link[source, beside] = end
             self._arrival[file, cache] = end
             self._room[cache] -= self._sizes[file]
-            touched.update(self._readers[file])
             each = costs.sweep.files[file]
             self.transfers.append(
                 TransferBooking(each.name, each.storage, costs.caches[cache].name, start, end)
             )
-        for reader in touched:
-            self._need(reader, cache)
-        if touched:
-            self._columns(cache)
-        return bool(wanted)
+        readers = {reader for file in wanted for reader in self._readers[file]}
+        self._need(cache, np.searchsorted(self.waiting, list(readers)))
+        return beside
 
-    def _need(self, number: int, cache: int) -> None:
-        """Work out what a cache lacks of a task's files, bytes and seconds a link, and when the rest is there."""
-        inputs = self._inputs[number]
-        missing = [file for file in inputs if math.isinf(self._arrival[file, cache])]
-        self._bytes[cache, number] = sum(self._sizes[file] for file in missing)
-        self._there[cache, number] = max(
-            (self._arrival[f, cache] for f in inputs if f not in missing), default=self._now
-        )
-        self._move[:, cache, number] = 0.0
-        for file in missing:
-            source = self._sources.index(self.costs.source[file])
-            self._move[source, cache, number] += self.costs.transfer[file, cache]
-
-    def _columns(self, cache: int | None = None) -> None:
-        """Take what the waiting tasks need side by side: all, or of one cache."""
-        if cache is None:
-            self._w_bytes = self._bytes[:, self.waiting]
-            self._w_there = self._there[:, self.waiting]
-            self._w_move = self._move[:, :, self.waiting]
-            self._w_compute = self.costs.compute[:, self.waiting]
-        else:
-            self._w_bytes[cache] = self._bytes[cache, self.waiting]
-            self._w_there[cache] = self._there[cache, self.waiting]
-            self._w_move[:, cache] = self._move[:, cache, self.waiting]
+    def _need(self, cache: int, columns: Indices) -> None:
+        """Work out what a cache lacks for tasks, in bytes and seconds a link, and when the rest is there."""
+        inputs = [self._inputs[number] for number in self.waiting[columns].tolist()]
+        task = np.repeat(np.arange(len(inputs)), [len(each) for each in inputs])
+        file = np.concatenate([np.empty(0, np.int64), *inputs])
+        at = self._arrival[file, cache]
+        there = np.full(len(inputs), self._now)
+        np.maximum.at(there, task, np.where(np.isinf(at), self._now, at))
+        self._there[cache, columns] = there
+        task, file = task[np.isinf(at)], file[np.isinf(at)]
+        self._bytes[cache, columns] = np.bincount(task, self._sizes[file], len(inputs))
+        rows = (len(self._sources), len(inputs))
+        cell = self._source[file] * rows[1] + task
+        move = np.bincount(cell, self.costs.transfer[file, cache], math.prod(rows)).reshape(rows)
+        # Without a file from a site it does not matter when the link from there is free.
+        self._move[cache][:, columns] = np.where(move > 0.0, move, -math.inf)
 
     def _leave(self, column: int) -> None:
         """Let a placed task wait no more: its column is infinite, until there are many of those."""
         self._gone[column] = True
         self.left -= 1
-        self.first[:, column] = self.second[:, column] = math.inf
+        self.first[:, column] = self.second[:, column] = self._files_at[:, column] = math.inf
         if self.left < KEPT * len(self.waiting):
             keep = ~self._gone
-            self.waiting = self.waiting[keep]
-            self.first, self.second = self.first[:, keep], self.second[:, keep]
-            self._gone = self._gone[keep]
-            self._columns()
+            self.waiting, self._gone = self.waiting[keep], self._gone[keep]
+            # By `compress` rows stay contiguous; an index would lay columns side by side.
+            self.first, self.second = self.first.compress(keep, 1), self.second.compress(keep, 1)
+            self._there, self._bytes = self._there.compress(keep, 1), self._bytes.compress(keep, 1)
+            self._files_at = self._files_at.compress(keep, 1)
+            self._compute = self._compute.compress(keep, 1)
+            self._move = self._move.compress(keep, 2)
 
-    def _files_at(self, cache: int) -> Numbers:
-        """Return when the files of each waiting task would be there; infinite where they do not fit."""
-        at: Numbers = self._w_there[cache].copy()
-        for source, move in enumerate(self._w_move[:, cache]):
-            np.maximum(at, np.where(move > 0.0, self._link[source, cache] + move, 0.0), out=at)
-        at[(self._w_bytes[cache] > self._room[cache]) | self._gone] = math.inf
-        return at
+    def _arrive(self, cache: int) -> None:
+        """Work out when the files of each waiting task would be at a cache; infinite where they do not fit."""
+        at = self._files_at[cache]
+        moved = self._link[:, cache, None] + self._move[cache]
+        np.maximum(self._there[cache], moved.max(axis=0, initial=-math.inf), out=at)
+        at[(self._bytes[cache] > self._room[cache]) | self._gone] = math.inf
 
-    def _complete(self, begin: int, end: int) -> None:
-        """Work out the completions at the caches from `begin` to before `end`."""
-        for cache in range(begin, end):
-            lanes = slice(*self.costs.first_lane[cache : cache + 2])
-            done = np.maximum(self._ready[lanes, None], self._files_at(cache))
-            done += self._w_compute[lanes]
+    def _complete(self, cache: int) -> None:
+        """Work out the completions at a cache."""
+        lanes = slice(*self.costs.first_lane[cache : cache + 2])
+        done = np.maximum(self._ready[lanes, None], self._files_at[cache])
+        done += self._compute[lanes]
+        if self._runner_up:
+            self.first[cache], self.second[cache] = _two_least(done)
+        else:
             done.min(axis=0, out=self.first[cache])
-            if self._runner_up:
-                self.second[cache] = _second(done)
 
 
-def _second(rows: Numbers) -> Numbers:
-    """Return the second smallest of each column; infinite where there is one row."""
-    least: Numbers = rows[0].copy()
-    second: Numbers = np.full(rows.shape[1], math.inf)
-    for row in rows[1:]:
-        np.minimum(second, np.maximum(least, row), out=second)
-        np.minimum(least, row, out=least)
-    return second
+def _two_least(first: Numbers, second: Numbers | None = None) -> tuple[Numbers, Numbers]:
+    """Return the least and the second least of each column, infinite where there is none; both are used up.
+
+    Parameters
+    ----------
+    second
+        By row of `first`: a number beside it that is not less.
+    """
+    second = np.full_like(first, math.inf) if second is None else second
+    # The lower half is laid upon the upper until one row is left; a row in the middle stays for the next time.
+    while (rows := len(first)) > 1:
+        half, upper = rows // 2, (rows + 1) // 2
+        one, other, runner_up = first[:half], first[upper:], second[:half]
+        np.minimum(runner_up, second[upper:], out=runner_up)
+        np.minimum(runner_up, np.maximum(one, other), out=runner_up)
+        np.minimum(one, other, out=one)
+        first, second = first[:upper], second[:upper]
+    return first[0], second[0]

@@ -19,12 +19,12 @@ Heuristic = Callable[[SweepGantt], tuple[int, int | None]]
 
 def min_min(chart: SweepGantt) -> tuple[int, int | None]:
     """Return the task that can be done first."""
-    return int(chart.best_caches()[0].argmin()), None
+    return int(chart.first.min(axis=0).argmin()), None
 
 
 def max_min(chart: SweepGantt) -> tuple[int, int | None]:
     """Return the task whose earliest completion is latest."""
-    return _largest(first := chart.best_caches()[0], first), None
+    return _largest(first := chart.first.min(axis=0), first), None
 
 
 def sufferage(chart: SweepGantt) -> tuple[int, int | None]:
@@ -46,7 +46,7 @@ def xsufferage(chart: SweepGantt) -> tuple[int, int | None]:
 
 def work_queue(chart: SweepGantt) -> tuple[int, int | None]:
     """Return the next task of the list that fits anywhere, and the lane that is free first; predicts nothing."""
-    column = int(np.isfinite(chart.first).any(axis=0).argmax())
+    column = int(np.isfinite(chart.first.min(axis=0)).argmax())
     return column, chart.next_lane(column)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import queue
 import re
 import subprocess
@@ -30,6 +31,7 @@ from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList
 from apples.storage import documents
+from apples.supervision.job_processes import MARK, mark
 from apples.sweeps.costs import SweepCosts
 from apples.sweeps.executor import FileMoved, HostLost, SweepEvent, SweepExecutor, TaskEnded
 from apples.sweeps.tasks import InputFile, SiteCache
@@ -106,7 +108,12 @@ class HostWorker(WorkerConnection):
         self.python = host.python or sys.executable
         remote = host.name in {each.name for each in remote_hosts(hosts)}
         words = shipping.words(site=False)
-        argv = ssh.command(ssh.reach(host, hosts), words) if remote else [sys.executable, *words]
+        marks = {MARK: os.environ[MARK]} if MARK in os.environ else {}
+        if remote:  # a login passes no environment on, and every process of a job bears its mark
+            words += [mark(job) for job in marks.values()]
+            argv = ssh.command(ssh.reach(host, hosts), words)
+        else:
+            argv = [sys.executable, *words]
         self._lock, self._numbers = Lock(), itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[tuple[dict[str, Any], bytes] | None]] = {}
         self._process = subprocess.Popen(
@@ -115,7 +122,9 @@ class HostWorker(WorkerConnection):
         )  # fmt: skip
         self._talk: list[str] = []
         cpus = [] if remote else list(host.cpus)
-        self._write(shipping.parcel((WORKER,), f"{WORKER}:serve", {"cpus": cpus}))
+        self._write(
+            shipping.parcel((WORKER,), f"{WORKER}:serve", {"cpus": cpus, "environment": marks})
+        )
         self._heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
             Thread(target=task, daemon=True) for task in (self._listen, self._hear_talk)
@@ -180,7 +189,7 @@ class HostWorker(WorkerConnection):
     def _listen(self) -> None:
         try:
             self._read_answers()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits for an answer must hear of it, whatever it is
             self.reason = f"what it says is no worker's: {hat.printable(str(error))}"
         self.reason = self.reason or (self._talk[-1] if self._talk else "the connection ended")
         self._heard.put(False)

@@ -166,6 +166,7 @@ class Worker:
 
 def serve(told: Mapping[str, Any]) -> int:
     """Obey until the connection ends."""
+    os.environ.update(told.get("environment") or {})
     output = sys.stdout.buffer
     source = os.fdopen(os.dup(0), "rb", buffering=MOST_BYTES)
     worker = Worker(told, output)

@@ -3,34 +3,43 @@
 The scheduler is the real one, with its real log in a real directory. Clients, jobs, hosts and the network are
 simulated: orders and reports are lost, late, doubled and out of order, or cut off one way; the scheduler dies
 between any two changes of its directory, or between record and order; its disk is full for a time; the world's
-clock steps. `SimulatedCluster.run` checks after every event what must hold whatever happens:
+clock steps. In a third of the histories the hosts are nodes of Slurm's allocations, followed by what follows them
+in earnest (`apples.jobs.allocations`). Where jobs share hosts their topology daemons die, and come back.
+`SimulatedCluster.run` checks after every event what must hold whatever happens:
 
-- on no host are two jobs, nor two attempts of one job, and no job has two attempts that are not over;
+- on no host are two jobs, nor two attempts of one job, and no job has two attempts that are not over; but for
+  a guest of the other where hosts are shared: then no CPU has two jobs, and a job that is alone has all CPUs;
 - a host on which anything is of a job is not free for the scheduler, and a settled job is where it says;
-- no job is started on a host that does not answer;
-- no attempt begins twice;
+- no job is started on a host that does not answer, nor on one whose allocation is about to end, or is said to end
+  before a job that cannot be moved would;
+- no attempt begins twice, none is resized before it runs, and a job that is over has none that is not;
 - no job runs before those have finished that it comes after;
-- an evolving job is told to have no number of hosts that it has not asked for;
+- an evolving job is told to have no number of hosts that it has not asked for (where hosts stay);
 - a submission that was acknowledged is known, and the same request has the same answer;
-- time does not go back, and what the log has makes the state.
+- time does not go back, and what the log has makes the state;
+- a scheduler that is told what the log says that this one was told decides the same, at the same times.
 
-And some time after the last fault every job is over and every host is free.
+And some time after the last fault every job is over and every host is free to be used.
 """
 
 from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
+from apples.jobs.allocations import LOOK_SECONDS, AllocationFollower, AllocationWatch
+from apples.resources import Host
 from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import POLICIES
-from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.policies import POLICIES, SlowdownDriven
 from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling.server.inputs import BEGUN
 from apples.scheduling.server.live_job import MOST_RESTARTS, JobSubmission, LiveJobState
 from apples.scheduling.server.log import SchedulerLog, folded
 from apples.scheduling.server.orders import (
@@ -41,32 +50,59 @@ from apples.scheduling.server.orders import (
     EstimateOrder,
     HostAnswer,
     HostLeft,
+    HostTerm,
     JobReport,
     Order,
     Report,
     ResizeOrder,
     RunTimeEstimate,
+    SelectedHosts,
+    SelectOrder,
     StartOrder,
 )
-from apples.scheduling.server.scheduler import LiveScheduler, Patience
+from apples.scheduling.server.replay import replayed
+from apples.scheduling.server.scheduler import MOVABLE, LiveScheduler, Patience
 from apples.storage.folder import Folder
 from apples.storage.journal import parse
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
 from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
 from apples.testing.protocol.simulation import BrokenPromiseError
+from apples.testing.simulated_slurm import POOL, SimulatedSlurm
+from apples.topology import CpuSet, Unsatisfied, synthetic
+from apples.topology.daemon.sharing import arrive, leave, violations
+from apples.topology.daemon.state import CpuAllocation
 
-LIVE_POLICIES = tuple(name for name in POLICIES if name not in {"sd", "slurm"})
+LIVE_POLICIES = tuple(name for name in POLICIES if name != "slurm")
+CPUS = 4
+"""Of each host, where the policy has jobs share hosts."""
+SHARING = SlowdownDriven(max_slowdown=inf, guard=False, free_nodes=True)
+"""That policy: one that has jobs share hosts whenever it can."""
 FOLLOWING = 0.15
 """Part of the jobs that come after another."""
 EVOLVING, ASKING = 0.25, 0.15
 """Part of the malleable jobs that ask for hosts themselves, and of the others that do so though they are not."""
 MODELLED = 0.3
 """Part of the jobs whose run time nobody has estimated."""
+ALLOCATED = 1 / 3
+"""Part of the histories whose hosts are nodes of allocations."""
+TERM_SLACK = 3.0
+"""By how much later than the scheduler it is noticed here that a term is about to end."""
 ASKING_SECONDS = 20.0
+PASSES = ((0.01, 0.05), (0.05, 0.0))
+"""From an event to its pass, and between two passes: a scheduler's own, and one that gathers events for longer."""
+DAEMON_NOTICED, DAEMON_ASKED = 20.0, 4.0
+"""Until it is noticed at the latest that a topology daemon is down (it may hang), and until one is asked again."""
+NO_DAEMON = "no topology daemon"
+LONG_DOWN = 500.0
+"""For how long some are: longer than a scheduler waits for a job to run."""
 ITERATIONS = 1000
 """Of every job; what it says of its progress is drawn, and goes back as often as on."""
 SETTLING_SECONDS = 6000.0
 """After the last fault, for every job to end and every host to be free."""
+
+
+def _pass(_: str) -> None:
+    """Do nothing: nobody else has a host, and nobody reads what is said."""
 
 
 class SimulatedCrashError(BaseException):
@@ -100,6 +136,10 @@ class SimulatedAttempt:
         How many hosts its program has asked for, the last last.
     evolves
         Whether it is to have no others.
+    folder
+        Under which its hosts' topology daemons know it; empty: it asks none.
+    begun
+        Whether it has begun, which it cannot without CPUs.
     """
 
     job: int
@@ -114,6 +154,57 @@ class SimulatedAttempt:
     exit_code: int | None = None
     asked: list[int] = field(default_factory=list)
     evolves: bool = False
+    folder: str = ""
+    begun: bool = False
+
+
+class SimulatedHostCpus:
+    """The CPUs of the hosts, as a topology daemon on each gives them: by its own rules, and at once.
+
+    Attributes
+    ----------
+    down
+        Hosts whose daemon does not answer: who has which CPUs there stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self._machine = synthetic(f"pu:{CPUS}")
+        self._jobs: dict[str, dict[str, CpuAllocation]] = {}
+
+    def allocate(self, host: str, name: str) -> None:
+        """Give an attempt all CPUs of a host, or a part of them where another has them."""
+        jobs = self._jobs.setdefault(host, {})
+        if name in jobs:
+            return
+        job = CpuAllocation(name, 1, "uid:0", least=1, count=CPUS)
+        all_cpus = self._machine.cpus
+        changes: Mapping[str, CpuAllocation] | Unsatisfied
+        if jobs:
+            changes = arrive(self._machine, jobs, job, CpuSet(), SHARING.sharing_factor)
+        else:
+            changes = {name: job.change(owns=all_cpus, holds=all_cpus)}
+        if isinstance(changes, Unsatisfied):
+            raise BrokenPromiseError(f"{host} has no CPUs for {name}: {changes.reason}")
+        jobs.update(changes)
+        self._check(host)
+
+    def release(self, host: str, name: str) -> None:
+        """Take an attempt's CPUs on a host back; whoever is there besides has them."""
+        jobs = self._jobs.get(host, {})
+        if name in jobs:
+            changes = leave(jobs, name)
+            del jobs[name]
+            jobs.update(changes)
+            self._check(host)
+
+    def _check(self, host: str) -> None:
+        jobs = self._jobs[host]
+        wrong = [*violations(jobs, self._machine.cpus)]
+        if len(jobs) == 1 and len(next(iter(jobs.values())).holds) < CPUS:
+            wrong.append(f"{next(iter(jobs))} is alone and has not got all CPUs back")
+        if wrong:
+            raise BrokenPromiseError(f"{host}: {wrong[0]}")
 
 
 class SimulatedJobs:
@@ -123,6 +214,10 @@ class SimulatedJobs:
     ----------
     begun
         (job, attempt) -> how often it began.
+    slurm
+        Gives the hosts; None: they stay.
+    missed
+        Called with a host whose daemon did not answer.
     """
 
     def __init__(
@@ -131,10 +226,14 @@ class SimulatedJobs:
         chance: random.Random,
         tell: Callable[[Report], None],
         moods: random.Random,
+        slurm: SimulatedSlurm | None = None,
+        missed: Callable[[str], object] = _pass,
     ) -> None:
         self.clock, self.chance, self.tell, self.moods = clock, chance, tell, moods
+        self.slurm, self.missed = slurm, missed
         self.attempts: dict[tuple[int, int], SimulatedAttempt] = {}
         self.begun: dict[tuple[int, int], int] = {}
+        self.cpus = SimulatedHostCpus()
         self._incarnation = 0
 
     def carry_out(self, order: Order) -> None:
@@ -145,21 +244,36 @@ class SimulatedJobs:
         if isinstance(order, EstimateOrder):
             self.tell(RunTimeEstimate(order.job, self.moods.choice((None, 10.0, 300.0))))
             return
+        if isinstance(order, SelectOrder):
+            self._select(order)
+            return
         one = self.attempts.get((order.job, order.attempt))
-        if one is not None:
+        if isinstance(order, StartOrder) and (one is None or one.phase is AttemptPhase.ABSENT):
+            one = self._begin(order, one)
+            if not one.begun:
+                return
+        elif one is not None:
             self._obey(one, order)
-        elif isinstance(order, StartOrder):
-            one = self._begin(order)
         elif isinstance(order, EndOrder):  # it never begins
             one = SimulatedAttempt(order.job, order.attempt, AttemptPhase.ENDED, state="cancelled")
             self.attempts[order.job, order.attempt] = one
             self._obey(one, order)
-        elif isinstance(order, AskOrder) and order.begun:
+        elif isinstance(order, ResizeOrder) or (isinstance(order, AskOrder) and order.begun):
             raise BrokenPromiseError(f"attempt {order.attempt} of job {order.job} never began")
         self._say(order.job, order.attempt, one)
 
+    def _select(self, order: SelectOrder) -> None:
+        """Say which hosts a job would rather have: any, or too few, or some time later, or never."""
+        hosts = tuple(self.moods.sample(order.among, order.count))
+        said = SelectedHosts(order.job, order.question, hosts[self.moods.random() < 0.1 :], 9.0)
+        seconds = self.moods.choice((0.0, 0.3, 1.0, 5.0, inf))
+        if seconds < inf:
+            self.clock.after(seconds, lambda: self.tell(said))
+
     def _obey(self, one: SimulatedAttempt, order: Order) -> None:
         if isinstance(order, ResizeOrder):
+            if one.phase in {AttemptPhase.ABSENT, AttemptPhase.STARTING}:
+                raise BrokenPromiseError(f"job {one.job} is resized, and is {one.phase}")
             if one.phase is AttemptPhase.RUNNING and not one.pending:
                 self._resize(one, order)
         elif isinstance(order, EndOrder):
@@ -168,17 +282,37 @@ class SimulatedJobs:
         elif isinstance(order, AskOrder):
             self._say_left(one, order.leaving)
 
-    def _begin(self, order: StartOrder) -> SimulatedAttempt:
+    def _begin(self, order: StartOrder, one: SimulatedAttempt | None) -> SimulatedAttempt:
+        """Begin an attempt; one that is to have CPUs of a daemon that is down has not begun then."""
         key = order.job, order.attempt
-        one = SimulatedAttempt(*key, hosts=order.hosts, on=set(order.hosts))
-        self.attempts[key] = one
+        there = self._there(order.hosts)
+        if one is None:
+            one = self.attempts[key] = SimulatedAttempt(*key, AttemptPhase.ABSENT)
+        if order.cpus:
+            one.folder = order.folder
+            if not self._allocate(one, there):
+                return one
+        one.phase, one.hosts, one.on, one.begun = AttemptPhase.STARTING, order.hosts, there, True
         self.begun[key] = self.begun.get(key, 0) + 1
+        if len(there) < len(order.hosts):
+            self._end(one, "failed", 4)
+            return one
         chance = self.chance
         self.clock.after(chance.uniform(0.0, 5.0), lambda: self._run(one))
         self.clock.after(chance.expovariate(1 / 80.0), lambda: self._finish(one))
         if "asks" in order.work:
             self._ask_later(one, tuple(order.work["asks"]), bool(order.work["evolves"]))
         return one
+
+    def _allocate(self, one: SimulatedAttempt, hosts: set[str]) -> bool:
+        """Give an attempt CPUs of hosts, up to the first whose daemon is down; whether none is."""
+        for host in sorted(hosts):
+            if host in self.cpus.down:
+                self.missed(host)
+                return False
+            self.cpus.allocate(host, one.folder)
+            one.on.add(host)
+        return True
 
     def _ask_later(self, one: SimulatedAttempt, limits: tuple[int, ...], evolves: bool) -> None:
         """Have a program ask for other hosts, again and again."""
@@ -190,13 +324,16 @@ class SimulatedJobs:
             if one.phase is not AttemptPhase.ENDED:
                 self._ask_later(one, limits, evolves)
 
-        one.evolves = evolves
+        one.evolves = evolves and self.slurm is None  # else it has to do with what is left
         self.clock.after(self.moods.expovariate(1 / ASKING_SECONDS), ask)
 
     def _run(self, one: SimulatedAttempt) -> None:
         if one.phase is not AttemptPhase.STARTING:
             return
-        if self.chance.random() < 0.1:
+        if one.folder and (down := sorted(one.on & self.cpus.down)):
+            self.missed(down[0])
+            self._end(one, "failed", 4)
+        elif self.chance.random() < 0.1:
             self._end(one, "failed", self.chance.choice((3, 4, 4, 5)))
         else:
             one.phase = AttemptPhase.RUNNING
@@ -217,14 +354,17 @@ class SimulatedJobs:
             asked = f"has asked for {one.asked}"
             raise BrokenPromiseError(f"job {one.job} {asked}: it is to have {len(order.hosts)}")
         one.pending = order.epoch
-        one.on |= set(order.hosts)
+        there = self._there(order.hosts)
+        given = not order.cpus or self._allocate(one, there)
+        one.on |= there if given else set()
         seconds = self.chance.choice((0.1, 1.0, 1.0, 5.0, 60.0))
-        done = self.chance.random() < 0.7
+        done = self.chance.random() < 0.7 and given
         self.clock.after(seconds, lambda: self._resized(one, order, done))
 
     def _resized(self, one: SimulatedAttempt, order: ResizeOrder, done: bool) -> None:
         if one.phase is AttemptPhase.ENDED:
             return
+        done = done and one.on.issuperset(order.hosts)
         goes = set(one.hosts if done else order.hosts) - set(order.hosts if done else one.hosts)
         one.hosts = order.hosts if done else one.hosts
         one.epoch, one.refused, one.pending = order.epoch, not done, 0
@@ -238,12 +378,39 @@ class SimulatedJobs:
             )  # fmt: skip
             self._leave(one, tuple(sorted(one.on)))
 
+    def _there(self, hosts: Sequence[str]) -> set[str]:
+        """Return those of some hosts that there are now."""
+        slurm, now = self.slurm, self.clock.now
+        return {host for host in hosts if slurm is None or slurm.gives(host, now)}
+
+    def take_back(self) -> None:
+        """Lose what is on hosts that no allocation has any more; who can do without them sometimes does."""
+        for one in self.attempts.values():
+            gone = one.on - self._there(sorted(one.on))
+            if not gone:
+                continue
+            one.on -= gone
+            for host in gone:
+                self.cpus.release(host, one.folder)
+            left = tuple(host for host in one.hosts if host not in gone)
+            if one.phase is AttemptPhase.ENDED or left == one.hosts:
+                continue
+            runs = one.phase is AttemptPhase.RUNNING and not one.pending
+            if runs and left and self.moods.random() < 0.5:
+                one.hosts = left
+            else:
+                self._end(one, "failed", 4)
+            self._say(one.job, one.attempt, one)
+
     def _leave(self, one: SimulatedAttempt, hosts: Sequence[str]) -> None:
         """Have a host be left some time later, unless it is taken again before."""
 
         def gone(host: str, epoch: int) -> None:
-            if one.phase is AttemptPhase.ENDED or (one.epoch == epoch and not one.pending):
+            if one.folder and host in self.cpus.down:  # it is asked again
+                self.clock.after(DAEMON_ASKED, lambda: gone(host, epoch))
+            elif one.phase is AttemptPhase.ENDED or (one.epoch == epoch and not one.pending):
                 one.on.discard(host)
+                self.cpus.release(host, one.folder)
                 self._say_left(one, [(host, 0)])
 
         for host in hosts:
@@ -261,7 +428,7 @@ class SimulatedJobs:
                     self.tell(HostLeft(one.job, one.attempt, host, one.epoch))
 
     def _say(self, job: int, attempt: int, one: SimulatedAttempt | None) -> None:
-        if one is None:
+        if one is None or one.phase is AttemptPhase.ABSENT:
             self.tell(JobReport(job, attempt, AttemptPhase.ABSENT))
             return
         self.tell(
@@ -284,16 +451,28 @@ class SimulatedCluster:
         Of everything.
     directory
         An empty one, for the scheduler's log.
+    policy
+        Its name; empty: drawn.
 
     Attributes
     ----------
     acknowledged
         Request -> the job that it was answered with.
+    replayed
+        How many decisions were made again by who was told the same.
+    crashes, passes, downs
+        How often the scheduler died, its policy was asked, and a topology daemon died.
     """
 
     def __init__(
-        self, seed: int, directory: Path, jobs: int = 25, faults: NetworkFaults | None = None
+        self,
+        seed: int,
+        directory: Path,
+        jobs: int = 25,
+        faults: NetworkFaults | None = None,
+        policy: str = "",
     ) -> None:
+        self._seed = seed
         self.chance = chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
         self._order = random.Random(seed + 1)  # noqa: S311 - which job comes after which
         self._moods = random.Random(seed + 2)  # noqa: S311 - which job asks for what
@@ -301,13 +480,26 @@ class SimulatedCluster:
         self.faults = faults or NetworkFaults(stop=300.0, partitions=6)
         self.clock = Clockwork()
         self.network = SimulatedNetwork(self.clock, chance, self.faults)
-        self.executor = SimulatedJobs(self.clock, chance, self._say, self._moods)
         self.hosts = tuple(f"h{k}" for k in range(chance.randint(3, 8)))
+        self._terms = random.Random(seed + 3)  # noqa: S311 - which allocations there are
+        self._deaths = random.Random(seed + 4)  # noqa: S311 - which topology daemons are down when
+        allocated = self._terms.random() < ALLOCATED
+        self.slurm = (
+            SimulatedSlurm(self.hosts, self._terms, self.faults.stop) if allocated else None
+        )
+        # until when the scheduler was told that it may use hosts, and which starts were looked at
+        self._told: dict[str, float] = {}
+        self._checked: set[tuple[int, int]] = set()
+        self.executor = SimulatedJobs(
+            self.clock, chance, self._say, self._moods, self.slurm, self._hear_answer
+        )
         self.directory = directory
         self.disk = CrashingDisk()
         self.acknowledged: dict[str, int] = {}
-        self.crashes = self.passes = 0
-        self._policy = self._drawn_policy()
+        self.crashes = self.passes = self.replayed = self.downs = 0
+        drawn = chance.choice((*["equipartition"] * 4, *LIVE_POLICIES))
+        self._cpus = CPUS if (policy or drawn) == "sd" else 0
+        self._policy = SHARING if self._cpus else POLICIES[policy or drawn]()
         self._prefer = HostPreference({
             host: (chance.choice("xy"), chance.choice((1.0, 2.0))) for host in self.hosts
         })  # fmt: skip
@@ -319,13 +511,18 @@ class SimulatedCluster:
         self._wanted = jobs
         self._ticking = 0
         self.scheduler: LiveScheduler | None = None
-        self._start()
+        with self._kept_promises():
+            self._start()
         for k in range(jobs):
             self.clock.after(
                 chance.uniform(0, self.faults.stop), self._submission(f"r{k}", self._drawn_job())
             )
         for act in (self._cancel, self._drain, self._lose, self._replay):
             self.clock.after(chance.uniform(5, 60), act)
+        if self._cpus:
+            self.clock.after(self._deaths.uniform(5, 60), self._fell)
+        for end in self.slurm.ends if self.slurm else ():
+            self.clock.after(end, self.executor.take_back)
         if self.faults.crashes:
             for _ in range(chance.randint(0, 6)):
                 self.clock.after(chance.uniform(0, self.faults.stop), self._strike)
@@ -337,18 +534,31 @@ class SimulatedCluster:
         Raises
         ------
         BrokenPromiseError
-            What must hold does not, or long after the last fault something is not done.
+            What must hold does not, or the scheduler raised what nobody asked for, or long after the last fault
+            something is not done: with the seed, and the number of the event.
         """
-        limit = self.faults.stop + SETTLING_SECONDS
-        self.clock.run(limit, self._check, lambda: self.done)
-        if not self.done:
-            raise BrokenPromiseError(
-                f"not all is done {SETTLING_SECONDS:g} s after the last fault"
-            )
-        if self.scheduler is not None:
-            self._check_log(self.scheduler)
-            self._check_attempts(self.scheduler)
-            self.scheduler.log.close()
+        with self._kept_promises():
+            limit = self.faults.stop + SETTLING_SECONDS
+            self.clock.run(limit, self._check, lambda: self.done)
+            if not self.done:
+                raise BrokenPromiseError(
+                    f"not all is done {SETTLING_SECONDS:g} s after the last fault"
+                )
+            if self.scheduler is not None:
+                self._check_log(self.scheduler)
+                self._check_attempts(self.scheduler)
+                self._check_replay()
+                self.scheduler.log.close()
+
+    @contextmanager
+    def _kept_promises(self) -> Iterator[None]:
+        """Have whatever is raised be a broken promise that says how it is met again."""
+        try:
+            yield
+        except Exception as error:
+            kind = "" if isinstance(error, BrokenPromiseError) else f"{type(error).__name__}: "
+            at = f"seed {self._seed}, event {self.clock.events} at {self.clock.now:.6g} s"
+            raise BrokenPromiseError(f"{at}: {kind}{error}") from error
 
     @property
     def done(self) -> bool:
@@ -359,11 +569,10 @@ class SimulatedCluster:
             and self.clock.now > self.faults.stop
             and len(self.acknowledged) == self._wanted
             and all(job.is_over for job in one.state.jobs.values())
+            and not one.lost
+            and set(one.state.hosts) == set(self.hosts)
             and all(one.state.is_free(host) for host in self.hosts)
         )
-
-    def _drawn_policy(self) -> SchedulingPolicy:
-        return POLICIES[self.chance.choice((*["equipartition"] * 4, *LIVE_POLICIES))]()
 
     def _drawn_job(self) -> JobSubmission:
         chance = self.chance
@@ -376,6 +585,8 @@ class SimulatedCluster:
         elif self._moods.random() < ASKING:
             work = {"asks": [1, len(self.hosts)], "evolves": False}
         modelled = self._moods.random() < MODELLED
+        if modelled:
+            work["template"] = "t.toml"
         return JobSubmission(
             least, most, kind, chance.uniform(1.0, 200.0), work=work, modelled=modelled
         )
@@ -385,20 +596,65 @@ class SimulatedCluster:
         """Start a scheduler on what the last one left."""
         self._wall += self.chance.choice((0.0, 0.0, 3600.0, -3600.0))
         folder = FaultyFolder(Folder.open(self.directory, links=True), self.disk)
-        patience = Patience(heard=self.chance.choice((0.0, 10.0)))
+        gather, apart = self.chance.choice(PASSES)
+        patience = Patience(gather, apart, heard=self.chance.choice((0.0, 10.0)))
         log = SchedulerLog(folder)
+        watch = None if self.slurm is None else self._watch(self.slurm)
+        terms: list[HostTerm] = []
+        hosts, lost = self.hosts, dict.fromkeys(self.executor.cpus.down, NO_DAEMON)
         try:
+            if watch is not None:
+                terms = watch.look()
+                hosts = tuple(one.host for one in terms)
+                lost = dict.fromkeys(hosts, "it has not answered yet")
             self.scheduler = LiveScheduler(
-                log, self._policy, self.hosts, self.clock.now, self._wall + self.clock.now, self._token, patience,
-                prefer=self._prefer,
+                log, self._policy, hosts, self.clock.now, self._wall + self.clock.now, self._token, patience,
+                lost=lost, prefer=self._prefer, cpus=self._cpus,
+                most_hosts=None if watch is None else len(self.hosts),
             )  # fmt: skip
         except (SimulatedCrashError, LaunchError):
             self.disk.crash = False
             log.close()
             self.clock.after(1.0, self._start)
             return
+        self._checked |= {(one.number, one.attempt) for one in self.scheduler.state.jobs.values()}
         self._ticking += 1
+        if watch is not None:
+            self._follow(watch, terms, self._ticking)
         self._tick(self._ticking)
+
+    def _watch(self, slurm: SimulatedSlurm) -> AllocationWatch:
+        """Return what sees the allocations."""
+        clock = self.clock
+        return AllocationWatch(
+            [POOL], None, self.directory / "hosts.toml",
+            lambda: slurm.allocations(clock.now, self._wall + clock.now), slurm.nodes,
+            lambda: self._wall + clock.now, parts=lambda _: {},
+        )  # fmt: skip
+
+    def _follow(self, watch: AllocationWatch, terms: Sequence[HostTerm], ticking: int) -> None:
+        """Have the scheduler know its hosts, as long as it lives."""
+        scheduler = self.scheduler
+        assert scheduler is not None  # noqa: S101 - for the type checker: it has just been started
+        self._told.clear()
+
+        def hear(term: HostTerm) -> None:
+            self._told[term.host] = self.clock.now + term.seconds
+            self._act(lambda one: one.report(self.clock.now, term))
+
+        def joins(host: Host) -> None:
+            self.clock.after(self._terms.uniform(0.0, 3.0), lambda: self._find(host.name))
+
+        def look() -> None:
+            if ticking == self._ticking and self.scheduler is not None:
+                follower.look(hear)
+                self.clock.after(LOOK_SECONDS, look)
+
+        follower = AllocationFollower(watch, joins, _pass, _pass, _pass)
+        over = [host for host in scheduler.state.hosts if host not in {one.host for one in terms}]
+        begun = [*terms, *(HostTerm(host, 0.0, "its allocation") for host in over)]
+        follower.take_in(begun, hear)
+        self.clock.after(LOOK_SECONDS, look)
 
     def _token(self) -> str:
         self._tokens += 1
@@ -408,6 +664,7 @@ class SimulatedCluster:
         """Lose the scheduler with all that it had not recorded, or not said."""
         if self.scheduler is not None:
             self.crashes += 1
+            self._check_replay()
             self.scheduler.log.close()
             self.scheduler = None
             self.disk.at, self.disk.crash, self.disk.persistent = 0, False, False
@@ -488,13 +745,22 @@ class SimulatedCluster:
 
     def _drain(self) -> None:
         host = self.chance.choice(self.hosts)
-        self._act(lambda one: one.drain(self.clock.now, host))
+
+        def drain(one: LiveScheduler) -> None:
+            if host in one.state.hosts:
+                one.drain(self.clock.now, host)
+
+        self._act(drain)
         self.clock.after(self.chance.uniform(1, 60), lambda: self._resume(host))
         if self.clock.now < self.faults.stop:
             self.clock.after(self.chance.uniform(5, 100), self._drain)
 
     def _resume(self, host: str) -> None:
-        if not self._act(lambda one: one.resume(self.clock.now, host)):
+        def resume(one: LiveScheduler) -> None:
+            if host in one.state.hosts:
+                one.resume(self.clock.now, host)
+
+        if not self._act(resume):
             self.clock.after(5.0, lambda: self._resume(host))
 
     def _lose(self) -> None:
@@ -506,8 +772,37 @@ class SimulatedCluster:
             self.clock.after(self.chance.uniform(5, 100), self._lose)
 
     def _find(self, host: str) -> None:
-        if not self._act(lambda one: one.report(self.clock.now, HostAnswer(host))):
+        """Have a host answer as soon as it is there and can be heard."""
+        if not self._hear_answer(host):
             self.clock.after(5.0, lambda: self._find(host))
+
+    def _hear_answer(self, host: str) -> bool:
+        """Have the scheduler hear whether a host answers; whether it does and that was heard."""
+        there = self.slurm is None or self.slurm.gives(host, self.clock.now)
+        reason = NO_DAEMON * (host in self.executor.cpus.down) if there else "no answer"
+        heard = self._act(lambda one: one.report(self.clock.now, HostAnswer(host, reason)))
+        return heard and not reason
+
+    def _fell(self) -> None:
+        """Have a topology daemon die, which is noticed later, and come back."""
+        dice, down = self._deaths, self.executor.cpus.down
+        host = dice.choice(self.hosts)
+
+        def hear() -> None:
+            self._hear_answer(host)
+
+        def rise() -> None:
+            down.discard(host)
+            self._find(host)
+
+        if host not in down:
+            down.add(host)
+            self.downs += 1
+            self.clock.after(dice.uniform(0.0, DAEMON_NOTICED), hear)
+            seconds = dice.choice((2.0, dice.uniform(1, 60), LONG_DOWN))
+            self.clock.after(seconds, rise)
+        if self.clock.now < self.faults.stop:
+            self.clock.after(dice.uniform(5, 100), self._fell)
 
     # ----------------------------------------------------------------------------- adversary
     def _strike(self) -> None:
@@ -541,10 +836,7 @@ class SimulatedCluster:
         scheduler = self.scheduler
         if scheduler is None:
             return
-        for host, (job, attempt) in on.items():
-            known = host in scheduler.state.quarantined or scheduler.state.holders.get(host) == job
-            if not known:
-                raise BrokenPromiseError(f"{host} has attempt {attempt} of job {job}, and is free")
+        self._check_held(on, scheduler)
         for one in self.executor.attempts.values():
             self._check_place(one, scheduler)
         self._check_starts(scheduler)
@@ -558,11 +850,33 @@ class SimulatedCluster:
         if self.chance.random() < 0.01:
             self._check_log(scheduler)
 
+    @staticmethod
+    def _check_held(on: Mapping[str, Sequence[tuple[int, int]]], scheduler: LiveScheduler) -> None:
+        """Check that what is on hosts is what the scheduler has there, and that two jobs share only as agreed."""
+        for host, there in on.items():
+            held = scheduler.state.holders.get(host, ())
+            for job, attempt in there:
+                if host not in scheduler.state.quarantined and job not in held:
+                    raise BrokenPromiseError(
+                        f"{host} has attempt {attempt} of job {job}, and is free"
+                    )
+            mates = {mate for job, _ in there for mate in scheduler.state.jobs[job].mates}
+            if (why := scheduler.state.quarantined.get(host)) is not None:
+                mates.add(why.job)  # one that was let go of is nobody's mate any more
+            if len(there) > 1 and not mates & {job for job, _ in there}:
+                raise BrokenPromiseError(f"{host} has {there}, and none is a guest of the other")
+
     def _check_place(self, one: SimulatedAttempt, scheduler: LiveScheduler) -> None:
         """Check that a job is nowhere but where the scheduler says, when both have settled."""
-        if one.phase is not AttemptPhase.RUNNING or one.pending:
+        if one.phase in {AttemptPhase.ABSENT, AttemptPhase.ENDED}:
             return
         job = scheduler.state.jobs[one.job]
+        if job.is_over:
+            raise BrokenPromiseError(
+                f"job {one.job} is {job.state}, and attempt {one.attempt} is {one.phase}"
+            )
+        if one.phase is not AttemptPhase.RUNNING or one.pending:
+            return
         for before in job.submission.after:
             first = scheduler.state.jobs.get(before)
             if first is not None and first.state is not LiveJobState.FINISHED:
@@ -571,22 +885,37 @@ class SimulatedCluster:
         if settled and one.epoch == job.epoch and not set(one.hosts) <= set(job.hosts):
             raise BrokenPromiseError(f"job {one.job} is on {one.hosts}, not on {job.hosts}")
 
-    @staticmethod
-    def _check_starts(scheduler: LiveScheduler) -> None:
-        """Check that no job has just been started on a host that does not answer."""
+    def _check_starts(self, scheduler: LiveScheduler) -> None:
+        """Check that no job has just been started on a host that does not answer, or does not stay."""
         for job in scheduler.state.jobs.values():
-            lost = scheduler.lost.keys() & job.hosts
-            if lost and job.state is LiveJobState.STARTING and job.started == scheduler.now:
+            start = job.number, job.attempt
+            if job.state is not LiveJobState.STARTING or start in self._checked:
+                continue
+            self._checked.add(start)
+            if lost := scheduler.lost.keys() & job.hosts:
                 raise BrokenPromiseError(f"job {job.number} is started on {lost}, which is lost")
+            stays = min((self._told.get(host, inf) for host in job.hosts), default=inf)
+            needs = scheduler.patience.vacate
+            if job.submission.kind not in MOVABLE:
+                needs = max(needs, job.requested)
+            if stays - self.clock.now < needs - TERM_SLACK:
+                raise BrokenPromiseError(
+                    f"job {job.number} is started on {job.hosts} for {needs:g} s: one is told to stay "
+                    f"for {stays - self.clock.now:g} s"
+                )
 
-    def _check_hosts(self) -> dict[str, tuple[int, int]]:
+    def _check_hosts(self) -> dict[str, list[tuple[int, int]]]:
         """Check and return what is really on the hosts."""
-        found: dict[str, tuple[int, int]] = {}
+        found: dict[str, list[tuple[int, int]]] = {}
         alive: dict[int, int] = {}
         for key, one in self.executor.attempts.items():
             for host in one.on:
-                if found.setdefault(host, key) != key:
-                    raise BrokenPromiseError(f"{host} has {found[host]} and {key} at once")
+                there = found.setdefault(host, [])
+                there.append(key)
+                if len({job for job, _ in there}) < len(there) or len(there) > 1 + bool(
+                    self._cpus
+                ):
+                    raise BrokenPromiseError(f"{host} has {there} at once")
             if (
                 one.phase is not AttemptPhase.ENDED
                 and alive.setdefault(one.job, one.attempt) != one.attempt
@@ -602,8 +931,20 @@ class SimulatedCluster:
             if job.state is LiveJobState.LOST:
                 raise BrokenPromiseError(f"job {job.number} is lost")
             begun = sum(number == job.number for number, _ in self.executor.begun)
-            if job.state is LiveJobState.FAILED and job.exit_code == 4 and begun <= MOST_RESTARTS:
+            few = job.exit_code in {4, None} and begun <= MOST_RESTARTS
+            if job.state is LiveJobState.FAILED and few:
                 raise BrokenPromiseError(f"job {job.number} failed after {begun} attempts")
+
+    def _check_replay(self) -> None:
+        """Check that a scheduler which is told what the log says makes its records, as far as it goes back."""
+        records, problems, _ = parse((self.directory / "journal").read_bytes())
+        if problems or not any(one.get("do") == BEGUN for one in records):
+            return
+        found = replayed(records, self._policy, self._prefer)
+        if found.parting is not None:
+            one, other = found.parting
+            raise BrokenPromiseError(f"the log has {one}, and a replay has {other}")
+        self.replayed += found.decisions
 
     def _check_log(self, scheduler: LiveScheduler) -> None:
         """Check that what is on the disk makes the state; not while it cannot be written."""

@@ -21,6 +21,7 @@ from apples.launch.processes import job_name
 from apples.malleable.control.command import (
     CommandSource,
     HostShare,
+    HostSpec,
     JobEnded,
     JobNotice,
     ManagerStatus,
@@ -156,6 +157,7 @@ def rehearse(
     minimum: int = 1,
     pause: float = 0.0,
     environment: Mapping[str, str] | None = None,
+    place: Callable[[HostSpec], HostSpec] = lambda spec: spec,
     watch: Callable[[JobManager], None] = lambda _: None,
 ) -> Rehearsal:
     """Run `program` from the map `first` on through `maps`; return what came of it.
@@ -166,12 +168,14 @@ def rehearse(
         Every host it may use, with the ranks it runs.
     pause
         Seconds between an answer and the next command.
+    place
+        Called with each host, a part of this machine; returns how it is reached instead.
     watch
         Called with the manager before it runs.
     """
     name = job_name()
     places = [
-        local_spec(RankGroup(host, count, tuple(program)), warm=host in warm)
+        place(local_spec(RankGroup(host, count, tuple(program)), warm=host in warm))
         for host, count in slots.items()
     ]
     made = job_file(

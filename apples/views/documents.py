@@ -702,6 +702,7 @@ class WaitingDocument(TypedDict):
     state: str
     reason: str
     placed: str
+    placed_by: str
     position: int | None
     requested: float
     estimated_by: Literal["user", "model", "nobody"]
@@ -955,6 +956,7 @@ class TopologydDocument(TypedDict):
     schema: Literal["apples.topologyd/1"]
     fence: str
     universe: str
+    sharing_factor: float
     free: str
     epoch: int
     version: int

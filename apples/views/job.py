@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ def job_text(job: JobStatus) -> str:
     return "\n".join([*lines, f"next: apples {verb}"])
 
 
+RUN_SCHEMA = "apples.run/1"
 NARROW, WIDE = 60, 100
 """Columns of a terminal, from which on more of a job is shown."""
 
@@ -137,6 +139,12 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     """Return what a job's run did, and its run over time where it is given; `command` shows the job again."""
     if document.get("program"):
         return program_text(document)
+    if document["schema"] != RUN_SCHEMA:
+        from apples.views.record_page import TEXTS  # noqa: PLC0415 - of what no strip runs
+
+        total = (document["execution"] or {}).get("result")
+        lines: str = TEXTS[document["schema"]][1](document)
+        return lines if total is None else f"{json.dumps(total)}\n{lines}"
     from apples.views.run_text import run_text  # noqa: PLC0415 - what lists jobs draws no chart
 
     return run_text(document, command, timeline)

@@ -13,6 +13,7 @@ Document = Mapping[str, Any]
 OVER = frozenset({"finished", "failed", "cancelled", "lost"})
 SHOWN_OVER = 10
 SHOWN_STARTS = 20
+NO_HOSTS = "no hosts yet: nodes join when an allocation runs"
 
 
 def submitted_text(document: Document, why: Document | None) -> str:
@@ -45,7 +46,7 @@ def queue_text(document: Document) -> str:
     hosts = [
         (one["host"], one["state"], one["job"] or "", one["reason"]) for one in document["hosts"]
     ]
-    lines += in_columns([("host", "state", "job", ""), *hosts])
+    lines += in_columns([("host", "state", "job", ""), *hosts]) if hosts else [NO_HOSTS]
     over = [one for one in jobs if one["state"] in OVER]
     shown = [*(one for one in jobs if one["state"] not in OVER), *over[-SHOWN_OVER:]]
     if shown:
@@ -74,7 +75,7 @@ def watched_text(document: Document, columns: int, lines: int) -> str:
     jobs = [one for one in document["jobs"] if one["state"] not in OVER]
     counts = ", ".join(f"{count} {state}" for state, count in sorted(hosts.items()))
     head = [
-        f"{document['name']}: hosts {counts}; policy {document['policy']}",
+        f"{document['name']}: hosts {counts or 'none'}; policy {document['policy']}",
         *_troubles(document),
     ]
     if columns >= WIDE:
@@ -168,6 +169,8 @@ def why_text(document: Document) -> str:
     if document["position"] is None:
         reason = f": {document['reason']}" if document["reason"] else ""
         where = f" on {document['placed']}" if document["placed"] else ""
+        if where and document.get("placed_by"):
+            where += f" (chosen by {document['placed_by']})"
         return f"{job} is {document['state']}{where}{reason}"
     lines = [
         f"{job} waits: {document['reason']}; it is number {document['position']} in the queue"

@@ -60,8 +60,8 @@ def run_text(document: Document, command: str, timeline: str = "") -> str:
 
 
 def _messages(found: Document | None) -> Iterator[str]:
-    """Yield which host sent which how much, where it was counted; what is declared is on the page."""
-    if found is None or found["source"] == "declared":
+    """Yield which host sent which how much, where that was asked for; what is known anyway is on the page."""
+    if found is None or found["source"] != "counted":
         return
     sent, hosts = sum(map(sum, found["bytes"])), found["hosts"]
     apart = sent - sum(row[place] for place, row in enumerate(found["bytes"]))

@@ -28,11 +28,11 @@ def computed(seconds):
         pass
 
 
-def together(comm):
+def together(comm, nap=NAP_SECONDS):
     """Wait for all ranks without computing."""
     request = comm.Ibarrier()
     while not request.Test():
-        time.sleep(NAP_SECONDS)
+        time.sleep(nap)
 
 
 def work(job, parameters):

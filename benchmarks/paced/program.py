@@ -1,5 +1,7 @@
 """An iterative malleable program that works by waiting: as long as the given curve says for its number of hosts.
 
+Where a topology daemon has given it CPUs of them, it is the number of CPUs that this rank has.
+
 What it does besides is real: its ranks are MPI processes, its array is shared out and moved at each change of its
 hosts, and its iterations end together.
 """
@@ -13,6 +15,9 @@ from pathlib import Path
 from mpi4py import MPI
 
 from apples.malleable import Job
+from apples.topology.cpus import CpuSet
+from apples.topology.daemon.client import JOB_VARIABLE, TopologyClient
+from apples.topology.threads import JobLink
 
 SAY_SECONDS = 0.5
 
@@ -22,7 +27,27 @@ def say(event, **fields):
     sys.stdout.flush()
 
 
+class HeldCpus:
+    """The CPUs that a topology daemon has given this rank: told of every change, and acknowledging it."""
+
+    def __init__(self):
+        self.count, self._link = 0, JobLink.from_environment()
+        if self._link is not None:
+            with TopologyClient() as client:
+                found = client.ask("jobs", job=os.environ[JOB_VARIABLE])["jobs"]
+            self.count = len(CpuSet.parse(found[0]["cpus"]))
+
+    def follow(self):
+        """Take in what has changed."""
+        for event in () if self._link is None else self._link.events():
+            if event.get("event") in {"resize", "resized"}:
+                self.count = len(CpuSet.parse(event["cpus"]))
+                if event["serial"]:
+                    self._link.acknowledge(event["serial"])
+
+
 def work(job, parameters):
+    held = HeldCpus()
     curve = [float(word) for word in parameters["seconds"].split()]
     iterations = parameters["iterations"]
     u = job.array("u", (parameters["rows"], 4))
@@ -35,7 +60,8 @@ def work(job, parameters):
                 say("ready", protocol=1, program="paced", version="1", ranks=job.size)
             state.said = True
         u.own[0] += 1.0
-        seconds = curve[job.size - 1]
+        held.follow()
+        seconds = curve[(held.count or job.size) - 1]
         due += seconds
         time.sleep(max(0.0, due - time.monotonic()))
         state.seconds += seconds

@@ -162,10 +162,10 @@ def parse_cpu_times(stat: str, cpus: Collection[int]) -> CpuTimes:
 
 
 def _line(text: str, label: str) -> str:
-    for line in text.splitlines():
-        if line.startswith(label):
-            return line[len(label) :]
-    raise ValueError(f"there is no line {label!r}")
+    _, found, rest = f"\n{text}".partition(f"\n{label}")
+    if not found:
+        raise ValueError(f"there is no line {label!r}")
+    return rest.partition("\n")[0]
 
 
 ROOT = Path("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -75,9 +76,9 @@ class RunQueueReader:
     """Looks at the threads that want to run, a bounded number of files a look.
 
     Most of a machine sleeps, and the kernel tells how many do not: processes that were found running
-    before are looked at first, and the look ends where all are found. Where it may open no more files it ends
-    too, and the next one goes on from there. A process that vanishes while it is read does not want
-    to run any more.
+    before are looked at first, then those that are new, and the look ends where all are found. Where it may open
+    no more files it ends too, and the next one goes on from there among those that sleep. A process that
+    vanishes while it is read does not want to run any more.
 
     Parameters
     ----------
@@ -106,6 +107,7 @@ class RunQueueReader:
         self._left = most_files
         self._next = 0
         self._lately: dict[int, None] = {}
+        self._known: set[int] = set()
         self._levels: dict[tuple[str, ...], SchedulingGroup | None] = {}
         self._cpu_mount = _cpu_mount(self._text("/proc/self/mountinfo"))
 
@@ -153,8 +155,10 @@ class RunQueueReader:
                 break
             if self._left <= 0:
                 complete = False
-                self._next = pid
+                if pid in self._known:
+                    self._next = pid
                 break
+            self._known.add(pid)
             try:
                 threads = list(self._threads(pid))
             except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
@@ -171,15 +175,18 @@ class RunQueueReader:
         return RunQueueLook(found, running, complete, unread)
 
     def _in_turn(self) -> Iterator[int]:
-        """Yield the processes: those that ran lately, then all from where the last look ended."""
+        """Yield the processes: those that ran lately, new ones, then all from where the last look ended."""
         with os.scandir(f"{self._root}/proc") as entries:
-            pids = sorted(int(one.name) for one in entries if one.name.isdigit())
+            pids = sorted([int(one.name) for one in entries if one.name.isdigit()])
         here = set(pids)
         self._lately = {pid: None for pid in self._lately if pid in here}
-        yield from (pid for pid in list(self._lately) if pid != self._own)
-        first = next((i for i, pid in enumerate(pids) if pid >= self._next), 0)
-        for pid in (*pids[first:], *pids[:first]):
-            if pid not in self._lately and pid != self._own:
+        self._known &= here
+        new = [pid for pid in pids if pid not in self._known]
+        first = bisect_left(pids, self._next)
+        asked = self._lately.keys() | {*new, self._own}
+        rest = [pid for pid in (*pids[first:], *pids[:first]) if pid not in asked]
+        for pid in (*self._lately, *new, *rest):
+            if pid != self._own:
                 yield pid
 
     def _threads(self, pid: int) -> Iterator[tuple[int, bool, Runnable]]:
@@ -264,7 +271,7 @@ class RunQueueReader:
     def _text(self, path: str) -> str:
         """Return the text of a file, nothing where it cannot be read."""
         try:
-            return _read(self._root + path)
+            return Path(self._root + path).read_text(errors="replace")
         except OSError:
             return ""
 
@@ -331,12 +338,12 @@ def _or_nothing(path: str) -> str:
 
 
 def _read(path: str) -> str:
-    """Return a file's text; plain system calls, for a look opens a thousand files."""
+    """Return what the kernel says of one thread or group; plain system calls, for a look opens a thousand files.
+
+    It comes in one piece (`single_open` of the kernel's seq_file), whose end need not be read.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = []
-        while part := os.read(descriptor, 1 << 16):
-            parts.append(part)
-        return b"".join(parts).decode(errors="replace")
+        return os.read(descriptor, 1 << 16).decode(errors="replace")
     finally:
         os.close(descriptor)

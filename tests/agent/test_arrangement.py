@@ -294,7 +294,10 @@ def test_a_run_by_the_messages_of_one_before_sends_less_between_sites(crosswise)
 
 def test_a_run_that_nobody_knows_is_refused(crosswise):
     del crosswise
-    for name, said in (("0badc0de", "there is none"), ("0badc0de" * 64, "File name too long")):
+    for name, said in (
+        ("0badc0de", "--messages: no file of that name, and run '0badc0de': there is none"),
+        ("0badc0de" * 64, "File name too long"),
+    ):
         done = command("apples", "plan", "--weather", "static", "--messages", name)
         assert done.code == 2
         assert name[:200] in done.err

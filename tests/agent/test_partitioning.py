@@ -12,6 +12,7 @@ from worlds import ROOMY, TEMPLATE, pool
 
 import hat
 from apples import Host, UsageError
+from apples.agent.estimator import PerformanceEstimator
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.agent.partitioning import partition_cost
@@ -98,6 +99,33 @@ def test_the_plan_says_how_many_partitions_there_are_and_what_they_cost():
     sparse = cut("sparse:1", [1, 1, 1])
     assert (sparse.partitions, sparse.decomposition) == (2, "sparse:1")
     assert sparse.computing == pytest.approx(1.5, rel=0.01)
+
+
+def estimated(partitions, speeds):
+    information = wished(partitions, speeds)
+    schedule = equal_strips(tuple(information.hosts), information)
+    estimator = PerformanceEstimator()
+    return estimator.promised(estimator.estimate(schedule, information), information)
+
+
+def test_the_prediction_is_of_the_ranks_that_have_a_partition():
+    tight, sparse = estimated("tight", [1, 1, 1]), estimated("sparse:1", [1, 1, 1])
+    assert [one.compute_seconds > 0 for one in sparse.hosts] == [True, True, False]
+    assert [one.communicate_seconds > 0 for one in sparse.hosts] == [True, True, False]
+    pairs = list(zip(tight.hosts, sparse.hosts, strict=True))
+    for before, now in pairs[:2]:
+        assert now.compute_seconds == pytest.approx(1.5 * before.compute_seconds, rel=0.01)
+    assert sparse.borders == (("h0", "h1"),)
+    ratio = sparse.iteration_seconds / tight.iteration_seconds
+    assert ratio == pytest.approx(1.5, rel=0.02)
+    assert sparse.interval[0] <= sparse.execution_seconds <= sparse.interval[1]
+    assert sparse.basis.mean_seconds == pytest.approx(ratio * tight.basis.mean_seconds, rel=0.01)
+
+
+def test_one_partition_a_rank_or_very_many_are_predicted_as_rows_are():
+    plain = estimated("tight", [1, 2, 3]).iteration_seconds
+    assert estimated("redundant:4000", [1, 2, 3]).iteration_seconds == plain
+    assert estimated("redundant:2", [1, 2, 3]).iteration_seconds >= plain
 
 
 @settings(max_examples=40)

@@ -71,7 +71,7 @@ def test_what_is_measured_is_also_series_of_a_service_and_forecast_there(tmp_pat
         assert [one["rank"] for one in there if one["job"] == "0000beef"] == [2]
         names = ["capacityCpu/ada", "capacityMemory/ada", "usedCpus/ada/0000beef.rank2"]
         asked = ("forecast", *names, "--service", serving.url, *token, "--json")
-        until(lambda: {one["state"] for one in forecasts(asked)} == {"current"}, 60)
+        until(lambda: {one["state"] for one in forecasts(asked)} == {"current"})
         for one in forecasts(asked):
             assert 0 <= one["value"] <= 1.5
         top = command("nws", "top", "wantedCpus/*", "--once", "--service", serving.url, *token)

@@ -90,7 +90,7 @@ def test_what_was_ended_is_in_the_list_with_the_plan_that_it_had(number, monkeyp
     )
     words = [Path(sys.executable).parent / "apples", "master-worker", "--no-verify"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    until(lambda: (found := runs()) and found[0]["state"] == "running", 60)
+    until(lambda: (found := runs()) and found[0]["state"] == "running")
     process.send_signal(number)
     _, said = process.communicate()
     one = only_run()
@@ -106,7 +106,7 @@ def test_a_sweep_that_was_killed_is_in_the_list_with_the_plan_that_it_had(monkey
     Path("program.py").write_text("import time\ntime.sleep(3600)\n")
     words = [Path(sys.executable).parent / "apples", "parameter-sweep"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: (found := runs()) and found[0]["predicted_seconds"], 60)
+    until(lambda: (found := runs()) and found[0]["predicted_seconds"])
     process.kill()
     process.wait()
     one = only_run()

@@ -2,9 +2,9 @@
 
 import time
 
+import psutil
 import pytest
 from cli.test_scheduler_migrate import hog, slaves
-from cli.test_scheduler_ssh import state  # noqa: F401 - a fixture
 from commands import command
 from sites import SAMPLE
 from waiting import until
@@ -12,8 +12,24 @@ from waiting import until
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more, pytest.mark.usefixtures("state")]
 
 
+FIRST_MEAN = 15.0
+"""Seconds until a monitor has spoken of its hosts: a mean of five snapshots. What happens before is seen late."""
+
+
+def youngest(pids):
+    """Return for how many seconds the youngest of some processes has been there."""
+    return min(time.time() - psutil.Process(pid).create_time() for pid in pids)
+
+
 def job_of(name):
     return command("apples", "jobs", name, "--json").document
+
+
+def moves_of(name):
+    """Return the moves of a job, once it is where the last of them brought it."""
+    found = job_of(name)
+    moves = [one for one in found["redistributions"] if one["moved"]]
+    return moves if moves and found["hosts"] == moves[-1]["hosts"] else []
 
 
 def test_a_job_leaves_the_host_whose_owner_is_back_by_itself_and_its_record_says_why(
@@ -33,19 +49,17 @@ def test_a_job_leaves_the_host_whose_owner_is_back_by_itself_and_its_record_says
     try:
         until(lambda: job_of(name)["iteration"], 180)
         assert job_of(name)["hosts"] == ["ada"]
-        until(lambda: len(slaves()) == 3, 180)
+        until(lambda: len(slaves(lab)) == 3 and youngest(slaves(lab)) > FIRST_MEAN, 180)
         with hog(lab, "ada"):
             began = time.monotonic()
-            until(lambda: job_of(name)["hosts"] == ["bob"], 180)
+            moves = until(lambda: moves_of(name), 180)
             print(f"left after {time.monotonic() - began:.1f} s")
-        until(lambda: job_of(name)["redistributions"], 60)
-        (moved,) = job_of(name)["redistributions"]
-        assert moved["moved"]
-        assert moved["hosts"] == ["bob"]
-        assert moved["explanation"].startswith("moves: the owner of ada is back: load ")
+        # Where it goes, and whether it goes on from there, is by the loads that are measured of slow hosts.
+        assert [one["hosts"] for one in moves if one["hosts"] not in (["bob"], ["far"])] == []
+        assert moves[0]["explanation"].startswith("moves: the owner of ada is back: load ")
         page = tmp_path / "page.html"
         assert command("apples", "report", name, "--out", page).code == 0
         assert "the owner of ada is back" in page.read_text()
     finally:
         command("apples", "cancel", name)
-    until(lambda: slaves() == [], 60)
+    until(lambda: slaves(lab) == [])

@@ -1,22 +1,20 @@
 """The live scheduler on the nodes of Slurm's allocations, which join and end while it runs."""
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import signal
-import tempfile
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sites import SHORT, Site, logins
+from sites import SHORT, Site
 from waiting import until
 
 from apples.jobs import store
+from apples.jobs.allocations import AllocationWatch
+from apples.launch.remote.load_slaves import MODULE
 from apples.launch.slurm import client
+from apples.supervision.job_processes import all_processes, read
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 POOL = "pool"
@@ -24,20 +22,32 @@ MINUTES = 30
 ITERATIONS = 3000
 
 
+@pytest.fixture(params=["ssh", "srun"])
+def reach(request):
+    """How the nodes are reached."""
+    return request.param
+
+
 @pytest.fixture
-def site(slurm, monkeypatch):
+def hosts(slurm, reach, tmp_path):
+    """The lab's host list; where nodes are reached by steps, with a configuration by which ssh reaches none."""
+    if reach == "ssh":
+        return slurm.hosts
+    closed = tmp_path / "closed"
+    closed.write_text("Host *\n  ProxyCommand /bin/false\n")
+    listed, text = tmp_path / "hosts.toml", slurm.hosts.read_text()
+    listed.write_text(re.sub(r"(?m)^ssh_config = .*", f'ssh_config = "{closed}"', text))
+    return listed
+
+
+@pytest.fixture
+def site(hosts, reach, state):
     """A scheduler on the allocations that are called so; everything is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as folder:
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
-        one = Site(Path(folder), "equipartition", "--hosts", str(slurm.hosts), "--slurm", POOL)
-        yield one
-        if one.process is not None:
-            one.close()
-        client.run(["scancel", f"--name={POOL}"])
-        for pid in logins(folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        until(lambda: logins(folder) == [])
+    one = Site(state, "equipartition", "--hosts", str(hosts), "--slurm", POOL, "--reach", reach)
+    yield one
+    if one.process is not None:
+        one.close()
+    client.run(["scancel", f"--name={POOL}"])
 
 
 def allocated(*nodes):
@@ -45,6 +55,22 @@ def allocated(*nodes):
     words = ["salloc", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--no-shell"]
     held = client.run([*words, f"--job-name={POOL}", f"--time={MINUTES}"])
     return re.search(r"Granted job allocation (\d+)", held)[1]
+
+
+@pytest.mark.parametrize(("words", "slots"), [(["--ntasks=1"], 1), (["--exclusive"], 2)])
+def test_a_node_has_the_cores_that_its_allocation_has(slurm, tmp_path, words, slots):
+    """Slurm gives parts of nodes; ranks on the rest of one would compute where others do."""
+    own = slurm.hosts.read_text()
+    assert re.search(r'name = "ada"[^[]*slots = 2', own)
+    where = ["salloc", "--nodes=1", "--nodelist=ada", "--no-shell", f"--time={MINUTES}"]
+    number = re.search(r"Granted job allocation (\d+)", client.run([*where, *words]))[1]
+    try:
+        for listed in (slurm.hosts, None):
+            watch = AllocationWatch([number], listed, tmp_path / f"{listed is None}.toml")
+            (term,) = watch.look()
+            assert (term.host, watch.hosts["ada"].slots) == ("ada", slots)
+    finally:
+        client.run(["scancel", number])
 
 
 def ends_in(number, seconds):
@@ -55,8 +81,17 @@ def ends_in(number, seconds):
 
 @pytest.mark.more
 def test_a_malleable_job_lives_on_when_its_allocation_ends_and_another_has_joined(site, tmp_path):
+    site.start(
+        "no allocation of yours that runs is called so: there are no hosts until nodes join"
+    )
+    early = site.submit("--min", "3", *SHORT)
+    found = site.job(early)
+    assert (found["state"], found["reason"]) == (
+        "held", "needs 3 hosts, and there are none: it waits for more to join",
+    )  # fmt: skip
+    assert site.ask("cancel", early)["state"] == "cancelled"
     first = allocated("ada", "bob")
-    site.start()
+    until(lambda: {one["host"] for one in site.queue()["hosts"]} == {"ada", "bob"}, 180)
     until(lambda: {site.host(name)["state"] for name in ("ada", "bob")} == {"free"}, 180)
     assert [one["host"] for one in site.queue()["hosts"]] == ["ada", "bob"]
     slow = tmp_path / "slow"
@@ -85,15 +120,54 @@ def test_a_malleable_job_lives_on_when_its_allocation_ends_and_another_has_joine
     assert document["result_sha256"] == hashlib.sha256(right).hexdigest()
 
 
+def monitored(lab):
+    """Return the names of the hosts of a lab that have slaves of the load monitor, whatever other labs have."""
+    found, ours = set(), f"apples-lab-{lab.identity}".encode()
+    for pid in all_processes():
+        words = read(f"/proc/{pid}/cmdline").split(b"\0")
+        if MODULE.encode() in words and ours in read(f"/proc/{pid}/cgroup"):
+            found |= json.loads(words[words.index(MODULE.encode()) + 1]).keys()
+    return found
+
+
+@pytest.mark.more
+def test_nodes_are_monitored_from_when_their_allocation_joins_until_it_is_over(
+    lab, hosts, reach, state
+):
+    words = ("--hosts", str(hosts), "--slurm", POOL, "--reach", reach)
+    site = Site(state, "migrate", *words)
+    first = allocated("ada", "bob")
+    try:
+        site.start()
+        until(lambda: monitored(lab) == {"ada", "bob"}, 180)
+        second = allocated("far")
+        until(lambda: monitored(lab) == {"ada", "bob", "far"}, 180)
+        client.run(["scancel", first])
+        until(lambda: monitored(lab) == {"far"}, 180)
+        until(lambda: [one["host"] for one in site.queue()["hosts"]] == ["far"], 180)
+        until(lambda: site.host("far")["state"] == "free", 180)
+        client.run(["scancel", second])
+        until(lambda: not monitored(lab), 180)
+        allocated("ada")
+        until(lambda: monitored(lab) == {"ada"}, 180)
+        job = site.submit("--min", "1", *SHORT)
+        assert site.until(job, "finished", 180)["hosts"] == []
+    finally:
+        if site.process is not None:
+            site.close()
+        client.run(["scancel", f"--name={POOL}"])
+    until(lambda: not monitored(lab))
+
+
+@pytest.mark.parametrize("reach", ["ssh"], indirect=True)
 @pytest.mark.usefixtures("slurm")
 def test_what_names_no_allocation_is_refused_in_a_line(site, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for words, text in (
-        (("--slurm", "nobody"), "--slurm nobody: no allocation of yours that runs is called so"),
         (("--slurm", "own"), "--slurm own: this is inside of no allocation"),
         (("--slurm", POOL, "--actuator", "local"), "--slurm: its nodes are reached over ssh"),
+        (("--reach", "srun"), "--reach srun: ssh, or srun for the nodes of --slurm"),
         (("--slurm", POOL, "--shared"), "--slurm: an allocation is of one user"),
-        (("--slurm", POOL, "--policy", "migrate"), "looks at the load of hosts is not built"),
     ):
         done = site.run("scheduler", *words)
         assert (done.returncode, text in done.stderr) == (2, True), done.stderr

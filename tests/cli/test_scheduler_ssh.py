@@ -1,32 +1,17 @@
 """The live scheduler on hosts that are other machines: those of a lab, over ssh."""
 
-import contextlib
-import os
 import shutil
 import signal
-import tempfile
-from pathlib import Path
 
 import pytest
 from labs import cut_off
-from sites import LONG, SAMPLE, SHORT, Site, logins
+from sites import LONG, SAMPLE, SHORT, UNITS_FILE, UNITS_PROGRAM, Site
 from waiting import until
 
+from apples.jobs import store
 from apples.supervision.job_processes import marked
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
-
-
-@pytest.fixture
-def state(monkeypatch):
-    """A state directory whose path leaves room for the name of a socket; its logins are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as folder:
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
-        yield Path(folder)
-        for pid in logins(folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        until(lambda: logins(folder) == [])
 
 
 @pytest.fixture
@@ -53,11 +38,16 @@ def on(one, job, count):
     until(lambda: len(one.job(job)["hosts"]) == count, 180)
 
 
+def grown(one, job):
+    """Wait until a job has all three hosts: it was given them to start with, and its plan did with the fastest."""
+    until(lambda: (found := one.job(job))["resizes"] and len(found["hosts"]) == 3, 180)
+
+
 def test_jobs_on_other_machines_are_started_shrunk_grown_and_taken_up_after_a_kill(site, lab):
     one = site(lab.hosts)
     answered(one, "ada", "bob", "far")
     first = one.submit("--min", "1", "--max", "3", *LONG)
-    on(one, first, 3)
+    grown(one, first)
     second = one.submit("--min", "1", "--max", "1", *LONG)
     one.until(second, "running", 180)
     assert len(one.job(first)["hosts"]) == 2
@@ -77,7 +67,7 @@ def test_a_host_that_is_cut_off_in_a_job_is_lost_and_comes_back_by_itself(site, 
     one = site(lab.hosts)
     answered(one, "ada", "bob", "far")
     job = one.submit("--min", "1", "--max", "3", *LONG)
-    on(one, job, 3)
+    grown(one, job)
     with cut_off(lab, "far"):
         on(one, job, 2)
         until(lambda: one.host("far")["reason"], 180)
@@ -108,3 +98,35 @@ def test_a_job_of_a_program_that_is_not_malleable_leaves_its_hosts_by_their_own_
     assert one.ask("cancel", job)["state"] == "cancelled"
     answered(one, "ada", "bob", "far")
     assert marked(record) == []
+
+
+def test_a_master_with_workers_grows_loses_a_host_and_leaves_all_by_their_own_word(
+    site, lab, tmp_path
+):
+    (tmp_path / "master-worker.toml").write_text(UNITS_FILE)
+    (tmp_path / "program.py").write_text(UNITS_PROGRAM)
+    gate = tmp_path / "gate"
+    one = site(lab.hosts, "easy")
+    answered(one, "ada", "bob", "far")
+    words = ("--template", str(tmp_path / "master-worker.toml"), "--no-verify")
+    job = one.submit(*words, "--min", "1", "--max", "3", "--set", f"gate={gate}")
+    on(one, job, 3)
+    record = one.job(job)["record"]
+    assert marked(record) != []  # this machine sees the processes of its lab
+    found = store.record(record)
+    master = store.document_of(found.plan)["master"]
+    with cut_off(lab, next(host for host in ("far", "bob") if host != master)):
+        on(one, job, 2)
+        gate.touch()
+        until(lambda: found.record()["state"] == "finished", 180)
+    # Of a lab this machine sees what is left on the host, and the job is over when that has ended.
+    done = one.ask("wait", job)["execution"]
+    assert (done["result"], one.job(job)["attempt"]) == (sum(n * n for n in range(200)), 1)
+    answered(one, "ada", "bob", "far")
+    gate.unlink()
+    other = one.submit(*words, "--min", "3", "--max", "3", "--set", f"gate={gate}")
+    again = one.until(other, "running", 180)["record"]
+    until(lambda: marked(again))
+    assert one.ask("cancel", other)["state"] == "cancelled"
+    answered(one, "ada", "bob", "far")
+    assert [marked(record), marked(again)] == [[], []]

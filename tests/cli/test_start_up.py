@@ -3,9 +3,13 @@
 The times themselves are measured by `benchmarks/start_up.py`.
 """
 
+import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import UnixStreamServer
 
 import pytest
 
@@ -60,7 +64,8 @@ def loaded_by(program, *words):
         "print(*sys.modules, file=sys.stderr)"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
     return set(done.stderr.splitlines()[-1].split())
 
 
@@ -87,3 +92,42 @@ def test_a_command_loads_nothing_slow_that_it_does_not_use(
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert not loaded_by(*command) & without
+
+
+class StartsAll(BaseHTTPRequestHandler):
+    """Answers as a scheduler that has started whatever is submitted."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = {"job": "local.1", "state": "starting", "position": 0, "reason": ""}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Say nothing: its client has no address."""
+
+
+def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("APPLES_SCHEDULER", str(tmp_path))
+    with UnixStreamServer(str(tmp_path / "socket"), StartsAll) as server:
+        answering = threading.Thread(target=server.serve_forever)
+        answering.start()
+        try:
+            loaded = loaded_by("apples", "submit", "--template", SAMPLE / "template.toml")
+        finally:
+            server.shutdown()
+            answering.join()
+    assert "apples.jobs.submission" in loaded
+    scheduling = {name for name in loaded if name.startswith("apples.scheduling")}
+    assert scheduling == {
+        "apples.scheduling",
+        "apples.scheduling.server",
+        "apples.scheduling.server.client",
+    }
+    others = {"pydantic", "apples.monitoring.message_counts", "apples.storage.journal"}
+    assert loaded & {*HEAVY, *others} - {"ssl"} == set()  # http.client loads it

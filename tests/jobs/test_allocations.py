@@ -7,7 +7,8 @@ import pytest
 
 from apples.errors import LaunchError, UsageError
 from apples.jobs.allocations import AllocationFollower, AllocationWatch
-from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.remote import sharing, ssh
+from apples.launch.slurm.nodes import AllocatedPart, SlurmNode
 from apples.launch.slurm.replies import SlurmAllocationState, allocations
 from apples.scheduling.server.orders import HostTerm
 
@@ -19,6 +20,7 @@ class Slurm:
 
     def __init__(self):
         self.jobs, self.asked, self.now = [], 0, 1000.0
+        self.parts, self.parts_asked = {}, []
         self.listed = [
             SlurmNode(f"n{k}", f"n{k}", ("IDLE",), 4, 8, 8, 1 << 30, 0, "x86_64", (), ("all",))
             for k in range(1, 5)
@@ -28,9 +30,15 @@ class Slurm:
         self.asked += 1
         return self.listed
 
-    def watch(self, tmp_path, *asked, own=None):
+    def watch(self, tmp_path, *asked, own=None, steps=False):
         words = (asked, own, tmp_path / "list.toml", lambda: self.jobs, self.nodes)
-        return AllocationWatch(*words, lambda: self.now)
+        return AllocationWatch(*words, lambda: self.now, parts=self.part, steps=steps)
+
+    def part(self, job):
+        if self.parts is None:
+            raise LaunchError("scontrol: it is busy")
+        self.parts_asked.append(job)
+        return self.parts.get(job, {})
 
 
 @pytest.fixture
@@ -62,6 +70,64 @@ def test_nodes_have_the_entry_of_the_users_list_else_their_cores_and_memory(slur
     assert "n1" in again.hosts  # something may be left there
 
 
+def test_a_node_is_as_large_as_what_its_allocation_has_of_it(slurm, tmp_path):
+    own = tmp_path / "hosts.toml"
+    own.write_text(
+        '[[host]]\nname = "n1"\nslots = 3\nfree_memory = "1 GiB"\n[[host]]\nname = "n3"\n'
+    )
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n[1-4]", 4600.0)]
+    slurm.parts[7] = {
+        "n1": AllocatedPart(4, 1 << 20), "n2": AllocatedPart(5, 0), "n3": AllocatedPart(8, 1 << 20),
+    }  # fmt: skip
+    watch = slurm.watch(tmp_path, "pool", own=own)
+
+    def sizes():
+        watch.look()
+        return [
+            (watch.hosts[f"n{k}"].slots, watch.hosts[f"n{k}"].free_memory) for k in range(1, 5)
+        ]
+
+    assert sizes() == [(2, 1 << 20), (2, 1 << 30), (1, 1 << 20), (4, 1 << 30)]
+    assert sizes() == [(2, 1 << 20), (2, 1 << 30), (1, 1 << 20), (4, 1 << 30)]
+    assert (slurm.parts_asked, slurm.asked) == ([7], 1)
+    slurm.jobs = [SlurmAllocationState(8, "pool", "n[1-4]", inf)]  # it has all of them
+    watch = slurm.watch(tmp_path, "pool", own=own)
+    assert sizes() == [(3, 1 << 30), (4, 1 << 30), (1, None), (4, 1 << 30)]
+
+
+def test_while_slurm_does_not_say_what_an_allocation_has_nothing_is_known_of_it(slurm, tmp_path):
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n1", 4600.0)]
+    watch, said = slurm.watch(tmp_path, "pool"), slurm.parts
+    slurm.parts = None
+    with pytest.raises(LaunchError, match="scontrol: it is busy"):
+        watch.look()
+    slurm.parts = said
+    assert [(one.host, watch.hosts[one.host].slots) for one in watch.look()] == [("n1", 4)]
+
+
+def test_by_steps_a_node_is_used_by_one_allocation_until_that_is_over(slurm, tmp_path):
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n1", 4600.0)]
+    watch = slurm.watch(tmp_path, "pool", steps=True)
+    assert watch.look() == [HostTerm("n1", 3600.0, "allocation 7")]
+    words = ssh.command(ssh.reach(watch.hosts["n1"], watch.hosts), ["-I"])
+    assert words[-7:-4] == ["--nodelist=n1", "--jobid=7", "sh"]
+    slurm.jobs += [SlurmAllocationState(8, "pool", "n[1-2]", inf)]
+    n1 = watch.look()[0]
+    assert (n1.source, n1.seconds) == ("allocation 7", 3600.0)  # what runs there ends with it
+    assert watch.hosts["n2"].allocation == "8"
+    del slurm.jobs[0]
+    assert [one.source for one in watch.look()] == ["allocation 8", "allocation 8"]
+    assert watch.hosts["n1"].allocation == "8"
+    slurm.jobs = []
+    assert {one.seconds for one in watch.look()} == {0.0}
+    assert watch.hosts["n1"].allocation == "8"  # what is asked there is answered by Slurm
+    slurm.jobs = [SlurmAllocationState(9, "pool", "n1", inf)]
+    over_ssh = slurm.watch(tmp_path, "pool")
+    over_ssh.look()
+    assert over_ssh.hosts["n1"].allocation == ""
+    assert sharing.socket_name(ssh.reach(watch.hosts["n1"], watch.hosts)) == ""
+
+
 def test_what_names_no_allocation_or_cannot_be_read_is_refused(slurm, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     with pytest.raises(UsageError, match="--slurm own: this is inside of no allocation"):
@@ -78,6 +144,7 @@ def test_what_names_no_allocation_or_cannot_be_read_is_refused(slurm, tmp_path, 
 def test_a_scheduler_knows_a_host_before_it_is_asked_and_none_that_another_has(slurm, tmp_path):
     slurm.jobs = [SlurmAllocationState(7, "pool", "n[1-2]", 4600.0)]
     watch, said, heard = slurm.watch(tmp_path, "pool"), [], []
+    assert list(watch.hosts) == []
 
     def claim(host):
         if host == "n2":

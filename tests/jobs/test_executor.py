@@ -3,19 +3,30 @@
 import os
 import threading
 import time
+from functools import partial
 
 import pytest
 from waiting import until
 
-from apples.jobs import parked, service, store
+from apples.errors import InfeasibleError, LaunchError
+from apples.jobs import executor, parked, service, store
 from apples.jobs.executor import JobServiceExecutor
+from apples.jobs.host_looks import HostLooks
+from apples.jobs.record_changes import RecordChanges
+from apples.jobs.records import JobStatus
+from apples.jobs.topology_daemons import SilentDaemonError
+from apples.resources import Host
 from apples.scheduling.server.orders import (
     LAST,
     AskOrder,
     AttemptPhase,
     EndOrder,
     EstimateOrder,
+    HostAnswer,
     HostLeft,
+    JobReport,
+    ResizeOrder,
+    SelectOrder,
     StartOrder,
 )
 
@@ -51,9 +62,9 @@ def test_an_attempt_that_was_ended_before_it_began_never_begins(watched, monkeyp
     begun = []
     monkeypatch.setattr(service, "begin", begun.append)
     watched.executor.carry_out([END])
-    until(watched.ended, 30)
+    until(watched.ended)
     watched.executor.carry_out([START])
-    until(lambda: not watched.executor._doing, 30)
+    until(lambda: not watched.executor._doing)
     assert begun == []
     assert store.job("0000abcd").record()["state"] == "cancelled"
 
@@ -72,9 +83,37 @@ def test_an_order_to_end_does_not_meet_one_to_start_half_way(watched, monkeypatc
     watched.executor.carry_out([END])
     assert watched.executor._doing == {(False, 1, 1)}
     go_on.set()
-    until(lambda: not watched.executor._doing, 30)
+    until(lambda: not watched.executor._doing)
     watched.executor.carry_out([END])
-    until(watched.ended, 30)
+    until(watched.ended)
+
+
+class Talking:
+    """A job's control, which says whether it is at something."""
+
+    def __init__(self, busy):
+        self.busy = busy
+
+    def status(self):
+        return {"busy": self.busy}
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_an_order_to_a_job_that_is_still_at_another_is_left_to_be_given_again(
+    watched, monkeypatch, busy
+):
+    """Whoever gave it the other may have been restarted: to say that this was refused would be wrong soon."""
+    store.create({}, "", identifier="0000abcd")
+    moved = []
+    monkeypatch.setattr(executor, "conversation", lambda _: Talking(busy))
+    monkeypatch.setattr(service, "resize", lambda *words: moved.append(words))
+    monkeypatch.setattr(
+        executor.JobStatus, "of", lambda _: JobStatus("0000abcd", "running", ("ada",))
+    )
+    watched.executor.carry_out([ResizeOrder(1, 1, 1, "0000abcd", 1, ("ada", "bob"))])
+    until(lambda: not watched.executor._doing)
+    said = [one for one in watched.executor.reports() if getattr(one, "epoch", 0) == 1]
+    assert (len(moved), bool(said)) == ((0, False) if busy else (1, True))
 
 
 def test_an_attempt_whose_starter_died_before_its_supervisor_is_begun_by_the_next(
@@ -82,30 +121,30 @@ def test_an_attempt_whose_starter_died_before_its_supervisor_is_begun_by_the_nex
 ):
     store.create({}, "", identifier="0000abcd")
     watched.executor.carry_out([AskOrder(1, 1, 2, "0000abcd", False)])
-    until(lambda: not watched.executor._doing, 30)
+    until(lambda: not watched.executor._doing)
     assert [one.phase for one in watched.executor.reports()] == [AttemptPhase.ABSENT]
     begun = []
     monkeypatch.setattr(service, "begin", begun.append)
     watched.executor.carry_out([START])
-    until(lambda: not watched.executor._doing, 30)
+    until(lambda: not watched.executor._doing)
     assert [job.id for job in begun] == ["0000abcd"]
 
 
 def test_an_attempt_whose_record_was_not_completed_is_over_and_never_began(watched):
     (store.folder() / "0000abcd").mkdir()
     watched.executor.carry_out([START])
-    until(watched.ended, 30)
+    until(watched.ended)
     assert store.StoredJob(store.folder() / "0000abcd").record()["exit_code"] == 4
 
 
 def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absent(watched):
     watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", False)])
-    until(lambda: not watched.executor._doing, 30)
+    until(lambda: not watched.executor._doing)
     assert [one.phase for one in watched.executor.reports()] == [AttemptPhase.ABSENT]
     watched.executor.carry_out(
         [AskOrder(1, 1, 1, "0000abcd", True, (("ada", LAST), ("bob", LAST)))]
     )
-    until(watched.ended, 30)
+    until(watched.ended)
 
 
 def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(
@@ -134,3 +173,251 @@ def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(
     assert estimates(2) == [10.0, 10.0]
     os.utime(template, ns=(1, 1))
     assert estimates(3) == [10.0, 10.0, 20.0]
+
+
+def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watched, monkeypatch):
+    calls = []
+
+    def call(_, **asked):
+        calls.append(asked["count"])
+        if asked["count"] == 2:
+            raise LaunchError("there is no plan")
+        return {"hosts": ["bob"], "seconds": 3.0, "otherwise": 4.0}
+
+    monkeypatch.setattr(parked, "call", call)
+
+    def asked(job, count, seconds=60.0):
+        among = ("ada", "bob", "cleo")
+        work = {"template": "t.toml"}
+        order = SelectOrder(job, 1, job, among, count, (), among[:count], {}, {}, seconds, work)
+        watched.executor.carry_out([order])
+
+    def said(*jobs):
+        watched.said.extend(watched.executor.reports())
+        return [one.job for one in watched.said] == [*jobs]
+
+    asked(1, 1)
+    until(lambda: said(1))
+    asked(2, 1, 0.0)  # known, though nobody would wait for it to be found out
+    until(lambda: said(1, 2))
+    asked(3, 2)
+    until(lambda: said(1, 2, 3))
+    asked(4, 2, 0.0)
+    until(lambda: said(1, 2, 3, 4))
+    assert calls == [1, 2]
+    assert [one.hosts for one in watched.said] == [("bob",), ("bob",), (), ()]
+    watched.executor.carry_out([SelectOrder(5, 1, 5, ("ada", "dan"), 1, (), (), {}, {}, 0.0, {})])
+    asked(6, 1)
+    until(lambda: said(1, 2, 3, 4, 6))  # for the fifth nobody waits any more
+    assert calls == [1, 2]
+
+
+def test_a_record_that_is_none_keeps_no_other_job_unheard(watched):
+    job = store.create({}, "", identifier="0000cdef")
+    with job.supervising():
+        (job.folder / "job.json").write_text("{}")
+        watched.executor.carry_out([AskOrder(2, 1, 1, "0000cdef", True)])
+        until(lambda: not watched.executor._doing)
+        watched.executor.carry_out([END])
+        until(watched.ended)
+
+
+def running(identifier):
+    """Return the record of a new attempt, which says that it runs."""
+    job = store.create({}, "", identifier=identifier)
+    job.write({**job.record(), "state": "running", "hosts": ["ada"]})
+    return job
+
+
+def told_by_the_kernel_alone(monkeypatch):
+    monkeypatch.setattr(executor, "SURE_SECONDS", 1e9)
+
+
+def never_told(monkeypatch):
+    monkeypatch.setattr(RecordChanges, "wait", lambda _, seconds: time.sleep(seconds) or ())
+    monkeypatch.setattr(executor, "SURE_SECONDS", 0.1)
+
+
+def not_watched(monkeypatch):
+    monkeypatch.setattr(RecordChanges, "watch", lambda *_: False)
+
+
+@pytest.mark.parametrize("how", [told_by_the_kernel_alone, never_told, not_watched])
+def test_what_a_job_writes_and_that_its_supervisor_is_gone_is_heard(watched, monkeypatch, how):
+    """Told by the kernel, whose word may be lost, and of more jobs than it watches for one user."""
+    how(monkeypatch)
+
+    def said(iteration):
+        watched.said += watched.executor.reports()
+        return any(getattr(one, "iteration", None) == iteration for one in watched.said)
+
+    job = running("0000abcd")
+    with job.supervising():
+        order = AskOrder(1, 1, 1, "0000abcd", True, (("ada", LAST), ("bob", LAST)))
+        watched.executor.carry_out([order])
+        for iteration in range(1, 4):
+            until(lambda: said(iteration - 1), 30)  # noqa: B023 - asked at once
+            job.write({**job.record(), "iteration": iteration})
+        until(lambda: said(3), 30)
+    until(watched.ended, 30)
+    assert watched.said[-3].reason == store.LOST
+
+
+def test_a_record_that_nobody_wrote_is_not_read_again_while_its_supervisor_lives(
+    watched, monkeypatch
+):
+    job, read = running("0000abcd"), []
+    monkeypatch.setattr(executor, "SURE_SECONDS", 0.0)
+    record, supervised = store.StoredJob.record, store.StoredJob.supervised
+    looks = []
+    monkeypatch.setattr(
+        store.StoredJob, "supervised", lambda it: looks.append(it) or supervised(it)
+    )
+    monkeypatch.setattr(store.StoredJob, "record", lambda it: read.append(it) or record(it))
+    with job.supervising():
+        watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", True)])
+        until(lambda: len(looks) > 5, 30)
+        assert len(read) == 1
+
+
+SHARING = StartOrder(1, 1, 1, "0000abcd", ("ada", "bob"), {"template": "none.toml"}, cpus=4)
+
+
+class Daemons:
+    """Topology daemons that can be down, refuse or hang, and what they have given."""
+
+    def __init__(self):
+        self.sockets = {"ada": "/ada", "bob": "/bob"}
+        self.down, self.given, self.hanging = set(), set(), {}
+        self.asked = []
+        self.refusal = ""
+
+    def check(self, host):
+        if host in self.down:
+            raise SilentDaemonError(f"no topology daemon at {self.sockets[host]}", host)
+
+    def allocate(self, job, hosts, _epoch=0):
+        for host in hosts:
+            self.check(host)
+            if self.refusal:
+                raise InfeasibleError(self.refusal)
+            self.given.add((job, host))
+
+    def look(self, host, jobs):
+        self.check(host.name)
+        self.asked += [(job, host.name) for job in jobs]
+        for job in jobs:
+            assert host.name not in self.hanging or self.hanging[host.name].wait(60)
+            self.given.discard((job, host.name))
+        return dict.fromkeys(jobs, 0)
+
+
+class Sharing(Watched):
+    """An executor of jobs that share hosts, and its daemons."""
+
+    def __init__(self, tmp_path):
+        self.daemons = daemons = Daemons()
+        looks = partial(HostLooks.by_daemons, [Host("ada"), Host("bob")], daemons, time.monotonic)
+        self.executor = JobServiceExecutor(
+            "lab", tmp_path / "h.toml", time.monotonic, lambda: None, looks=looks, daemons=daemons
+        )
+        self.said = []
+
+    def carry_out(self, order):
+        self.executor.carry_out([order])
+        until(lambda: not self.executor._doing)
+
+    def left(self, number, *hosts):
+        self.said += self.executor.reports()
+        found = {it.host for it in self.said if isinstance(it, HostLeft) and it.job == number}
+        return found == set(hosts)
+
+    def told(self, report):
+        self.said += self.executor.reports()
+        return report in self.said
+
+
+@pytest.fixture
+def sharing(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = Sharing(tmp_path)
+    yield found
+    for each in found.daemons.hanging.values():
+        each.set()
+    found.executor.close()
+
+
+SILENT = HostAnswer("bob", "no topology daemon at /bob")
+
+
+def test_an_attempt_whose_daemon_is_down_has_not_begun_and_begins_when_it_answers(
+    sharing, monkeypatch
+):
+    begun = []
+    monkeypatch.setattr(service, "begin", begun.append)
+    sharing.daemons.down.add("bob")
+    for _ in range(2):
+        sharing.carry_out(SHARING)
+        sharing.carry_out(AskOrder(1, 1, 1, "0000abcd", False))
+    until(lambda: sharing.told(SILENT))
+    phases = {one.phase for one in sharing.said if isinstance(one, JobReport)}
+    assert (begun, phases) == ([], {AttemptPhase.ABSENT})
+    sharing.daemons.down.clear()
+    until(lambda: sharing.told(HostAnswer("bob")))
+    sharing.carry_out(SHARING)
+    assert [job.id for job in begun] == ["0000abcd"]
+    assert sharing.daemons.given == {("0000abcd", "ada"), ("0000abcd", "bob")}
+
+
+def test_one_that_is_ended_before_its_daemon_answers_never_begins_and_gives_all_back(
+    sharing, monkeypatch
+):
+    begun = []
+    monkeypatch.setattr(service, "begin", begun.append)
+    sharing.daemons.down.add("bob")
+    sharing.carry_out(SHARING)
+    sharing.carry_out(END)
+    until(lambda: sharing.left(1, "ada"))
+    assert store.job("0000abcd").record()["state"] == "cancelled"
+    assert sharing.daemons.given == set()
+    sharing.daemons.down.clear()
+    until(lambda: sharing.left(1, "ada", "bob"))
+    sharing.carry_out(SHARING)
+    assert begun == []
+
+
+def test_a_refusal_of_a_daemon_is_a_failure_of_the_job_and_its_silence_is_said_before_one(sharing):
+    sharing.daemons.refusal = "4 CPUs are not free"
+    sharing.carry_out(SHARING)
+    until(lambda: sharing.left(1, "ada", "bob"))
+    (ended,) = [one for one in sharing.said if isinstance(one, JobReport)]
+    assert (ended.state, ended.exit_code, ended.reason) == ("failed", 4, "4 CPUs are not free")
+    job = store.create({"scheduled": {"topologyd": {}}}, "", identifier="0000cdef")
+    job.write_last({**job.record(), "state": "failed", "reason": "bob: no ranks", "exit_code": 4})
+    sharing.daemons.down.add("bob")
+    sharing.said.clear()
+    sharing.carry_out(EndOrder(2, 1, 1, "0000cdef", ("ada", "bob")))
+    until(lambda: sharing.left(2, "ada"))
+    kinds = [type(one) for one in sharing.said if one == SILENT or isinstance(one, JobReport)]
+    assert kinds == [HostAnswer, JobReport]
+
+
+def test_a_job_that_asked_no_daemon_leaves_its_hosts_whatever_their_daemons_say(
+    sharing, monkeypatch
+):
+    monkeypatch.setattr(service, "begin", lambda _: None)
+    sharing.daemons.down |= {"ada", "bob"}
+    sharing.carry_out(START)
+    sharing.carry_out(END)
+    until(lambda: sharing.left(1, "ada", "bob"))
+
+
+def test_a_daemon_that_hangs_holds_up_no_other_host_and_is_waited_for_once(sharing):
+    sharing.daemons.hanging["bob"] = threading.Event()
+    for _ in range(3):
+        sharing.carry_out(END)
+    sharing.carry_out(EndOrder(2, 1, 1, "0000cdef", ("ada",)))
+    until(lambda: sharing.left(2, "ada") and sharing.left(1, "ada"))
+    assert sharing.daemons.asked.count(("0000abcd", "bob")) == 1
+    sharing.daemons.hanging["bob"].set()
+    until(lambda: sharing.left(1, "ada", "bob"))

@@ -17,14 +17,15 @@ JOB = "0000abcd"
 class Machines:
     """Other machines that hold what the test says, and what was said of them."""
 
-    def __init__(self, *names):
+    def __init__(self, *names, every=None):
         self.now = 0.0
         self.there = Counter()
         self.cut = set()
         self.asked, self.said = [], []
         self.looks = HostLooks(
-            [Host(name) for name in names], {"here"}, lambda: self.now, self.said.append, self.look
-        )
+            [Host(name) for name in names], {"here"}, lambda: self.now, self.said.append, self.look,
+            every,
+        )  # fmt: skip
 
     def look(self, host, jobs):
         self.asked.append((host.name, dict(jobs)))
@@ -39,7 +40,7 @@ class Machines:
         """Let time pass, and all looks that are due then be made."""
         self.now += seconds
         self.looks.step(set(used))
-        until(lambda: not any(one.busy for one in self.looks._far.values()), 30)
+        until(lambda: not any(one.busy for one in self.looks._far.values()))
         news, self.said[:] = list(self.said), []
         return news
 
@@ -48,8 +49,8 @@ class Machines:
 def machines():
     made = []
 
-    def some(*names):
-        made.append(Machines(*names))
+    def some(*names, **options):
+        made.append(Machines(*names, **options))
         return made[-1]
 
     yield some
@@ -108,6 +109,29 @@ def test_a_host_that_cannot_be_asked_is_lost_with_its_reason_and_comes_back_by_i
     m.cut.clear()
     assert m.step(20.0) == [HostAnswer("ada"), HostLeft(1, 1, "ada", LAST)]
     assert m.looks.silent() == []
+
+
+def test_a_host_that_somebody_else_has_missed_is_lost_and_looked_at_at_once(machines):
+    m = machines("ada")
+    m.step()
+    for _ in range(2):
+        m.looks.miss("ada", "no daemon")
+    assert m.looks.silent() == ["ada"]
+    assert m.step() == [HostAnswer("ada", "no daemon"), HostAnswer("ada")]
+
+
+def test_hosts_that_cost_little_are_looked_at_as_often_where_jobs_use_them(machines):
+    m = machines("ada", every=2.0)
+    m.step()
+    for _ in range(5):
+        m.step(2.0, used=["ada"])
+    assert len(m.asked) == 6
+    m.cut.add("ada")
+    assert m.step(2.0, used=["ada"]) == [HostAnswer("ada", "no route")]
+    for _ in range(5):
+        m.step(2.0)
+    m.cut.clear()
+    assert m.step(2.0) == [HostAnswer("ada")]
 
 
 def test_what_was_asked_during_a_look_is_asked_by_the_next(machines):

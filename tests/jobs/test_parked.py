@@ -32,7 +32,7 @@ HEAVY = {
 }
 LIMIT = 60.0
 MINE = """
-import json, os, subprocess, sys, threading, time
+import atexit, json, os, subprocess, sys, threading, time
 from pathlib import Path
 from apples.launch.actuators.local import LocalActuator
 
@@ -66,6 +66,15 @@ if word == "gone":
     os._exit(3)
 if word == "thread":
     threading.Thread(target=time.sleep, args=(1000,)).start()
+
+class Kept:
+    def __del__(self):
+        Path("apart").touch()
+
+if word == "registers":
+    kept = Kept()
+    atexit.register(Path("left").touch)
+    print("last", end="")
 """
 ASK = """
 import sys
@@ -182,6 +191,16 @@ def test_a_fork_whose_asker_is_killed_is_stopped(tmp_path):
 def test_what_a_users_code_leaves_running_ends_after_the_answer(tmp_path, monkeypatch):
     monkeypatch.setenv("WORD", "thread")
     assert ended(facts(tmp_path)["pid"])
+
+
+def test_a_fork_does_what_is_registered_for_its_exit_and_is_not_taken_apart(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setenv("WORD", "registers")
+    assert ended(facts(tmp_path)["pid"])
+    assert (tmp_path / "left").exists()
+    assert not (tmp_path / "apart").exists()
+    assert capfd.readouterr() == ("", "loaded\nlast")
 
 
 def test_a_users_code_that_ends_its_process_is_said_to_have(monkeypatch):

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from apples.agent.rescheduling import AdaptiveExecution, PerformanceContract
 from apples.errors import ApplicationError, UsageError
 from apples.jobs import RunRecord, recording, run_record, store
 from apples.jobs.recording import EventLog, RunRecorder, recorded
 from apples.jobs.store import read_events
 from apples.jobs.unfinished import document_so_far
-from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress
+from apples.launch.array_messages import MOST_RANKS, ArrayMessages
+from apples.launch.events import HostsChanged, HostTimes, MessagesSent, Outcome, Progress
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +42,53 @@ class Ran:
 def progress(k, iterations=100):
     hosts = (HostTimes("ada", 0.05 * k, 0.01 * k), HostTimes("bob", 0.04 * k, 0.02 * k, 0.01))
     return Progress(k, iterations, 0.1 * k, hosts)
+
+
+def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_together(
+    monkeypatch,
+):
+    recorder, ran = RunRecorder(store.create({}, ""), pytest.fail, 0.0), Ran()
+    ran.array_messages = ArrayMessages()
+    sizes = []
+    found = ArrayMessages.matrix
+    monkeypatch.setattr(ArrayMessages, "matrix", lambda one: sizes.append(one.ranks) or found(one))
+    for ranks in (24, MOST_RANKS):
+        hosts = ("ada", ranks - 1), ("bob", 1)
+        ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=0))
+        ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=4))
+        assert list(recorder.watched(ran, [progress(4)]))
+        record = recorder.job.record()
+        assert record["iteration_messages"] == [["ada", "bob", 100.0]]
+        assert len(record["messages"]["ranks"]) == 24
+    assert sizes == [24]
+
+
+class Decided:
+    """A move that was decided on."""
+
+    def __init__(self, host):
+        self.host = host
+
+    def document(self):
+        return {"moved": True, "hosts": [self.host]}
+
+
+def test_who_sees_where_a_run_is_sees_the_move_that_brought_it_there():
+    recorder = RunRecorder(store.create({}, ""), pytest.fail, 0.0)
+    ran = Ran()
+    ran.array_messages, ran.monitor = ArrayMessages(), tuple
+    run = AdaptiveExecution(ran, PerformanceContract(1.0, {}))
+
+    def moving():
+        for epoch, host in enumerate(["far", "bob"], 1):
+            ran.changes = [change(epoch, (host, 9))]
+            run.decisions = [*run.decisions, Decided(host)]
+            yield progress(10 * epoch)
+
+    for _ in recorder.watched(run, moving()):
+        record = recorder.job.record()
+        assert record["redistributions"][-1]["hosts"] == record["hosts"]
+    assert [one["hosts"] for one in record["redistributions"]] == [["far"], ["bob"]]
 
 
 def watch(recorder, count, outcome=None):

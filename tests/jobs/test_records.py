@@ -180,6 +180,22 @@ def test_a_cancellation_is_heard_while_the_job_is_asked_where_it_is(job):
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize("kept", ["by its own model", "here"])
+def test_a_job_whose_result_cannot_be_kept_has_failed(job, monkeypatch, kept):
+    supervisor, document = Supervisor(job, lambda _: None), {"verified": None}
+
+    def carried_out():
+        if kept != "here":
+            supervisor.recorder.came_to(document)
+        return document
+
+    monkeypatch.setattr(supervisor, "_carried_out", carried_out)
+    job.result.mkdir()
+    assert supervisor.run() == 4
+    assert JobStatus.of(job).state == "failed"
+    assert JobStatus.of(job).reason.startswith("the result cannot be kept: ")
+
+
 def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, monkeypatch):
     supervisor = Supervisor(job, lambda _: None)
     FullDisk(job, monkeypatch)

@@ -1,4 +1,4 @@
-"""`JobSpec` and `ProgramSpec`: what is stored is what was asked, wherever it is read."""
+"""`JobSpec`, `ProgramSpec` and `UnitsSpec`: what is stored is what was asked, wherever it is read."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import apples
 from apples import LaunchError, RunSpec, UsageError
 from apples.jobs import JobSpec, ProgramSpec, spec
+from apples.jobs.spec import UnitsSpec
 from blueprints import all_resources
 
 HERE = Path("/somewhere")
@@ -24,6 +25,17 @@ FULL = RunSpec(
         JobSpec(FULL, HERE),
         JobSpec(RunSpec(), HERE),
         ProgramSpec(("sh", "-c", "true"), Path("hosts.toml"), ("ada", "bob"), directory=HERE),
+        UnitsSpec(
+            Path("m.toml"),
+            Path("h"),
+            {"count": "3"},
+            "w.json",
+            "none",
+            ("ada",),
+            "ssh",
+            True,
+            HERE,
+        ),
         ProgramSpec(("x",), Path("h"), ("a",), "none", 0.5, Path("out"), HERE),
     ],
 )

@@ -15,6 +15,7 @@ SCHEMA = json.loads(Path(events.__file__).with_name("protocol.schema.json").read
 KINDS = {
     "ready": events.Ready,
     "progress": events.Progress,
+    "messages": events.MessagesSent,
     "rows": events.RowDigests,
     "result": events.Outcome,
     "done": events.DoneEvent,
@@ -63,6 +64,14 @@ def test_a_job_manager_says_that_hosts_are_changing_and_how_many_ranks_there_wil
     assert len(said) == 1, "a line that nobody would read"
     resumed = parse(b'{"event": "resumed", "ranks": 5, "iteration": 40}')
     assert resumed == events.Resumed(5, 40)
+
+
+def test_messages_of_more_ranks_than_a_job_has_are_refused():
+    said = {"event": "messages", "hosts": [["ada", 1 << 15], ["bob", 1 << 15]], "sent": []}
+    assert parse(json.dumps(said).encode()).hosts == (("ada", 1 << 15), ("bob", 1 << 15))
+    said["hosts"].append(["cleo", 1])
+    with pytest.raises(ApplicationError, match=r"hosts: .*65537 ranks in all, and 65536 are"):
+        parse(json.dumps(said).encode())
 
 
 def test_fields_of_a_later_version_are_passed_over():

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,14 @@ import psutil
 import pytest
 from commands import command
 from labs import cut_off
+from sites import masters
 from waiting import until
 
 from apples.jobs import store
 from apples.lab.commands import entering
 from apples.launch.slurm import client
 from apples.malleable.control.commits import whole_manifests
-from apples.supervision.job_processes import marked
+from apples.supervision.job_processes import marked, read
 
 HERE = Path(__file__).parents[1] / "jobs" / "sample"
 FILES = [
@@ -29,14 +31,17 @@ FILES = [
     *("--weather", "static", "--no-verify"),
 ]
 ITERATIONS = 300
+CUT_SECONDS = 8.0
+"""More than it takes until a connection is given up, less than it takes until a host is."""
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 
 
 @pytest.fixture
-def job(lab, tmp_path, monkeypatch):
+def job(lab, tmp_path, state, monkeypatch):
     """Starts a job on all hosts of the lab that works until it is told to hurry."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(state))  # its path has room for sockets
     started = []
 
     def start(*options, through="ssh"):
@@ -61,17 +66,21 @@ def job(lab, tmp_path, monkeypatch):
 
 def processes(lab, host):
     """How many processes of a job are on a host: ranks, launchers, guards."""
+    return len(residents(lab, host, "program.py", "hydra", "mpiexec", "remote_supervisor"))
+
+
+def residents(lab, host, *kinds):
+    """Return the processes on a host that have one of these words in their command line."""
     inside = Path(f"/proc/{lab.machine(host).pid}/ns/pid").readlink()
-    found = 0
+    found = []
     for process in psutil.process_iter(["cmdline"]):
         try:
             there = Path(f"/proc/{process.pid}/ns/pid").readlink() == inside
         except OSError:
             continue
         words = " ".join(process.info["cmdline"] or ())
-        found += there and any(
-            word in words for word in ("program.py", "hydra", "mpiexec", "remote_supervisor")
-        )
+        if there and any(word in words for word in kinds):
+            found.append(process.pid)
     return found
 
 
@@ -107,7 +116,81 @@ def test_a_job_moves_over_the_network_and_leaves_nothing_on_the_hosts_it_left(la
     assert document["result_sha256"] == sequential()
 
 
-def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, job, tmp_path):
+def connection(lab, host):
+    """Return the ssh by which a job is on a host; None while there is none."""
+    address = lab.machine(host).address
+    found = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if address in (words := process.info["cmdline"] or ()) and words[0] == "ssh"
+    ]
+    return found[0] if found else None
+
+
+def status(name):
+    return command("apples", "jobs", name, "--json").document
+
+
+@pytest.mark.parametrize("how", ["killed", "cut", "shared with others and killed"])
+def test_a_connection_that_is_lost_is_taken_up_again_and_the_job_loses_nothing(
+    how, lab, job, state, tmp_path
+):
+    name = job()
+    until(lambda: status(name)["iteration"] >= 5)
+    before = connection(lab, "bob")
+    if how == "killed":
+        os.kill(before, signal.SIGKILL)
+    elif how != "cut":
+        logins = masters(state)
+        own = "note: host bob has a login" in store.job(name).log.read_text()  # it came too late
+        for pid in [*logins, *([before] if own else [])]:
+            os.kill(pid, signal.SIGKILL)
+    else:
+        begun = time.monotonic()
+        with cut_off(lab, "bob"):
+            until(
+                lambda: (
+                    connection(lab, "bob") != before and time.monotonic() - begun >= CUT_SECONDS
+                )
+            )
+    until(lambda: "warning: lost sight of host bob for " in store.job(name).log.read_text())
+    shrunk = command("apples", "resize", name, "--hosts", "bob,far", "--json")
+    assert shrunk.document["hosts"] == ["bob", "far"]
+    document = hurried(name, tmp_path)
+    assert document["result_sha256"] == sequential()
+    assert "rolled back" not in store.job(name).log.read_text()
+
+
+def test_a_host_that_is_cut_off_for_longer_ends_its_part_and_the_job_goes_on_without(
+    lab, job, tmp_path
+):
+    name = job("--commit", "0.2")
+    until(lambda: status(name)["iteration"] >= 5)
+    with cut_off(lab, "far"):
+        until(lambda: status(name)["hosts"] == ["ada", "bob"])
+        until(lambda: processes(lab, "far") == 0)
+    assert hurried(name, tmp_path)["result_sha256"] == sequential()
+
+
+def test_hosts_whose_head_is_killed_for_good_end_all_they_have_of_the_job(lab, job):
+    name = job("--commit", "0.2")
+    until(lambda: status(name)["iteration"] >= 5)
+    hosts = ("ada", "bob", "far")
+    folders = {host: folders_of(residents(lab, host, "program.py")) for host in hosts}
+    assert all(folders.values())
+    lost_here(name)
+    until(lambda: not any(processes(lab, host) for host in hosts))
+    assert not any(folder.exists() for host in hosts for folder in folders[host])
+
+
+def folders_of(ranks):
+    """Return the folders of the supervisors of some ranks, by what their environment says."""
+    said = [word for pid in ranks for word in read(f"/proc/{pid}/environ").decode().split("\0")]
+    name = "APPLES_MALLEABLE="
+    return {Path(word.removeprefix(name)).parent for word in said if word.startswith(name)}
+
+
+def test_a_lost_supervisor_costs_one_host_and_states_in_memory_are_enough(lab, job, tmp_path):
     (tmp_path / "state").mkdir()
     hide = ["/usr/bin/env", "mount", "-t", "tmpfs", "none", str(tmp_path / "state")]
     subprocess.run(entering(lab.machine("far"), hide), check=True)
@@ -115,16 +198,10 @@ def test_a_lost_connection_costs_one_host_and_states_in_memory_are_enough(lab, j
         name = job("--commit", "0.2")
         log = store.job(name).log
         assert "warning: far does not see" in log.read_text()
-        address = lab.machine("bob").address
-        until(lambda: command("apples", "jobs", name, "--json").document["iteration"] >= 10)
-        (connection,) = [
-            p
-            for p in psutil.process_iter(["cmdline"])
-            if address in (p.info["cmdline"] or ()) and p.info["cmdline"][0] == "ssh"
-        ]
-        os.kill(connection.pid, signal.SIGKILL)
-        two = ["ada", "far"]
-        until(lambda: command("apples", "jobs", name, "--json").document["hosts"] == two)
+        until(lambda: status(name)["iteration"] >= 10)
+        _, supervisor = residents(lab, "bob", "remote_supervisor")
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: status(name)["hosts"] == ["ada", "far"])
         until(lambda: processes(lab, "bob") == 0)
         assert hurried(name, tmp_path)["result_sha256"] == sequential()
     finally:
@@ -136,6 +213,8 @@ def lost_here(name):
     """Kill all of a job that runs on the machine it was started on, once it has a commit."""
     until(lambda: list(whole_manifests(store.job(name).commits)))
     supervisor = store.job(name).supervisor()
+    # It would end what it finds of the job in all namespaces below its own.
+    signal.pidfd_send_signal(supervisor, signal.SIGSTOP)
     here = Path("/proc/self/ns/pid").readlink()
     for pid in marked(name):  # connections among them
         with contextlib.suppress(OSError):
@@ -184,8 +263,8 @@ def test_a_link_that_is_cut_while_data_moves_leaves_the_job_as_it_was(lab, job, 
             _, said = growth.communicate(timeout=300)
     assert "refused, the job goes on as it was: far: " in said
     assert growth.returncode == 4
-    status = command("apples", "jobs", name, "--json").document
-    assert (status["hosts"], status["last_change"]["answer"]) == (["ada", "bob"], "refused")
+    found = status(name)
+    assert (found["hosts"], found["last_change"]["answer"]) == (["ada", "bob"], "refused")
     assert hurried(name, tmp_path)["result_sha256"] == sequential(rows)
 
 

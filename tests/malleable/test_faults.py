@@ -1,11 +1,14 @@
 """Whatever process is killed or stopped, whenever: the job goes on right or fails clearly, and nothing is left."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 TRIALS = Path(__file__).parent / "faults" / "trials.py"
 
@@ -19,3 +22,43 @@ def test_thirty_random_kills_and_stops_end_right():
     argv = [sys.executable, str(TRIALS), "30", "--seed", "20261120", "--at-once", "3"]
     run = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False, env=there)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_series_of_trials_tells_what_all_runs_of_it_met(tmp_path):
+    """Several runs keep their trials in one file."""
+    log = tmp_path / "trials.jsonl"
+    one = {"kind": "rank", "how": "KILL", "phase": "meet", "result": "went on", "seconds": 1.0}
+    late = {
+        "kind": "manager",
+        "how": "STOP",
+        "result": "failed clearly",
+        "seconds": 7.0,
+        "beyond": 0.5,
+    }
+    late |= {"phase": "wait", "wrong": "late"}
+    log.write_text("".join(json.dumps(each) + "\n" for each in (one, one, late)))
+    argv = [sys.executable, str(TRIALS), "0", "--log", str(log), "--least", "2"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    rows = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
+    assert done.returncode == 1
+    assert dict(zip(rows["hit"][1:], rows["all"][1:], strict=True))["meet"] == "2"
+    assert rows["rank KILL"].count("2") == 1
+    assert "3 trials, 3 hit, 1 wrong, slowest clear failure 7.0 s (1 of 1 over 5 s)" in done.stdout
+    assert "0.5 s beyond its limit" in done.stdout
+    assert "hit less often than 2 times" in done.stdout
+
+
+@pytest.mark.more
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_series_that_is_ended_keeps_and_tells_the_trials_that_were_over(tmp_path):
+    log = tmp_path / "trials.jsonl"
+    argv = [sys.executable, str(TRIALS), "1000", "--at-once", "1", "--log", str(log)]
+    there = {**os.environ, "APPLES_END_SECONDS": "30"}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=there) as run:
+        until(lambda: log.exists() and log.read_text().endswith("\n"), seconds=300)
+        run.send_signal(signal.SIGTERM)
+        said, _ = run.communicate(timeout=300)
+    trials = len(log.read_text().splitlines())
+    assert 1 <= trials < 1000
+    assert f"\n{trials} trials, " in said

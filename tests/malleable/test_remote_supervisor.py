@@ -25,7 +25,7 @@ from apples.malleable.manager.process_groups import SUPERVISOR, ProcessGroup, Pr
 from apples.malleable.node import remote_supervisor, supervisor
 from apples.malleable.runtime.channel import RankChannel
 from apples.schedule import Allocation, Schedule
-from apples.supervision.job_processes import read
+from apples.supervision.job_processes import descendants, read
 
 
 def shell(script):
@@ -124,6 +124,25 @@ def test_a_supervisor_keeps_and_gives_back_more_memory_than_it_was_allowed_open_
         assert found == {number: b"%d" % number for number in range(600)}
 
 
+def test_a_connection_that_the_end_of_the_launcher_has_taken_is_not_waited_for(tmp_path):
+    accept = f"""
+import signal, socket, sys
+from {supervisor.__name__} import NodeSupervisor
+signal.alarm(60)
+one = NodeSupervisor(sys.argv[1])
+one.open()
+rank = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+rank.connect(one.path)
+((entry, _),) = [each for each in one.selector.select(60) if each[0].fileobj is one.listener]
+one._accept_rank()
+entry.data()
+print(len(one.ranks))
+"""
+    words = [sys.executable, "-c", accept, str(tmp_path)]
+    done = subprocess.run(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, check=True)
+    assert done.stdout.splitlines()[-1] == b"1"
+
+
 def taken(handle):
     data = os.pread(handle, 9, 0)
     os.close(handle)
@@ -136,7 +155,8 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
         assert guard.stdout.readline() == supervisor.HELLO
         assert json.loads(guard.stdout.readline())["report"] == "alive"
-        (socket,) = Path("/tmp").glob(f"apples-*/supervisor-{guard.pid}")  # noqa: S108 - where it is made
+        ((child, _),) = descendants(guard.pid)
+        (socket,) = Path("/tmp").glob(f"apples-*/supervisor-{child}")  # noqa: S108 - where it is made
         if how == "input":
             guard.stdin.close()
         else:

@@ -61,7 +61,7 @@ def test_many_hosts_join_at_once_and_leave_at_once(tmp_path):
     assert run.lines == ["total right on gus"]
 
 
-def test_a_rank_that_leaves_runs_its_exit_handlers_and_flushes_its_files(tmp_path):
+def test_a_rank_that_leaves_runs_its_exit_handlers_and_flushes_its_files(tmp_path, capfd):
     program = (
         sys.executable,
         str(HERE / "programs_mpi" / "leaving.py"),
@@ -73,6 +73,15 @@ def test_a_rank_that_leaves_runs_its_exit_handlers_and_flushes_its_files(tmp_pat
     assert run.residents == [[]]
     assert (tmp_path / "eve").read_text() == "not flushed"
     assert (tmp_path / "eve-ended").exists()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_host_that_joins_has_memory_for_its_rows_before_the_job_stands_still(tmp_path):
+    program = (sys.executable, str(HERE / "programs_mpi" / "room.py"), str(tmp_path / "stop"))
+    maps = then_stop([shares("ada", "eve", "far"), shares("far")], tmp_path)
+    run = rehearse(program, SLOTS, shares("ada"), maps)
+    assert run.ended.state == "finished", run.ended
+    assert sorted(run.lines) == ["ada started []", "eve resized its rows", "far resized its rows"]
 
 
 def test_a_job_that_finishes_while_hosts_leave_says_that_they_left_once_they_are_empty(tmp_path):

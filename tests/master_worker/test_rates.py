@@ -61,6 +61,18 @@ def test_every_chosen_worker_raises_the_rate_and_together_they_do_what_is_said(w
         assert again.rate == pytest.approx(found.rate)
 
 
+@given(worlds(), st.sampled_from([0.05, 0.1, 1.0]))
+def test_the_fewest_more_that_raise_the_rate_by_a_part_do_and_one_fewer_does_not(world, gain):
+    master, *others = world.conditions.hosts
+    enough = (1 + gain) * world.together(master, [master]).rate
+    count = world.fewest_more(master, [master], others, gain)
+    order = sorted(others, key=lambda host: -world._alone(master, host))
+    by_number = [
+        world.together(master, [master, *order[:n]]).rate >= enough for n in range(len(order) + 1)
+    ]
+    assert count == (by_number.index(True) if True in by_number else 0)
+
+
 def test_a_quick_master_on_a_slow_link_is_not_chosen():
     hosts = [Host("far", site="den", seconds_per_point=0.008)]
     hosts += [Host(f"l{n}", site="lab", seconds_per_point=0.01) for n in range(4)]

@@ -11,10 +11,11 @@ from threading import Event, Thread
 import pytest
 from commands import command
 from sshd import Sshd, missing
-from waiting import until
+from waiting import files_below, until
 
 from apples import ApplicationError, LaunchError, UsageError, VerificationError
 from apples.master_worker import MasterWorkerSpec, plan_master_worker, run_master_worker
+from apples.master_worker.given_hosts import HostGiver
 from hat import DocumentError
 
 HOSTS = """
@@ -69,6 +70,23 @@ def program(old, new):
     Path("program.py").write_text(PROGRAM.replace(old, new))
 
 
+def together(folder, workers=3, first=0):
+    """Have units from the first of them on wait until so many workers have begun one: each of them does some."""
+    seen = folder / "seen"
+    seen.mkdir()
+    text = Path("program.py").read_text()
+    waiting = f"""def work(unit):
+    import os, pathlib
+    seen = pathlib.Path({str(seen)!r})
+    (seen / str(os.getpid())).touch()
+    for _ in range(12_000):  # who has not come in two minutes does not come
+        if unit < {first} or len(list(seen.iterdir())) >= {workers}:
+            break
+        time.sleep(0.01)
+"""
+    Path("program.py").write_text(text.replace("def work(unit):\n", waiting))
+
+
 def squares(count):
     return sum(n * n for n in range(count))
 
@@ -106,13 +124,14 @@ def run_meanwhile(spec, act):
 
 
 def test_all_units_are_done_by_all_workers_and_the_total_is_verified(folder):
+    together(folder)
     result = run_master_worker(MasterWorkerSpec(verify="full"))
     done = result.outcome
     assert (done.total, done.verified) == (squares(200), 200)
     assert sum(done.hosts.values()) == 200
     assert set(done.hosts) == {"ada", "bob"}
     assert not processes(folder, b"")
-    assert [path for path in (folder / "home").rglob("*") if path.is_file()] == []
+    assert files_below(folder / "home") == []
 
 
 @pytest.mark.usefixtures("folder")
@@ -146,8 +165,8 @@ def at_a_gate(folder, number):
     )
 
     def act():
-        (worker,) = until(lambda: processes(folder, b"ada#"), 60)
-        until(lambda: processes(folder, b"bob#"), 60)
+        (worker,) = until(lambda: processes(folder, b"ada#"))
+        until(lambda: processes(folder, b"bob#"))
         os.kill(worker, number)
         gate.touch()
 
@@ -158,7 +177,7 @@ def test_a_worker_that_is_killed_is_done_without(folder):
     kill = at_a_gate(folder, signal.SIGKILL)
     result = run_meanwhile(MasterWorkerSpec(workers=("ada", "bob"), verify="none"), kill)
     assert result.outcome.total == squares(200)
-    assert set(result.outcome.lost) == {"ada"}
+    assert "ada" in result.outcome.lost  # a busy machine may cost it the other for a while, too
 
 
 def test_a_worker_that_hangs_holds_nothing_up(folder):
@@ -171,14 +190,14 @@ def test_a_master_that_is_lost_is_said_and_nothing_is_left(folder):
     program("0.005", "0.5")
 
     def kill():
-        until(lambda: processes(folder, b"ada#"), 30)
+        until(lambda: processes(folder, b"ada#"))
         os.kill(processes(folder, b"master")[0], signal.SIGKILL)
 
     with pytest.raises(
         LaunchError, match="master ada is lost, and with it all results: killed by SIGKILL"
     ):
         run_meanwhile(MasterWorkerSpec(master="ada"), kill)
-    until(lambda: not processes(folder, b""), 30)
+    until(lambda: not processes(folder, b""))
 
 
 def test_without_any_worker_the_run_ends(folder):
@@ -213,6 +232,8 @@ def test_a_unit_that_ends_its_workers_is_named_and_the_others_are_done(folder, w
     program(
         "time.sleep(0.005)",
         f"""import os
+    while unit > 7 and not os.path.exists({str(deaths)!r}):
+        time.sleep(0.005)  # nobody stands idle and does what another has before that has ended it
     if unit == 7 and '.cache' in __file__:
         open({str(deaths)!r}, "a").write("x")
         {how}""",
@@ -246,6 +267,7 @@ def test_a_command_whose_unit_failed_says_what_the_others_come_to_and_ends_with_
         ("1 / 0", r"ZeroDivisionError: division by zero \(program.py, line 9\)"),
         ("exit('no licence')", r"SystemExit: no licence \(program.py, line 9\)"),
         ("{1, 2}", "not JSON serializable"),
+        ("exec('assert False')", r"AssertionError \(program.py, line 9\)"),
         ("'x' * 2_000_000", "its result has 2000014 bytes"),
     ],
 )
@@ -280,15 +302,15 @@ def test_what_the_program_prints_is_no_part_of_what_it_comes_to(how):
 def test_an_agent_that_is_killed_leaves_neither_process_nor_file(folder):
     program("0.005", "0.5")
     agent = subprocess.Popen([sys.executable, "-m", "apples", "master-worker"])
-    until(lambda: processes(folder, b"ada#"), 60)
+    until(lambda: processes(folder, b"ada#"))
     agent.kill()
     agent.wait()
-    until(lambda: not processes(folder, b""), 30)
-    until(lambda: not any(path.is_file() for path in (folder / "home/.cache").rglob("*")), 30)
+    until(lambda: not processes(folder, b""))
+    until(lambda: not files_below(folder / "home/.cache"))
 
 
-@pytest.mark.usefixtures("folder")
-def test_what_fails_on_one_host_is_done_on_another():
+def test_what_fails_on_one_host_is_done_on_another(folder):
+    together(folder)
     text = "unit * unit if 'bob' in __file__ or unit != 0 else 1 / 0"
     program("unit * unit", text)
     assert run_master_worker(MasterWorkerSpec(verify="none")).outcome.total == squares(200)
@@ -319,10 +341,10 @@ def test_a_program_that_is_wrong_ends_the_run_with_a_line(old, new, words):
         run_master_worker(MasterWorkerSpec(verify="none"))
 
 
-@pytest.mark.usefixtures("folder")
-def test_workers_join_where_the_master_serves_more_than_was_thought():
+def test_workers_join_where_the_master_serves_more_than_was_thought(folder):
     Path("master-worker.toml").write_text(FILE.replace("[par", 'service = "1"\nwork = "1"\n[par'))
     program("0.005", "0.03")
+    together(folder, first=50)
     spec = MasterWorkerSpec(settings={"count": "300"}, verify="none")
     planned = plan_master_worker(spec)
     assert (planned.choice.bound, len(planned.choice.workers)) == ("master", 1)
@@ -330,6 +352,34 @@ def test_workers_join_where_the_master_serves_more_than_was_thought():
     assert done.joined
     assert set(done.hosts) == {"ada", "bob"}
     assert done.total == squares(300)
+
+
+class LateHost(HostGiver):
+    """Orders one more host as soon as the program's file has been spoilt, which it does first."""
+
+    def __init__(self):
+        self.orders, self.answers = [("ada", "bob")], []
+
+    def hear(self, standing):
+        pass
+
+    def order(self):
+        if self.orders:
+            Path("program.py").write_text("nonsense")
+        return self.orders[0] if self.orders else ()
+
+    def answer(self, standing, refusal=""):
+        self.answers.append((self.orders.pop(), standing.hosts, refusal))
+
+
+def test_who_joins_gets_the_program_with_which_the_run_began(folder):
+    together(folder, first=50)
+    giver = LateHost()
+    spec = MasterWorkerSpec(on=("ada",), verify="none", settings={"count": "1000"})
+    done = run_master_worker(spec, giver=giver).outcome
+    assert (done.total, done.lost) == (squares(1000), {})
+    assert giver.answers[0] == (("ada", "bob"), ("ada", "bob"), "")
+    assert done.hosts["bob"] > 0
 
 
 @pytest.mark.usefixtures("folder")
@@ -377,6 +427,7 @@ def test_a_setting_that_nobody_knows_is_refused():
 @pytest.mark.skipif(bool(missing()), reason=f"lacks {missing()}")
 @pytest.mark.parametrize("master", ["ada", "far"])
 def test_a_master_and_workers_on_other_machines_meet(folder, master):
+    together(folder)
     server = Sshd(folder)
     try:
         here, far = '"ada"\naddress = "127.0.0.1"', '"far"\naddress = "127.0.0.2"'

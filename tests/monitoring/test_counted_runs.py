@@ -141,7 +141,10 @@ def test_a_job_of_the_scheduler_is_counted(tmp_path):
     ("options", "said"),
     [
         (["--program", "--count-messages", "--", "true"], "--count-messages: not with --program"),
-        (["--actuator", "ssh", "--count-messages"], "--count-messages: not with --actuator ssh"),
+        (
+            ["--actuator", "slurm", "--count-messages"],
+            "--count-messages: not with --actuator slurm",
+        ),
     ],
 )
 def test_where_nobody_could_read_the_counts_they_are_refused(options, said, tmp_path):

@@ -86,9 +86,9 @@ def test_while_the_service_is_away_a_line_says_so_once_and_then_it_gets_all():
     reporter = LoadReporter(service, 0.01, said.append)
     for time in range(5):
         reporter.hear(snapshot(float(time), 1.0))
-    until(lambda: said, 60)
+    until(lambda: said)
     service.there = True
-    until(lambda: said[-1] == "", 60)
+    until(lambda: said[-1] == "")
     reporter.hear(snapshot(9.0, 1.0))
     reporter.close()
     assert said == ["it does not answer; what is measured waits here", ""]

@@ -206,6 +206,16 @@ def test_a_look_at_many_processes_opens_a_bounded_number_of_files_and_the_next_g
     assert len(opened) < 10
 
 
+def test_a_new_process_is_looked_at_before_those_that_slept_the_last_time(tree):
+    asleep = [thread(pid, state="S") for pid in range(100, 340)]
+    root = tree(machine(*asleep, running=3))
+    reader = RunQueueReader(root, own=0, most_files=60)
+    for _ in range(5):  # now all are known
+        assert reader.look().threads == {}
+    tree(thread(350) | thread(50))
+    assert set(reader.look().threads) == {50, 350}
+
+
 def test_a_process_of_very_many_threads_does_not_stop_the_look(tree, monkeypatch):
     crowd = [thread(10, tid, "S", threads=1_000_000) for tid in range(10, 700)]
     root = tree(machine(*crowd, thread(2000), running=2))

@@ -151,8 +151,9 @@ def test_who_submitted_a_job_may_change_it_and_no_other_but_the_operator(site):
     assert site.client("all").ask("GET", f"/v1/jobs/{own}")["user"] == "token:ada"
     with pytest.raises(UsageError, match=f"{others} is not token:ada's but token:of-submit's"):
         site.client("ada").ask("POST", f"/v1/jobs/{others}/cancel")
-    assert site.client("ada").ask("POST", f"/v1/jobs/{own}/cancel")["state"] == "cancelled"
-    assert site.client("operator").ask("POST", f"/v1/jobs/{others}/cancel")["state"] == "cancelled"
+    over = {"cancelled", "ending"}  # ending: a host was free, and it was started
+    assert site.client("ada").ask("POST", f"/v1/jobs/{own}/cancel")["state"] in over
+    assert site.client("operator").ask("POST", f"/v1/jobs/{others}/cancel")["state"] in over
 
 
 def test_a_policy_that_is_code_is_tried_for_the_operator_only(site):
@@ -226,7 +227,7 @@ def test_who_sends_byte_by_byte_or_never_agrees_on_a_key_is_cut(site, monkeypatc
     slow = socket.create_connection(("127.0.0.1", site.port), 30)
     with context.wrap_socket(slow, server_hostname="127.0.0.1") as secured:
         secured.settimeout(0.05)
-        until(lambda: is_cut(secured), 30)
+        until(lambda: is_cut(secured))
 
 
 def is_cut(secured):
@@ -258,11 +259,11 @@ def test_one_address_has_a_part_of_the_connections_and_the_operator_has_others(s
         with socket.create_connection(("127.0.0.1", site.port), 30) as one:
             return b" 429 " in one.recv(100)
 
-    until(refused, 30)
+    until(refused)
     assert SchedulerClient(site.folder).ask("GET", "/v1/queue")["name"] == "local"
     for one in many:
         one.close()
-    until(lambda: not refused(), 30)
+    until(lambda: not refused())
 
 
 def test_a_body_of_unsaid_length_is_refused(site):

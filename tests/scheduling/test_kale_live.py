@@ -1,15 +1,21 @@
-"""What Kale's live experiment calls alike: a log is replayed to the same decisions, another policy's is not."""
+"""What Kale's live experiment reads in a scheduler's log: decisions that are made again, and what resizes took."""
 
 import heapq
 import importlib.util
 import itertools
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from waiting import until
 
+from apples.resources import read_host_list
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.policies import Equipartition
+from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.live_job import JobSubmission
 from apples.scheduling.server.log import SchedulerLog
 from apples.scheduling.server.orders import (
@@ -21,7 +27,7 @@ from apples.scheduling.server.orders import (
     StartOrder,
 )
 from apples.scheduling.server.scheduler import LiveScheduler
-from apples.storage.journal import parse
+from apples.supervision.job_processes import all_processes, read
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,13 +45,15 @@ def kale():
 class Played:
     """A live scheduler whose jobs start in 1.3 s, run for 20, and are resized in .7: its log."""
 
-    def __init__(self, folder, arrivals):
+    def __init__(self, folder, hosts, arrivals):
         self.events, self.count = [], itertools.count()
         tokens = (f"{n:08x}" for n in itertools.count())
         names = [f"h{n + 1}" for n in range(4)]
-        log = SchedulerLog.open(folder)
+        log = SchedulerLog.open(folder / "apples/schedulers/local")
+        (folder / "hosts.toml").write_text(hosts)
+        prefer = HostPreference.of(read_host_list(folder / "hosts.toml"))
         self.one = LiveScheduler(
-            log, Equipartition(), names, 0.0, 0.0, lambda: next(tokens)
+            log, Equipartition(), names, 0.0, 0.0, lambda: next(tokens), prefer=prefer
         )  # fmt: skip
         for at in arrivals:
             job = JobSubmission(1, 4, JobKind.MALLEABLE, 20.0)
@@ -54,8 +62,6 @@ class Played:
         while self.events:
             self.step()
         log.close()
-        records, _, _ = parse((folder / "journal").read_bytes())
-        self.records = [each for each in records if "job" in each and "is" in each]
 
     def at(self, time, act):
         heapq.heappush(self.events, (time, next(self.count), act))
@@ -97,14 +103,41 @@ class Played:
 
 
 def test_a_log_is_replayed_to_its_decisions_and_not_by_another_policy(kale, tmp_path):
-    played = Played(tmp_path, [0.0, 4.0, 4.01, 9.0, 31.0, 31.5, 60.0])
-    decisions, alike = kale.replayed(played.records, "equipartition", 4)
+    Played(tmp_path, kale.here(4), [0.0, 4.0, 4.01, 9.0, 31.0, 31.5, 60.0])
+    decisions, alike = kale.decided_again(tmp_path, "equipartition")
     assert decisions == alike >= 12
-    decisions, alike = kale.replayed(played.records, "first_fit", 4)
+    decisions, alike = kale.decided_again(tmp_path, "first_fit")
     assert alike < decisions
 
 
 def test_the_costs_of_a_log_are_what_its_jobs_took(kale, tmp_path):
-    start, cost = kale.costs(Played(tmp_path, [0.0, 5.0]).records)
+    Played(tmp_path, kale.here(4), [0.0, 5.0])
+    start, cost = kale.costs(kale.records_of(tmp_path))
     assert start == pytest.approx(1.3)
     assert (cost.shrink, cost.expand) == pytest.approx((0.7, 0.7))
+
+
+def of_folder(folder):
+    """Return the processes that keep their state below a folder."""
+    mark = f"XDG_STATE_HOME={folder}".encode()
+    return [
+        pid
+        for pid in all_processes()
+        if any(word.startswith(mark) for word in read(f"/proc/{pid}/environ").split(b"\0"))
+    ]
+
+
+@pytest.mark.more
+def test_an_experiment_that_is_told_to_end_leaves_no_scheduler(tmp_path):
+    folder = tmp_path / "0.5-1"
+    command = [sys.executable, ROOT / "benchmarks/kale_live.py", "--hosts", "1", "--jobs", "1"]
+    one = subprocess.Popen([*command, "--seconds", "100", "--keep", tmp_path])
+    try:
+        until(lambda: len([*folder.glob("*/apples/schedulers/local/socket")]) == 2, 120)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(200) == 143
+        until(lambda: of_folder(tmp_path) == [], 60)
+    finally:
+        one.kill()
+        for pid in of_folder(tmp_path):
+            os.kill(pid, signal.SIGKILL)

@@ -201,10 +201,10 @@ def test_one_connection_too_many_is_told_so(site):
             one.sendall(b"GET /v1/queue HTTP/1.1\r\n\r\n")
             return b" 429 " in one.recv(100)
 
-    until(refused, 30)
+    until(refused)
     for one in many:
         one.close()
-    until(lambda: site.answer("GET", "/v1/queue")[0].status == 200, 30)
+    until(lambda: site.answer("GET", "/v1/queue")[0].status == 200)
 
 
 def test_one_job_too_many_is_told_so(site, monkeypatch):
@@ -242,7 +242,7 @@ def test_a_slow_reader_is_cut_and_holds_nobody_up(tmp_path, monkeypatch):
         for _ in range(20):
             site.service.events.put("job", {"much": "x" * 100_000})
         assert site.submit() == "local.1"
-        until(lambda: status() == b"HTTP/1.1 200", 30)
+        until(lambda: status() == b"HTTP/1.1 200")
     finally:
         for there in site.sockets:
             there.close()

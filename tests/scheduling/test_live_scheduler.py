@@ -6,6 +6,7 @@
 import errno
 import itertools
 import json
+import re
 import sys
 import threading
 from math import inf, nan
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted_live import FAULTS
+from planted_live import FAULTS, FAULTS_OF_SHARING, plant
 from soak_live import first_broken
 from waiting import until
 
@@ -64,6 +65,8 @@ from apples.scheduling.server.orders import (
     JobReport,
     ResizeOrder,
     RunTimeEstimate,
+    SelectedHosts,
+    SelectOrder,
     StartOrder,
 )
 from apples.scheduling.server.planner import PlannerClient
@@ -76,9 +79,10 @@ from apples.simulation.engine import EventEngine
 from apples.simulation.workload import mark_malleable, rigid
 from apples.storage.folder import Folder
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
+from apples.testing.live import SHARING
 from apples.views.queue import queue_text, swf_lines, watched_text, why_text
 
-AT_ONCE = Patience(gather=0.0)
+AT_ONCE = Patience(gather=0.0, apart=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")
 
 
@@ -95,8 +99,10 @@ class Stage:
         lost=None,
         prefer=None,
         nodes=None,
+        most_hosts=None,
+        cpus=0,
     ):
-        self.nodes = nodes or {}
+        self.nodes, self.most_hosts, self.cpus = nodes or {}, most_hosts, cpus
         self.directory, self.hosts, self.patience, self.lost = directory, hosts, patience, lost
         self.prefer = prefer
         self.policy = policy or FirstFit()
@@ -118,6 +124,8 @@ class Stage:
             self.lost,
             self.prefer,
             self.nodes,
+            most_hosts=self.most_hosts,
+            cpus=self.cpus,
         )
 
     def token(self):
@@ -164,6 +172,22 @@ def stage(tmp_path):
     yield made
     for one in stages:
         one.one.log.close()
+
+
+def test_a_pass_comes_soon_after_an_event_and_gathers_what_comes_soon_after_another(stage):
+    s = stage(patience=Patience(gather=0.01, apart=0.05))
+    passes = []
+    for _ in range(200):
+        s.now = s.now + 0.001
+        s.one.submit(s.now, JobSubmission(1, 1))
+        before = s.one.passes
+        s.turn()
+        passes += [round(1000 * s.now)] * (s.one.passes - before)
+    assert passes == [10, 60, 110, 160]  # from the start on, which is an event too
+    s.turn(0.05)
+    s.turn(10.0)
+    s.one.submit(s.now, JobSubmission(1, 1))
+    assert s.one.next_time() == pytest.approx(0.01)
 
 
 def test_a_job_is_planned_by_what_its_model_says_where_its_user_has_not_said_how_long_it_runs(
@@ -325,6 +349,49 @@ def test_a_host_that_is_given_on_goes_on_and_one_that_comes_back_after_a_restart
     assert set(again.hosts) == {"ada", "bob"}
 
 
+def test_where_hosts_join_a_job_waits_for_as_many_as_it_needs_and_says_so(stage):
+    s = stage(policy=FirstComeFirstServed(), hosts=(), most_hosts=9, prefer=HostPreference({}))
+    shown = queue_document(s.one, "x")
+    assert queue_text(shown).splitlines()[0].startswith("x: 0 hosts, 0 free; 0 jobs on hosts")
+    assert "no hosts yet: nodes join when an allocation runs" in queue_text(shown)
+    assert watched_text(shown, 40, 9).startswith("x: hosts none; policy")
+    with pytest.raises(UsageError, match="wants up to 10 hosts: there are never more than 9"):
+        s.submit(10, 10)
+    wide, orders = s.submit(1, 3, JobKind.MALLEABLE)
+    assert orders == []
+    found = job_document(s.one, "x", s.one.job(wide))
+    needs = "needs 3 hosts, and there are none: it waits for more to join"  # this policy resizes nothing
+    assert (found["state"], found["reason"]) == ("held", needs)
+    assert why_document(s.one, "x", s.one.job(wide))["position"] is None
+    guessed = s.one.submit(s.now, JobSubmission(1, 1, requested=3600.0, modelled=True))
+    assert s.turn(1.0) == []  # there is no host yet whose speed would say how long it runs
+    assert [type(one) for one in with_terms(s, ada=9000.0)] == [EstimateOrder]
+    s.one.report(s.now, HostAnswer("ada"))
+    assert [type(one) for one in s.turn(1.0)] == [StartOrder]  # it passes the wide one
+    assert s.one.job(guessed).hosts == ("ada",)
+    assert "there is 1: it waits" in job_document(s.one, "x", s.one.job(wide))["reason"]
+    s.again()
+    with_terms(s, bob=9000.0, cleo=9000.0, dan=9000.0)
+    for host in ("bob", "cleo", "dan"):
+        s.one.report(s.now, HostAnswer(host))
+    begun = [one.job for one in s.turn(AT_ONCE.heard) if isinstance(one, StartOrder)]
+    assert begun == [wide]
+    s.one.log.close()
+
+
+def test_a_policy_that_resizes_starts_on_the_hosts_that_have_joined_and_the_last_may_leave(stage):
+    s = stage(policy=Equipartition(), hosts=("ada",), most_hosts=9, prefer=HostPreference({}))
+    number, (start,) = s.submit(1, 3, JobKind.MALLEABLE)
+    assert start.hosts == ("ada",)
+    s.say(start, hosts=start.hosts)
+    with_terms(s, ada=0.0)
+    s.say(start, AttemptPhase.ENDED, state="failed", exit_code=4)
+    s.left(start, "ada")
+    s.turn(s.patience.look)
+    assert s.one.state.hosts == ()
+    assert job_document(s.one, "x", s.one.job(number))["state"] == "held"
+
+
 def test_a_user_is_told_why_a_job_cannot_be_put_on_a_host_whose_term_ends(stage):
     s = stage()
     _, (start,) = s.submit(1, 1, JobKind.MALLEABLE)
@@ -384,6 +451,22 @@ def test_a_job_is_ordered_off_a_host_whose_owner_is_back_and_says_why(stage):
     assert orders == []  # the owner is there
     s.again()
     assert s.one.state.jobs[start.job].reason == job.reason
+
+
+def test_the_reason_of_a_move_has_the_bytes_that_the_jobs_arrays_say(stage):
+    s = stage(PaybackMigration(), nodes=OWNED, prefer=HostPreference({}))
+    _, (start,) = s.submit(2, 2, JobKind.MALLEABLE)
+    one, other = start.hosts
+    sent = ((one, other, 3e4), (other, one, 2e4), (one, "zoe", 1e9), ("cleo", other, 1e9))
+    s.say(start, hosts=start.hosts, messages=sent)
+    (resize,) = loaded(s, start, ada=0.4)
+    reason = s.one.state.jobs[start.job].reason
+    assert reason.endswith("; its nodes send each other 5e+04 bytes an iteration")
+    s.say(start, hosts=resize.hosts, epoch=resize.epoch, messages=sent)
+    s.left(start, "ada", epoch=resize.epoch)
+    s.say(start, hosts=resize.hosts, epoch=resize.epoch, messages=sent)
+    running = s.one.ledger.running[start.job]
+    assert all({a, b} <= running.node_ids for a, b, _ in running.messages)
 
 
 def test_a_job_that_refuses_to_move_says_no_reason_and_one_that_is_over_is_no_owner(stage):
@@ -655,6 +738,40 @@ def test_conservative_backfilling_moves_promises_up_when_nodes_are_given_back():
     assert list(Conservative().decide(state)) == [Resize(1, 2), Start(2, 2)]
 
 
+@pytest.mark.parametrize(
+    "happens", ["expected sooner", "withdrawn", "estimated shorter", "resumed"]
+)
+def test_a_promise_moves_up_whatever_makes_room(happens):
+    ledger = ClusterLedger(2, track_node_ids=True)
+
+    def decided(time):
+        decisions = list(Conservative().decide(ledger.snapshot(time)))
+        for decision in decisions:
+            ledger.apply(decision)
+        ledger.settle()
+        return decisions
+
+    ledger.submit(Job(1, 0.0, 2, 100.0, 2, 2))
+    ledger.submit(Job(2, 0.0, 2, 50.0, 2, 2))
+    ledger.submit(Job(3, 0.0, 2, 10.0, 2, 2))
+    assert decided(0.0) == [Start(1, 2), Reserve(2, 100.0), Reserve(3, 150.0)]
+    if happens == "expected sooner":
+        ledger.expect(1, 20.0)
+        assert decided(5.0) == [Reserve(2, 20.0), Reserve(3, 70.0)]
+    elif happens == "withdrawn":
+        ledger.withdraw(2)
+        assert decided(5.0) == [Reserve(3, 100.0)]
+    elif happens == "estimated shorter":
+        ledger.estimate(2, 20.0)
+        assert decided(5.0) == [Reserve(3, 120.0)]
+    else:  # there was nothing to promise while a node was away
+        ledger.drain(1)
+        ledger.end(1)
+        assert decided(5.0) == []
+        ledger.resume(1)
+        assert decided(6.0) == [Start(2, 2), Reserve(3, 56.0)]
+
+
 def test_hosts_that_an_evolving_job_gives_back_start_the_next_job(stage):
     s = stage(Easy())
     number, (start,) = s.submit(4, 4, JobKind.EVOLVING)
@@ -844,6 +961,15 @@ def test_a_shrunk_job_gives_up_the_hosts_that_it_has_found_slow_whatever_the_lis
     assert s.one.job(other).hosts == ("cleo", "dan")
 
 
+def test_a_job_that_is_shrunk_keeps_the_host_that_it_cannot_leave_and_then_the_best(stage):
+    s = stage(Equipartition(), prefer=TWO_SITES)
+    _, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    s.say(start, anchor="bob", speeds={"ada": 2.0, "bob": 1.0, "cleo": 9.0, "dan": 8.0})
+    _, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
+    assert set(shrink.hosts) == {"bob", "ada"}  # of one site, the anchor's
+
+
 def test_speeds_that_a_job_has_measured_on_some_of_its_hosts_are_not_mixed_with_the_lists(stage):
     s = stage(Equipartition(), prefer=TWO_SITES)
     _, (start,) = s.submit(1, 4, JobKind.MALLEABLE)
@@ -851,6 +977,153 @@ def test_speeds_that_a_job_has_measured_on_some_of_its_hosts_are_not_mixed_with_
     s.say(start, speeds={"ada": 1e6, "bob": 1e6, "cleo": 1e6})
     _, (shrink,) = s.submit(1, 4, JobKind.MALLEABLE)
     assert shrink.hosts == ("cleo", "dan")
+
+
+def modelled(stage, least=2, most=2, kind=JobKind.RIGID, **more):
+    """Submit a job whose application has a template; return its number and the orders."""
+    one = JobSubmission(least, most, kind, 100.0, work={"template": "t.toml"}, **more)
+    return stage.one.submit(stage.now, one), stage.turn()
+
+
+def answer(stage, order, *hosts, seconds=30.0, otherwise=40.0):
+    """Have the model answer an order; return the orders that follow."""
+    said = SelectedHosts(order.job, order.question, hosts, seconds, otherwise)
+    stage.one.report(stage.now, said)
+    return stage.turn()
+
+
+def why(stage, number):
+    return why_document(stage.one, "lab", stage.one.job(number))
+
+
+def test_a_job_gets_the_hosts_that_its_model_would_rather_have_and_says_who_has_chosen(stage):
+    s = stage(prefer=TWO_SITES)
+    number, (asked,) = modelled(s)
+    assert isinstance(asked, SelectOrder)
+    assert (asked.among, asked.count, asked.instead) == (HOSTS, 2, ("dan", "cleo"))
+    shown = {host["host"]: host["state"] for host in queue_document(s.one, "lab")["hosts"]}
+    assert (shown["dan"], shown["bob"]) == ("reserved", "free")
+    assert "its model is asked" in why(s, number)["reason"]
+    assert s.turn(0.5) == []
+    (start,) = answer(s, asked, "bob", "dan")
+    assert start.hosts == ("bob", "dan")
+    assert why(s, number)["placed_by"] == "its model: about 30 s in all, 40 s on dan, cleo"
+    s.say(start)
+    assert "(chosen by its model: about 30 s" in why_text(why(s, number))
+    s.again()
+    assert why(s, number)["placed_by"].startswith("its model")
+
+
+def test_where_the_model_sees_no_better_hosts_or_cannot_say_a_job_gets_those_of_the_list(stage):
+    s = stage(prefer=TWO_SITES)
+    number, (asked,) = modelled(s, 1, 1)
+    (start,) = answer(s, asked, "dan")
+    assert start.hosts == ("dan",)
+    assert "no others are better" in why(s, number)["placed_by"]
+    number, (asked,) = modelled(s, 1, 1)
+    (start,) = answer(s, asked)
+    assert start.hosts == ("cleo",)
+    assert why(s, number)["placed_by"] == "the host list; its model cannot say"
+    number, (asked,) = modelled(s, 1, 1)
+    (start,) = answer(s, asked, "eve")  # which nobody asked about
+    assert start.hosts == ("bob",)
+    _, orders = modelled(s, 1, 1)
+    assert kinds(orders) == [StartOrder]  # one host is free: there is nothing to choose
+
+
+def test_a_model_that_does_not_answer_holds_a_job_up_for_its_patience_and_no_longer(stage):
+    s = stage(prefer=TWO_SITES)
+    number, (asked,) = modelled(s)
+    assert s.turn(s.patience.select / 2) == []
+    _, (other,) = s.submit(1, 1)
+    assert other.hosts == ("bob",)  # what the first is held for is nobody's meanwhile
+    (start,) = s.turn(s.patience.select)
+    assert (start.job, start.hosts) == (number, ("cleo", "dan"))
+    assert "had not answered after 3 s" in why(s, number)["placed_by"]
+    assert answer(s, asked, "ada", "dan") == []  # too late
+
+
+def test_what_is_not_free_any_more_is_asked_about_anew_and_old_answers_are_of_no_use(stage):
+    s = stage(prefer=TWO_SITES)
+    _, (first,) = s.submit(1, 1)
+    number, (asked,) = modelled(s)
+    assert set(asked.instead) == {"ada", "bob"}
+    s.say(first, AttemptPhase.ENDED, state="finished")
+    s.left(first, "dan")
+    s.one.drain(s.now, "cleo")
+    (again,) = answer(s, asked, "ada", "cleo")
+    assert again.among == ("ada", "bob", "dan")
+    assert answer(s, asked, "ada", "bob") == []
+    (start,) = answer(s, again, "ada", "dan")
+    assert (start.job, start.hosts) == (number, ("ada", "dan"))
+
+
+def test_a_job_that_is_cancelled_or_a_scheduler_that_is_killed_while_a_model_is_asked(stage):
+    s = stage(prefer=TWO_SITES)
+    number, (asked,) = modelled(s)
+    s.one.cancel(s.now, number)
+    assert answer(s, asked, "ada", "bob") == []
+    other, (asked,) = modelled(s)
+    s.again()
+    (again,) = s.turn()
+    assert (again.job, again.among) == (other, HOSTS)
+    (start,) = answer(s, again, "ada", "bob")
+    assert start.hosts == ("ada", "bob")
+    assert s.state(number) is LiveJobState.CANCELLED
+
+
+def test_who_has_no_model_or_tells_messages_or_chooses_among_hosts_that_are_alike_asks_none(stage):
+    s = stage(prefer=TWO_SITES)
+    _, orders = s.submit(1, 1)
+    assert kinds(orders) == [StartOrder]
+    _, orders = modelled(s, messages=((0, 1), (1, 0)))
+    assert kinds(orders) == [StartOrder]
+    alike = HostList(tuple(Host(name, seconds_per_point=1e-6) for name in HOSTS), Network())
+    s.one.prefer = HostPreference.of(alike)
+    for order in orders:
+        s.say(order, AttemptPhase.ENDED, state="finished")
+        s.left(order, *order.hosts)
+    _, orders = modelled(s, 1, 1)
+    assert kinds(orders) == [StartOrder]
+    s.one.report(s.now, HostLoad("bob", 1, {"": 1.0}))
+    _, (asked,) = modelled(s, 1, 1)  # the weather tells them apart
+    assert asked.shares == {"bob": 0.5}
+
+
+def test_a_shrunk_job_keeps_what_its_model_would_rather_keep_and_grows_onto_what_it_prefers(stage):
+    s = stage(Equipartition(), prefer=TWO_SITES)
+    number, (start,) = modelled(s, 1, 4, JobKind.MALLEABLE)
+    s.say(start)
+    other, (asked,) = s.submit(1, 4, JobKind.MALLEABLE)
+    assert isinstance(asked, SelectOrder)
+    assert (asked.job, asked.among, asked.count) == (number, HOSTS, 2)
+    (shrink,) = answer(s, asked, "bob", "dan")
+    assert (shrink.job, set(shrink.hosts)) == (number, {"bob", "dan"})
+    s.say(start, epoch=shrink.epoch, hosts=shrink.hosts)
+    assert why(s, number)["placed_by"].startswith("its model")
+    (begun,) = s.left(start, "ada", "cleo", epoch=shrink.epoch)
+    assert (begun.job, begun.hosts) == (other, ("ada", "cleo"))
+    s.say(begun)
+    s.one.drain(s.now, "ada")
+    s.say(begun, AttemptPhase.ENDED, state="finished")
+    (grow,) = s.left(begun, "ada", "cleo")
+    assert set(grow.hosts) == {"bob", "cleo", "dan"}  # one is free: there is nothing to choose
+
+
+def test_a_growth_that_waits_for_its_model_is_made_as_the_list_says_when_that_is_late(stage):
+    s = stage(Equipartition(), prefer=TWO_SITES)
+    _, (first,) = s.submit(3, 3)
+    number, (start,) = modelled(s, 1, 2, JobKind.MALLEABLE)
+    s.say(start)
+    s.say(first, AttemptPhase.ENDED, state="finished")
+    (asked,) = s.left(first, *first.hosts)
+    assert isinstance(asked, SelectOrder)
+    assert asked.beside == start.hosts
+    assert s.turn(s.patience.select / 2) == []
+    (grow,) = [one for one in s.turn(s.patience.select) if isinstance(one, ResizeOrder)]
+    assert set(grow.hosts) == {*asked.beside, *asked.instead}
+    s.say(start, epoch=grow.epoch, refused=True, hosts=start.hosts)
+    assert "had not answered" not in why(s, number)["placed_by"]
 
 
 def test_bad_requests_are_refused_in_a_line(stage):
@@ -1403,31 +1676,32 @@ def test_a_what_if_that_is_none_is_refused(stage, body):
 # --------------------------------------------------------------------- the simulator's decisions
 POLICIES = (
     FirstComeFirstServed(), FirstFit(), ShortestJobFirst(), Easy(), Easy(order="shortest"), Conservative(),
-    Equipartition(),
+    Equipartition(), SHARING,
 )  # fmt: skip
 
 
-def drawn_log(seed):
-    """Return a log full of ties whose malleable jobs can have as many processors as they asked for."""
+def drawn_log(seed, cores=1):
+    """Return a log full of ties whose malleable jobs can have as many whole nodes as they asked for."""
     rng = np.random.default_rng((18, seed))
     nodes, count = int(rng.integers(2, 9)), int(rng.integers(1, 40))
     submit = np.sort(rng.integers(0, 60, count).astype(float))
     run = rng.integers(1, 20, count).astype(float)
-    width = rng.integers(1, nodes + 1, count)
+    width = rng.integers(1, nodes + 1, count) * cores
     log = rigid(submit, run, width, run + rng.choice([0.0, 1.0, 7.0, 25.0], count))
     part = float(rng.choice([0.0, 0.5, 1.0]))
-    log = mark_malleable(log, part, seed, minimum=0.3, maximum=1.0, most=nodes)
+    log = mark_malleable(log, part, seed, minimum=0.3, maximum=1.0, most=nodes * cores)
     return log, nodes
 
 
 class Replayed:
     """A live scheduler that is fed the events of a simulated run, with hosts that do all at once."""
 
-    def __init__(self, directory, engine, policy, nodes):
+    def __init__(self, directory, engine, policy, nodes, cpus=0):
         self.numbers = {job.id: k + 1 for k, job in enumerate(engine.jobs)}
         hosts = tuple(f"h{k}" for k in range(nodes))
-        patience = Patience(gather=0.0, look=inf)
-        self.stage = Stage(directory, policy, hosts, patience=patience)
+        patience = Patience(gather=0.0, apart=0.0, look=inf)
+        self.stage = Stage(directory, policy, hosts, patience=patience, cpus=cpus)
+        self.each = cpus or 1
         self.decided = []
 
     def obey(self, orders):
@@ -1447,8 +1721,18 @@ class Replayed:
     def submit(self, job):
         self.stage.one.submit(
             self.stage.now,
-            JobSubmission(job.minimum, job.maximum, job.kind, job.requested),
+            JobSubmission(
+                -(-job.minimum // self.each), job.maximum // self.each, job.kind, job.requested
+            ),
         )
+
+    def restart(self):
+        """Start another scheduler on the log, and have every job say where it is; return its orders."""
+        stage = self.stage
+        stage.again(1e9)
+        for order in stage.one.turn():
+            stage.one.report(stage.now, JobReport(order.job, order.attempt, AttemptPhase.RUNNING))
+        return stage.turn()
 
     def end(self, number):
         job = self.stage.one.state.jobs[number]
@@ -1461,13 +1745,42 @@ class Replayed:
             one.report(self.stage.now, HostLeft(number, job.attempt, host, LAST))
 
 
-@pytest.mark.parametrize("seed", range(42))
+@pytest.mark.parametrize("seed", range(48))
 def test_fed_with_the_events_of_a_simulated_run_it_decides_the_same(tmp_path, seed):
     policy = POLICIES[seed % len(POLICIES)]
-    log, nodes = drawn_log(seed)
-    engine = EventEngine(log, policy, SimulationConfig(nodes, 1), record=True)
+    cpus = 4 if policy is SHARING else 0
+    log, nodes = drawn_log(seed, cpus or 1)
+    engine = EventEngine(log, policy, SimulationConfig(nodes, cpus or 1), record=True)
     engine.run()
-    live = Replayed(tmp_path, engine, policy, nodes)
+    live = Replayed(tmp_path, engine, policy, nodes, cpus)
+    replay(engine, live)
+    widths = {}
+    for _, _, number, width in live.decided:
+        widths.setdefault(number, []).append(width)
+    simulated = {}
+    for _, k, cores in engine.changes if not cpus else ():
+        if cores:
+            simulated.setdefault(k + 1, []).append(cores)
+    if cpus:  # whoever shares has fewer CPUs of its hosts, and its hosts are as many as before
+        simulated = {k + 1: [job.processors // cpus] for k, job in enumerate(engine.jobs)}
+    assert widths == simulated
+    live.stage.one.log.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_scheduler_that_is_restarted_at_every_event_has_jobs_share_as_the_simulator(
+    tmp_path, seed
+):
+    log, nodes = drawn_log(seed + 100, 4)
+    engine = EventEngine(log, SHARING, SimulationConfig(nodes, 4), record=True)
+    engine.run()
+    live = Replayed(tmp_path, engine, SHARING, nodes, 4)
+    replay(engine, live, restarts=True)
+    live.stage.one.log.close()
+
+
+def replay(engine, live, restarts=False):
+    """Tell a live scheduler what happened in a simulated run, and check that its starts are the same."""
     times = sorted({*(job.submit for job in engine.jobs), *engine.end})
     for time in times:
         while (wake := live.stage.now + live.stage.one.next_time()) < time:
@@ -1480,17 +1793,114 @@ def test_fed_with_the_events_of_a_simulated_run_it_decides_the_same(tmp_path, se
             if engine.end[k] == time:
                 live.end(k + 1)
         live.obey(live.stage.turn())
+        if restarts:
+            live.obey(live.restart())
     starts = {number: time for time, what, number, _ in live.decided if what == "start"}
     assert [starts[k + 1] for k in range(len(engine.jobs))] == engine.start
-    widths = {}
-    for _, _, number, width in live.decided:
-        widths.setdefault(number, []).append(width)
-    simulated = {}
-    for _, k, cores in engine.changes:
-        if cores:
-            simulated.setdefault(k + 1, []).append(cores)
-    assert widths == simulated
-    live.stage.one.log.close()
+    guests = [live.stage.one.job(k + 1).share < 1 for k in range(len(engine.jobs))]
+    assert guests == engine.guest
+
+
+def on_both(stage, seconds):
+    """Submit a malleable job of two hosts; return its number and the orders."""
+    submission = JobSubmission(2, 2, JobKind.MALLEABLE, seconds)
+    number = stage.one.submit(stage.now, submission)
+    return number, stage.turn()
+
+
+def test_a_master_with_its_workers_that_would_have_to_share_hosts_is_refused(tmp_path):
+    s = Stage(tmp_path, SHARING, ("ada", "bob"), cpus=4)
+    for kind in JobKind:
+        one = JobSubmission(1, 1, kind, 100.0, work={"units": "/squares.toml"})
+        if kind is JobKind.MALLEABLE:
+            with pytest.raises(UsageError, match="--kind evolving or rigid"):
+                s.one.submit(s.now, one)
+        else:
+            s.one.submit(s.now, one)
+
+
+def test_a_guest_comes_to_its_mates_hosts_and_not_while_one_of_them_gets_no_jobs(tmp_path):
+    s = Stage(tmp_path, SHARING, ("ada", "bob"), cpus=4)
+    mate, (start,) = on_both(s, 1000.0)
+    assert start.cpus == 4
+    s.say(start)
+    s.one.drain(s.now, "bob")
+    guest, orders = on_both(s, 10.0)
+    assert (orders, s.one.job(guest).waits) == ([], True)
+    s.one.resume(s.now, "bob")
+    (come,) = s.turn()
+    assert (come.job, set(come.hosts)) == (guest, {"ada", "bob"})
+    assert (s.one.job(guest).mates, s.one.job(guest).share) == ((mate,), 0.5)
+    with pytest.raises(LaunchError, match="shares its hosts: it is moved when it has them"):
+        s.one.resize(s.now, mate, ["bob", "ada"])
+    s.one.log.close()
+
+
+def test_a_start_whose_host_is_lost_before_it_has_its_cpus_waits_again_and_has_not_failed(
+    tmp_path,
+):
+    s = Stage(tmp_path, SHARING, ("ada", "bob", "cleo"), cpus=4)
+    number, (start,) = on_both(s, 100.0)
+    lost = start.hosts[1]
+    socket = "no topology daemon at /run/b.sock: Connection refused"
+    s.one.report(s.now, HostAnswer(lost, socket))
+    (end,) = s.turn(s.patience.look)
+    assert (type(end), end.job, s.state(number)) == (EndOrder, number, LiveJobState.ENDING)
+    s.say(start, AttemptPhase.ENDED, state="cancelled")
+    (again,) = s.left(start, *start.hosts)
+    assert (again.job, again.attempt, lost in again.hosts) == (number, 2, False)
+    s.one.report(s.now, HostAnswer(again.hosts[0], socket))
+    s.say(again, AttemptPhase.ENDED, state="failed", exit_code=4, reason="it has no CPUs")
+    s.left(again, *again.hosts)
+    assert (s.state(number), s.one.job(number).restarts) == (LiveJobState.QUEUED, 0)
+    said = why_document(s.one, "local", s.one.job(number))["reason"]
+    assert f"; {lost} is lost: {socket} (and 1 other)" in said
+    s.one.report(s.now, HostAnswer(lost))
+    (third,) = s.turn(s.patience.look)
+    s.say(third)
+    s.one.report(s.now, HostAnswer(lost, socket))
+    assert all(isinstance(order, AskOrder) for order in s.turn(60.0))
+    assert s.state(number) is LiveJobState.RUNNING  # a daemon that is down ends no job
+    s.again()
+    s.one.log.close()
+
+
+def test_what_is_being_started_on_a_host_that_is_lost_at_a_restart_is_asked_before_it_is_ended(
+    tmp_path,
+):
+    s = Stage(tmp_path, SHARING, ("ada", "bob"), cpus=4)
+    number, (start,) = on_both(s, 100.0)
+    s.lost = {"bob": "no topology daemon"}
+    s.again()
+    assert kinds(s.turn()) == [AskOrder]
+    assert EndOrder not in kinds(s.turn(60.0))
+    s.say(start)
+    assert s.state(number) is LiveJobState.RUNNING
+    s.again()
+    s.one.log.close()
+
+
+def test_a_host_that_two_jobs_have_not_left_is_quarantined_for_one_after_the_other(tmp_path):
+    s = Stage(tmp_path, SHARING, ("ada", "bob"), cpus=4)
+    starts = []
+    for seconds in (1000.0, 10.0):
+        _, orders = on_both(s, seconds)
+        starts += orders
+        s.say(orders[0])
+    for one in starts:
+        ended = JobReport(one.job, one.attempt, AttemptPhase.ENDED, state="finished", exit_code=0)
+        s.one.report(s.now, ended)
+    for _ in range(3):
+        s.turn(20.0)
+    first = s.one.state.quarantined["ada"].job
+    second = next(one for one in starts if one.job != first)
+    assert s.one.job(second.job).holds == {"ada", "bob"}
+    for one in sorted(starts, key=lambda one: one.job != first):
+        assert not s.one.state.is_free("ada")
+        s.left(one, "ada", "bob")
+        s.turn(20.0)
+    assert all(map(s.one.state.is_free, ("ada", "bob")))
+    s.one.log.close()
 
 
 # ------------------------------------------------------------------------------- the simulation
@@ -1498,12 +1908,24 @@ def test_against_the_adversary_no_promise_is_broken():
     assert first_broken(range(8)) is None
 
 
+def test_against_the_adversary_jobs_that_share_hosts_break_no_promise():
+    assert first_broken(range(6), "sd") is None
+
+
+def test_whatever_the_scheduler_raises_is_a_broken_promise_with_its_seed_and_event(monkeypatch):
+    def broken(*_):
+        raise TypeError("planted")
+
+    monkeypatch.setattr(LiveScheduler, "_hear_running", broken)
+    _, said = first_broken([3])
+    assert re.fullmatch(r"seed 3, event \d+ at [\d.]+ s: TypeError: planted", said)
+
+
 @pytest.mark.more
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault, monkeypatch):
-    for place, name, replacement in FAULTS[fault]:
-        monkeypatch.setattr(place, name, replacement)
-    assert first_broken(range(200)) is not None
+    plant(fault, monkeypatch.setattr)
+    assert first_broken(range(200), "sd" * (fault in FAULTS_OF_SHARING)) is not None
 
 
 # ----------------------------------------------------------------------------------- the ledger

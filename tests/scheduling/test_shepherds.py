@@ -24,6 +24,8 @@ from apples.scheduling.server.orders import (
     JobReport,
     ResizeOrder,
     RunTimeEstimate,
+    SelectedHosts,
+    SelectOrder,
     ShepherdAnswer,
     StartOrder,
 )
@@ -44,6 +46,7 @@ NUMBERS = st.integers(0, 1 << 40)
 NAMES = st.text("abc.-_019", min_size=1, max_size=8)
 HOSTS = st.lists(NAMES, max_size=3).map(tuple)
 WORK = st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5))
+SHARES = st.dictionaries(NAMES, st.floats(0, 1), max_size=3)
 WHERE = (NUMBERS, NUMBERS, NUMBERS, NAMES)
 MESSAGES = st.one_of(
     st.builds(StartOrder, *WHERE, HOSTS, WORK, NAMES),
@@ -56,6 +59,24 @@ MESSAGES = st.one_of(
     st.builds(HostLeft, NUMBERS, NUMBERS, NAMES, NUMBERS),
     st.builds(EstimateOrder, NUMBERS, NUMBERS, NUMBERS, WORK, NAMES),
     st.builds(RunTimeEstimate, NUMBERS, st.none() | st.floats(1e-9, 1e9)),
+    st.builds(
+        SelectOrder,
+        NUMBERS,
+        NUMBERS,
+        NUMBERS,
+        HOSTS,
+        NUMBERS,
+        HOSTS,
+        HOSTS,
+        SHARES,
+        SHARES,
+        st.floats(0, 9),
+        WORK,
+        NAMES,
+    ),
+    st.builds(
+        SelectedHosts, NUMBERS, NUMBERS, HOSTS, st.floats(0, 1e9), st.none() | st.floats(0, 1e9)
+    ),
 )
 
 
@@ -142,6 +163,10 @@ def test_an_order_and_a_report_come_over_the_wire_as_they_were(message):
         {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "asks": [2, 1]},
         {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "speeds": {"ada": float("nan")}},
         {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "speeds": {"ada": 0.0}},
+        {"kind": "selected", "job": 1, "question": 1, "hosts": ["ada"], "seconds": float("nan")},
+        {"kind": "selected", "job": 1, "question": 1, "hosts": ["ada"], "otherwise": -1.0},
+        {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "messages": [["ada", "bob", -1.0]]},
+        {"kind": "job", "job": 1, "attempt": 1, "phase": "running", "messages": [["ada", 2.0]]},
     ],
 )  # fmt: skip
 def test_what_is_no_report_is_refused(found):
@@ -286,8 +311,14 @@ def test_a_shepherd_starts_what_its_user_submitted_and_obeys_no_scheduler_of_bef
         order, changed, StartOrder(3, 1, 2, "00000003", ("a",), work, ADA),
         EndOrder(4, 1, 1, "00000004", ("a",), ADA), EstimateOrder(5, 2, 1, work, ADA),
         EstimateOrder(6, 2, 1, sealed(work), ADA),
+        SelectOrder(7, 2, 1, ("a", "b"), 1, (), ("a",), {}, {}, 2.0, work, ADA),
+        SelectOrder(8, 2, 2, ("a", "b"), 1, (), ("a",), {}, {}, 2.0, sealed(work), ADA),
     ])  # fmt: skip
-    assert [(found.job, found.work) for found in recorded.orders] == [(1, work), (6, work)]
+    assert [(found.job, found.work) for found in recorded.orders] == [
+        (1, work),
+        (6, work),
+        (8, work),
+    ]
     reports = list(one._kept)
     assert [type(found) for found in reports] == [JobReport, HostLeft] * 2
     assert {found.exit_code for found in reports[::2]} == {2}

@@ -4,11 +4,11 @@ from statistics import fmean
 
 import pytest
 from commands import command
-from dask_cluster import dask_cluster
+from dask_cluster import dask_cluster, scheduler_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.simulation.sweep import (
     Cell,
     Results,
@@ -219,3 +219,28 @@ def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, monkeypatch):
     assert {key: row["mean_wait"] for key, row in alone.rows.items()} == {
         key: row["mean_wait"] for key, row in together.rows.items()
     }
+
+
+@pytest.mark.more
+def test_a_dask_scheduler_that_is_stopped_in_the_middle_is_said_and_what_was_done_is_kept(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("apples.dask_cluster.SILENT_SECONDS", 2.0)
+    results = Results(tmp_path / "results")
+    Path("mine.py").write_text(
+        "import time\nfrom apples.scheduling.policies.easy import Easy\n"
+        "class Mine(Easy):\n    def __init__(self): time.sleep(3600)\n"
+    )
+    asked = [*cells()[:1], *grid([LOG], ["mine.py:Mine"], [], [0], **MACHINE)]
+    with dask_cluster(tmp_path, ("one",)) as address:
+        coming = sweep(asked, results, dask=address)
+        next(coming)
+        scheduler = scheduler_of(tmp_path)
+        scheduler.suspend()
+        try:
+            with pytest.raises(LaunchError, match=f"is heard of the Dask scheduler at {address}"):
+                next(coming)
+        finally:
+            scheduler.resume()
+    assert len(Results(tmp_path / "results").rows) == 1

@@ -36,8 +36,10 @@ def test_a_connection_whose_far_end_reads_nothing_is_there_all_the_same():
             assert peer.connection_of(os.getpid()) is True
             words = f"127.0.0.1 {port} 127.0.0.1 {listener.getsockname()[1]}"
             assert peer.login_connection(words) is True
+            assert peer.login_connection(words, dialed=True) is True
     assert peer.login_connection(words) is None
-    assert peer.login_connection("") is None
+    for words in ("", "a b c d", f"10.0.0.1 {'9' * 5000} 10.0.0.2 22"):
+        assert peer.login_connection(words) is None
 
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -51,4 +53,5 @@ def test_a_machine_that_acknowledges_nothing_is_not_there(sent, there, monkeypat
     tables = {"/proc/self/net/tcp": TABLE.format(sent=sent).encode()}
     monkeypatch.setattr(peer, "read", lambda path: tables.get(path, b""))
     assert peer.login_connection("127.0.0.1 40000 127.0.0.1 22") is there
+    assert peer.login_connection("127.0.0.1 22 127.0.0.1 40000", dialed=True) is there
     assert peer.login_connection("127.0.0.1 40001 127.0.0.1 22") is None  # it is closing

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import command
-from dask_cluster import await_workers, dask_cluster
-from waiting import until
+from dask_cluster import await_workers, dask_cluster, scheduler_of
+from waiting import files_below, until
 
 from apples import ApplicationError, LaunchError
 from apples.sweeps import SweepSpec, plan_parameter_sweep, run_parameter_sweep
@@ -62,6 +62,7 @@ def first(what):
         return False
     return True
 """
+SILENT = "nothing is heard of the Dask scheduler at tcp://"
 DONE = """
 print(json.dumps({"n": number}))
 """
@@ -143,8 +144,8 @@ def test_files_are_there_before_a_task_its_result_is_here_after_and_nothing_is_l
     copies = [Path(f"numbers-results/files/{n}/copy").read_text() for n in range(1, 9)]
     assert copies == ["of a storage"] * 8
     assert set(result.hosts) == {"here", "there"}
-    until(lambda: not left_over(engine), 60)
-    assert [path for path in (engine.home / ".cache").rglob("*") if path.is_file()] == []
+    until(lambda: not left_over(engine))
+    assert files_below(engine.home / ".cache") == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -163,7 +164,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_runs_nothing_again_that_was
         for line in journal.read_bytes().splitlines()
         if b'"done"' in line
     }
-    until(lambda: not left_over(engine), 60)
+    until(lambda: not left_over(engine))
     for held in range(21, 25):
         Path(str(held)).touch()
     result = run_parameter_sweep(SweepSpec(**engine.spec))
@@ -193,7 +194,7 @@ time.sleep(.1)
     assert len(result.outcome.lost) == 1
     assert len(results()) == 12
     assert runs().count("1") == 2
-    until(lambda: not left_over(engine), 60)
+    until(lambda: not left_over(engine))
     if engine.spec:
         await_workers(engine.spec["dask"], 2)  # its nanny starts the worker again
 
@@ -204,7 +205,7 @@ def test_a_straggler_is_started_once_more_and_the_first_result_counts(engine):
     result.check()
     assert result.outcome.replicas >= 1
     assert len(results()) == 8
-    until(lambda: not left_over(engine), 60)
+    until(lambda: not left_over(engine))
 
 
 def test_a_task_that_fails_is_named_with_its_settings_and_the_others_are_kept(engine):
@@ -214,6 +215,32 @@ def test_a_task_that_fails_is_named_with_its_settings_and_the_others_are_kept(en
     with pytest.raises(ApplicationError, match=r"task 3 \(n=3\) has failed on .*: no convergence"):
         result.check()
     assert runs().count("3") == 2
+
+
+@pytest.mark.more
+def test_a_dask_scheduler_that_is_stopped_in_the_middle_ends_the_sweep_which_goes_on_later(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("apples.dask_cluster.SILENT_SECONDS", 2.0)
+    scheduler = scheduler_of(cluster.home)
+    write(
+        8, f"if number == 5 and first('stopped'): os.kill({scheduler.pid}, 19); time.sleep(3600)"
+    )
+    try:
+        with pytest.raises(LaunchError, match=f"^no host is left: .*{SILENT}"):
+            run_parameter_sweep(SweepSpec(**cluster.spec))
+        monkeypatch.setattr("apples.dask_cluster.ANSWER_SECONDS", 2)
+        done = command("apples", "parameter-sweep", "--dask", cluster.spec["dask"])
+        assert (done.code, done.err.count("\n")) == (4, 1)
+        assert f"no Dask scheduler at {cluster.spec['dask']}: does not answer" in done.err
+    finally:
+        scheduler.resume()
+    until(lambda: not left_over(cluster))
+    result = run_parameter_sweep(SweepSpec(**cluster.spec))
+    result.check()
+    assert result.resumed > 0
+    assert len(results()) == 8
 
 
 @pytest.mark.more

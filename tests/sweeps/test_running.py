@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from commands import command
+from waiting import files_below
 
 import apples
 from apples import (
@@ -109,8 +110,7 @@ def test_every_combination_is_run_once_with_its_files_and_its_result_is_kept(fol
     copies = folder / "letters-results/files"
     assert [(copies / str(n) / "copy").read_text() for n in range(1, 7)] == ["a"] * 3 + ["aa"] * 3
     assert sum(result.hosts.values()) == 6
-    left = [path for path in (folder / "home").rglob("*") if path.is_file()]
-    assert left == [], "caches of a sweep that is over are removed"
+    assert files_below(folder / "home") == [], "caches of a sweep that is over are removed"
 
 
 def test_a_plan_starts_nothing_and_says_which_file_goes_where(folder):

@@ -16,7 +16,7 @@ from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
-from apples.scheduling.server.client import recorded_job
+from apples.scheduling.server.log import recorded_job
 from apples.views.cluster import PER_PAGE, ClusterQuery, cluster_parts, matching, part_of, said
 from apples.views.foretold import Supposition
 from apples.views.frame import Frame
@@ -300,7 +300,7 @@ def test_what_if_is_answered_with_the_command_that_asks_and_what_would_do_it(sit
 @pytest.mark.usefixtures("live")
 def test_what_nobody_can_foretell_or_choose_is_said(site, visitor):
     page = visitor.get(site.url + "/cluster/lab/what-if")
-    assert "nothing can be foretold now" in page.text
+    assert "nothing is foretold where jobs share hosts" in page.text
     wrong = visitor.get(
         site.url + "/cluster/lab/what-if", params={"policy": "<b onload=alert(1)>"}
     )

@@ -184,17 +184,17 @@ def test_the_page_of_a_job_follows_it_and_says_when_nobody_answers(site, entered
     browser.evaluate("window.mine = 1")
     assert browser.evaluate(shown) == "5 of 90"
     job.write({**job.record(), "iteration": 7})
-    until(lambda: browser.evaluate(shown) == "7 of 90", 60)
+    until(lambda: browser.evaluate(shown) == "7 of 90")
     job.log.write_text("what it said\n")
     log = "document.querySelector('[data-key=log]').textContent"
-    until(lambda: browser.evaluate(log) == "what it said", 60)
+    until(lambda: browser.evaluate(log) == "what it said")
     job.write(
         {**job.record(), "last_resize": {"epoch": 1, "seconds": 2.0, "phases": {"halt": 0.5}}}
     )
-    until(lambda: "halt" in browser.evaluate("document.querySelector('dl').textContent"), 60)
+    until(lambda: "halt" in browser.evaluate("document.querySelector('dl').textContent"))
     assert browser.evaluate("window.mine") == 1  # nothing was loaded anew
     site.server.should_exit = True
-    until(lambda: "No answer" in browser.evaluate(LATE), 60)
+    until(lambda: "No answer" in browser.evaluate(LATE))
 
 
 LATE = "document.querySelector('.late').textContent"
@@ -208,18 +208,18 @@ def test_the_page_of_a_scheduler_follows_it_and_is_stale_while_it_is_away(site, 
     browser.evaluate("document.querySelector('[name=words]').focus()")
     browser.evaluate("document.querySelector('[name=words]').value = 'typed'")
     live.submit(43, name="late comer")
-    until(lambda: "late comer" in browser.evaluate(WORDS), 60)
+    until(lambda: "late comer" in browser.evaluate(WORDS))
     live.jobs.iterate(1, 30)
     shown = "document.querySelector('[data-key=\"lab.1\"]').textContent"
-    until(lambda: browser.evaluate(shown) == "30 of 90", 60)
+    until(lambda: browser.evaluate(shown) == "30 of 90")
     live.jobs.iterate(1, 31)
-    until(lambda: browser.evaluate(shown) == "31 of 90", 60)
+    until(lambda: browser.evaluate(shown) == "31 of 90")
     live.end()
-    until(lambda: "The scheduler does not answer" in browser.evaluate(WORDS), 60)
+    until(lambda: "The scheduler does not answer" in browser.evaluate(WORDS))
     live.begin()
-    until(lambda: "does not answer" not in browser.evaluate(WORDS), 60)
+    until(lambda: "does not answer" not in browser.evaluate(WORDS))
     live.submit(43, name="after all")
-    until(lambda: "after all" in browser.evaluate(WORDS), 60)
+    until(lambda: "after all" in browser.evaluate(WORDS))
     assert browser.evaluate("window.mine") == 1
     assert browser.evaluate("document.querySelector('[name=words]').value") == "typed"
     assert browser.evaluate(LATE) == ""
@@ -236,14 +236,14 @@ def test_a_server_that_is_killed_and_comes_back_is_said_and_followed_again(
         browser.arrive()
         browser.go(f"http://127.0.0.1:{port}/cluster/lab")
         browser.evaluate("window.mine = 1")
-    until(lambda: "No answer from apples serve. Since" in browser.evaluate(LATE), 60)
+    until(lambda: "No answer from apples serve. Since" in browser.evaluate(LATE))
     live.submit(43, name="meanwhile")
     with served(own_state, sessions, port):
-        until(lambda: "meanwhile" in browser.evaluate(WORDS), 60)
-        until(lambda: browser.evaluate(LATE) == "", 60)
+        until(lambda: "meanwhile" in browser.evaluate(WORDS))
+        until(lambda: browser.evaluate(LATE) == "")
         assert browser.evaluate("window.mine") == 1
     with served(own_state, Sessions(keys.append), port):  # of which the browser has no cookie
-        until(lambda: "Open the link" in browser.evaluate(LATE), 60)
+        until(lambda: "Open the link" in browser.evaluate(LATE))
 
 
 @contextmanager
@@ -271,8 +271,8 @@ def test_a_plan_follows_what_is_typed(site, own_state, browser):
     assert "18.6" in browser.evaluate("document.querySelector('h2').textContent")
     typed = "const box = document.querySelector('[name=set]'); box.value = 'grid=x';"
     browser.evaluate(f"{{ {typed} box.dispatchEvent(new Event('input', {{bubbles: true}})) }}")
-    until(lambda: "grid" in browser.evaluate("document.querySelector('#answer').textContent"), 60)
-    until(lambda: "grid%3Dx" in browser.evaluate("location.search"), 60)
+    until(lambda: "grid" in browser.evaluate("document.querySelector('#answer').textContent"))
+    until(lambda: "grid%3Dx" in browser.evaluate("location.search"))
 
 
 def reached(browser, selector, words):
@@ -299,7 +299,7 @@ def test_a_job_is_submitted_and_cancelled_with_the_keyboard_alone(site, live, ow
     browser.go(site.url + "/plan?weather=static")
     reached(browser, "input[name=set]", "")
     browser.ask("Input.insertText", text="grid=80")
-    until(lambda: "grid%3D80" in browser.evaluate("location.search"), 60)
+    until(lambda: "grid%3D80" in browser.evaluate("location.search"))
     reached(browser, "form[action='/plan/submit'] button", "Submit it")
     entered_key(browser)
     browser.arrive()

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 from sites import SAMPLE, Site
@@ -27,16 +25,14 @@ TITLE = "document.querySelector('h1').textContent"
 
 
 @pytest.fixture
-def own_state(monkeypatch, lab):
-    """A folder with the sample and the lab's host list; a state directory whose path leaves room for sockets."""
+def own_state(monkeypatch, lab, state):
+    """A folder with the sample and the lab's host list."""
     monkeypatch.setenv("NWS_SERVICE", "")
-    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as folder:
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
-        project = Path(folder) / "project"
-        shutil.copytree(SAMPLE, project)
-        shutil.copy(lab.hosts, project / "hosts.toml")
-        (project / "user.toml").unlink()
-        yield project
+    project = state / "project"
+    shutil.copytree(SAMPLE, project)
+    shutil.copy(lab.hosts, project / "hosts.toml")
+    (project / "user.toml").unlink()
+    return project
 
 
 @pytest.fixture
@@ -135,7 +131,7 @@ def test_a_run_on_a_lab_is_started_resized_and_cancelled_from_its_page(page):
         hosts = job.record()["hosts"]
         target = "bob" if hosts == ["ada"] else "ada"
         resized(page, target)
-        until(lambda: job.record()["hosts"] == [target], 60)  # written every half second
+        until(lambda: job.record()["hosts"] == [target])  # written every half second
         shows(page, WORDS, "epoch 1")
         typed(page, "hosts", "nobody")
         pressed(page, "Resize")
@@ -143,13 +139,13 @@ def test_a_run_on_a_lab_is_started_resized_and_cancelled_from_its_page(page):
         page.evaluate("window.mine = 1")
         iteration = "document.querySelector('[data-key=iteration]').textContent"
         seen = page.evaluate(iteration)
-        until(lambda: page.evaluate(iteration) != seen, 60)  # the page of a refusal goes on
+        until(lambda: page.evaluate(iteration) != seen)  # the page of a refusal goes on
         assert page.evaluate("document.querySelector('.late').textContent") == ""
         pressed(page, "Cancel")
         shows(page, WORDS, "cancelled")
     finally:
         jobs.cancel(job.id)
-    until(lambda: marked(job.id) == [], 60)
+    until(lambda: marked(job.id) == [])
 
 
 def test_without_a_script_the_same_is_done_by_its_forms(site, visitor, scheduler):

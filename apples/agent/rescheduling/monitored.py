@@ -188,7 +188,8 @@ class LoadRescheduler:
             rows = self._rows(run, own, now)
         except LaunchError:  # it is between two configurations, or has just ended
             return
-        cluster = self._cluster(nodes, rows, heard, now, last, rate)
+        messages = self._messages(run, own)
+        cluster = self._cluster(nodes, rows, heard, now, last, rate, messages)
         for decision in self.policy.decide(cluster):
             if isinstance(decision, Migrate):
                 self._moved = now  # a refusal too is for a while
@@ -218,6 +219,7 @@ class LoadRescheduler:
         now: float,
         last: Progress,
         rate: IterationRate | None,
+        messages: tuple[tuple[int, int, float], ...],
     ) -> ClusterState:
         """Return what the policy is shown: the first nodes are the application's, and have these rows."""
         count = len(rows)
@@ -226,7 +228,7 @@ class LoadRescheduler:
         job = Job(THE_JOB, self._began, count, left, count, count, JobKind.MALLEABLE)
         running = RunningJob(
             job, self._began, count, now + left, node_ids=frozenset(range(count)), moved=self._moved,
-            iteration_seconds=seconds, messages=self._messages(count), work=tuple(enumerate(map(float, rows))),
+            iteration_seconds=seconds, messages=messages, work=tuple(enumerate(map(float, rows))),
         )  # fmt: skip
         free = tuple(range(count, len(nodes)))
         return ClusterState(
@@ -239,12 +241,18 @@ class LoadRescheduler:
         known, parts = self._known[one.host], tuple(one.parts.items())
         return known._replace(cpus=one.cpus, others=others, parts=parts, error=error)
 
-    def _messages(self, count: int) -> tuple[tuple[int, int, float], ...]:
-        """Return what the template and the map declare: the borders of strips in a row."""
+    def _messages(
+        self, run: AdaptiveExecution, own: list[str]
+    ) -> tuple[tuple[int, int, float], ...]:
+        """Return the bytes of an iteration: as the program's arrays say, else as template and map declare them."""
+        counted = run.array_messages.per_iteration()
+        place = {name: number for number, name in enumerate(own)}
+        if counted and all({*pair} <= place.keys() for pair in counted):
+            return tuple((place[a], place[b], sent) for (a, b), sent in sorted(counted.items()))
         border = self.coordinator.information.application.border_bytes
         if border <= 0:
             return ()
-        pairs = [(place, place + 1) for place in range(count - 1)]
+        pairs = [(number, number + 1) for number in range(len(own) - 1)]
         return tuple((a, b, border) for pair in pairs for a, b in (pair, pair[::-1]))
 
     def _move(

@@ -23,6 +23,7 @@ from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, 
 from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Outcome, Progress, Resized
+from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, RowDigests
 from apples.malleable.control.change_cost import Bandwidth
 from apples.schedule import Estimate, Schedule
@@ -114,6 +115,11 @@ class AdaptiveExecution(Execution):
     def changes(self) -> Sequence[HostsChanged]:
         """The latest changes of its hosts or rows, whoever made them."""
         return self.execution.changes
+
+    @property
+    def array_messages(self) -> ArrayMessages:
+        """The messages of its arrays by its own word."""
+        return self.execution.array_messages
 
     def monitor(self) -> Iterator[Progress]:
         """Yield progress until the run ends; `on_progress` is called before each is handed on."""

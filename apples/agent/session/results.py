@@ -143,7 +143,7 @@ class RunResult:
     queue_seconds
         How long the queue held the run back; None where there was none, or it does not say.
     messages
-        Which rank sent which how much, as it was counted; None where nobody asked.
+        Which rank sent which how much, as it was counted, or as the program's arrays say; None where neither is.
     record
         Name of its record; None where none is kept.
     """

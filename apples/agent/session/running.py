@@ -17,6 +17,7 @@ from apples.agent.estimator import with_queue
 from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
+from apples.agent.partitioning import host_loads
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import (
     actuator_name,
@@ -151,6 +152,8 @@ class PreparedRun:
         if messages is not None and not messages.ranks:
             talk(NOT_COUNTED)
             messages = None
+        if messages is None:
+            messages = execution.array_messages.matrix(list(self.plan.rows))
         asked, interrupt = asked_for(self.verify), None
         found_right = Verification(asked, reason="nobody asked")
         if asked != "none":
@@ -189,9 +192,15 @@ class PreparedRun:
         )
 
     def _learn_from(self, result: PredictionCheck, outcome: Outcome, talk: Talk) -> None:
-        """Let the next decision learn, unless the plan was from static values: it used no model of ours."""
+        """Let the next decision learn, unless the plan was from static values: it used no model of ours.
+
+        Nothing is learned where partitions are not as equal as the rows that were planned: who computes what
+        changes while such a run goes on.
+        """
         decided, coordinator = self.plan.decisions.information, self.coordinator
         if decided is None or decided.learned is not coordinator.information.learned:
+            return
+        if any(load != 1.0 for load in host_loads(self.plan.estimate.schedule, decided)):
             return
         try:
             remember(result, decided)
@@ -295,7 +304,7 @@ def _prepared(
         starter = _malleable(
             rigid, spec, information, "--detach", talk=talk,
             folder=job.folder, job=job.id, commits=job.commits, attempt=job.attempt, epoch=job.epoch,
-            scheduled=job.scheduled,
+            scheduled=job.scheduled, topologyd=job.topologyd,
         )  # fmt: skip
     if look:
         information = with_queue(information, starter)

@@ -137,6 +137,8 @@ class JobFiles:
         on it begins with its last commit.
     scheduled
         Whether a scheduler says on which hosts it is.
+    topologyd
+        Host -> the socket of the topology daemon that has given it CPUs there, under its name.
     """
 
     id: str
@@ -145,3 +147,4 @@ class JobFiles:
     attempt: int = 1
     epoch: int = 0
     scheduled: bool = False
+    topologyd: Mapping[str, str] = field(default_factory=dict)

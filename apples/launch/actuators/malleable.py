@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
@@ -42,6 +44,10 @@ from apples.malleable.migration.ranks import (
 from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
+from apples.topology import starter
+from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
+
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 class MalleableExecution(RunExecution):
@@ -134,6 +140,9 @@ class MalleableActuator(Actuator):
         begins with its last commit.
     scheduled
         Whether a scheduler says where it is, on hosts that it need not know yet.
+    topologyd
+        Host of this machine -> the socket of the topology daemon that has given the job CPUs there: its ranks are
+        started among them, and follow every change of them.
     through
         The actuator of the launcher that reaches the hosts; one of this machine when None. It is asked what
         it finds on hosts and how ranks are started there; it starts nothing itself.
@@ -165,6 +174,7 @@ class MalleableActuator(Actuator):
         attempt: int = 1,
         epoch: int = 0,
         scheduled: bool = False,
+        topologyd: Mapping[str, str] = NOWHERE,
         through: Actuator | None = None,
     ) -> None:
         through = through or LocalActuator()
@@ -179,6 +189,7 @@ class MalleableActuator(Actuator):
         self.commits, self.commit_seconds = commits, commit_seconds
         self.warm, self.engine, self.through = warm, engine, through
         self.attempt, self.epoch, self.scheduled = attempt, epoch, scheduled
+        self.topologyd = topologyd
 
     @property
     def reaches_other_machines(self) -> bool:  # type: ignore[override] # of a class elsewhere
@@ -186,7 +197,12 @@ class MalleableActuator(Actuator):
         return self.through.reaches_other_machines
 
     def count_messages(self, counts: MessageCounts) -> None:
-        """Let the ranks count, where the launcher can that it runs through."""
+        """Let the ranks count, where all hosts are parts of this machine."""
+        if self.reaches_other_machines:
+            raise UsageError(
+                f"--count-messages: not with --actuator {self.through.name} for a program that can be moved: its "
+                "declared arrays say themselves what they send (docs/how-to/count-messages.md)"
+            )
         self.through.count_messages(counts)
 
     @property
@@ -260,7 +276,20 @@ class MalleableActuator(Actuator):
 
     def _host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return where the job may ever be."""
-        return [replace(one, warm=one.host in self.warm) for one in self.through.host_specs(plan)]
+        found = [replace(one, warm=one.host in self.warm) for one in self.through.host_specs(plan)]
+        return [self._among_its_cpus(one) for one in found]
+
+    def _among_its_cpus(self, one: HostSpec) -> HostSpec:
+        """Return a host where a topology daemon has given the job CPUs with what starts its ranks among them."""
+        socket = self.topologyd.get(one.host)
+        if socket is None:
+            return one
+        named = {SOCKET_VARIABLE: socket, JOB_VARIABLE: self.job}
+        return replace(
+            one,
+            enter=(sys.executable, "-I", "-S", starter.__file__, socket, self.job),
+            environment={**one.environment, **named},
+        )
 
     def _job(self, name: str, places: Sequence[HostSpec], plan: LaunchPlan) -> JobFile:
         assert plan.malleable is not None  # noqa: S101 - for the type checker: its places were found

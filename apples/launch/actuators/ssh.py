@@ -43,6 +43,7 @@ from apples.launch.targets import (
     targets_of_all,
 )
 from apples.malleable.control.command import HostSpec
+from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 
 NO_MOVES = (
@@ -84,6 +85,11 @@ class SshActuator(Actuator):
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.options = options or SlurmOptions()
+        self._counts: MessageCounts | None = None
+
+    def count_messages(self, counts: MessageCounts) -> None:
+        """Let every rank count: what those on other machines have counted comes over the run's connections."""
+        self._counts = counts
 
     @classmethod
     def create(
@@ -204,6 +210,7 @@ class SshActuator(Actuator):
                 grace=GRACE_SECONDS if held else processes.GRACE_SECONDS,
                 limit_code=TIMED_OUT if held else None,
                 connections=_taken(connections, others, plan.hosts),
+                counted=self._counts.take if self._counts else lambda _: None,
             )
 
         return started(start, self.talk)
@@ -231,7 +238,17 @@ class SshActuator(Actuator):
     ) -> LaunchCommand:
         task = run_task(plan, output=self.output, save=self.save)
         here = own_address([strip.host for strip in plan.strips], plan)
-        return ssh.command(placed, task, job=job, here=here, directory=Path.cwd())
+        counts = self._counts
+        if counts is not None:
+            own = counts.environment()
+            placed = [
+                one if one.reach else replace(one, environment={**one.environment, **own})
+                for one in placed
+            ]
+        carried = counts.carried() if counts else None
+        return ssh.command(
+            placed, task, job=job, here=here, directory=Path.cwd(), counting=carried
+        )
 
 
 def _looked_into(

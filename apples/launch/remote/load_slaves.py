@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from apples.launch.remote import ssh
+from apples.launch.remote.addresses import is_here
 from apples.resources import Host, HostList
 
 MODULE = "apples.monitoring.slave"
@@ -30,6 +32,13 @@ def load_slaves(hosts: HostList, far: Collection[Host], every: float) -> dict[st
         told = _words({host.name: []}, every)
         found[host.name] = ssh.command(ssh.reach(host, hosts), told)
     return found
+
+
+def load_slave(hosts: HostList, host: Host, every: float) -> list[str]:
+    """Return the command line of the slave of one host of a list alone, a part of this machine or another."""
+    one = replace(hosts, hosts=(host,))
+    (command,) = load_slaves(one, () if is_here(host) else (host,), every).values()
+    return command
 
 
 def _words(hosts: Mapping[str, list[int]], every: float) -> list[str]:

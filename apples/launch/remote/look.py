@@ -3,22 +3,23 @@
 Travels over ssh (`apples.launch.remote.shipping`); every look has its own short deadline, so that the whole is
 never late for the one who asked. It then waits for what else its connection is for
 (`apples.launch.remote.connection`), and ends with it.
+
+Every job looks at every host, so a look loads little: what reads versions (`importlib.metadata`) and what turns a
+name into an address (names as text: IDNA) would cost as much again as all the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import os
-import platform
-import shutil
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from apples.supervision.this_host import located, own_machine
@@ -38,7 +39,7 @@ def main(told: dict[str, Any]) -> int:
     sys.stdout.flush()  # a host that has begun to answer is not dead, however busy
     found: dict[str, Any] = {"schema": SCHEMA}
     name = socket.gethostname()
-    resolved = _within(RESOLVE_SECONDS, lambda: socket.getaddrinfo(name, None)[0][4][0])
+    resolved = _within(RESOLVE_SECONDS, lambda: socket.getaddrinfo(name.encode(), None)[0][4][0])
     reached = _within(BACK_SECONDS, lambda: _reaches(told["back"])) if told["back"] else None
     described = _within(DESCRIBE_SECONDS, lambda: _described(told["probe"]))
     server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
@@ -47,13 +48,13 @@ def main(told: dict[str, Any]) -> int:
         "python": list(sys.version_info[:3]),
         "packages": {one: _version(one) for one in ("apples", "mpich", "mpi4py")},
         "proxy": os.access(_beside("hydra_pmi_proxy"), os.X_OK),
-        "machine": platform.machine(),
+        "machine": os.uname().machine,
         "boot": own_machine(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory": _available_memory(),
         "address": server,
         "modules": {one: _importable(one) for one in told["modules"]},
-        "commands": {one: shutil.which(one) is not None for one in told["commands"]},
+        "commands": {one: _is_command(one) for one in told["commands"]},
         "programs": [place for each in told["programs"] if (place := _missing(each, directory))],
         "asked": len(told["programs"]),
         "directory": _directory(directory),
@@ -118,7 +119,7 @@ def _within(seconds: float, act: Callable[[], Any]) -> Callable[[], dict[str, An
 
 
 def _reaches(back: list[Any]) -> bool:
-    with socket.create_connection((back[0], back[1]), timeout=BACK_SECONDS):
+    with socket.create_connection((back[0].encode(), back[1]), timeout=BACK_SECONDS):
         return True
 
 
@@ -135,10 +136,37 @@ def _beside(name: str) -> str:
 
 
 def _version(package: str) -> str:
+    """Return the version of an installed package, as its metadata has it; empty where there is none."""
+    for place in sys.path:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(place or "."):  # noqa: PTH208 - pathlib is slow to load
+                if name.lower().startswith(f"{package}-") and name.endswith(".dist-info"):
+                    return _version_line(os.path.join(place, name, "METADATA"))  # noqa: PTH118 - as above
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to load
+
     try:
-        return version(package)
-    except PackageNotFoundError:
+        return version(package) or ""  # a folder without a file
+    except (
+        PackageNotFoundError,
+        FileNotFoundError,
+    ):  # the latter of newer libraries, of a folder without a file
         return ""
+
+
+def _version_line(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123 - as above
+        for line in stream:
+            if line.startswith("Version: "):
+                return line.removeprefix("Version: ").strip()
+            if not line.strip():  # the end of the headers
+                break
+    return ""
+
+
+def _is_command(word: str) -> bool:
+    import shutil  # noqa: PLC0415 - slow to load, and most looks ask for no command
+
+    return shutil.which(word) is not None
 
 
 def _importable(module: str) -> bool:

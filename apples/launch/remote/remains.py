@@ -15,8 +15,8 @@ LOOK_SECONDS = 6.0
 """For a host to answer."""
 BUSY_SECONDS = 6.0
 """More for one that has begun to answer: it is not dead but busy."""
-KILL_SECONDS = 2.0
-"""For what is left of a job that is over to be gone, which was killed."""
+END_SECONDS = 2.0
+"""For what is left of jobs that are over to end when it is asked to, and as much again when it is killed."""
 MODULE = "apples.supervision.job_processes"
 LINE = re.compile(r"([0-9a-f]{8,32}) ([0-9]{1,9})")
 
@@ -27,7 +27,7 @@ def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, 
     Parameters
     ----------
     jobs
-        Whether each of them is over: what is left of such a one is killed first. There may be none: then it is
+        Whether each of them is over: what is left of such a one is ended first. There may be none: then it is
         only seen whether the host answers.
 
     Raises
@@ -36,7 +36,7 @@ def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, 
         The host did not say it, and why. Transient.
     """
     reach = ssh.reach(host, hosts)
-    told = {"jobs": dict(jobs), "seconds": KILL_SECONDS}
+    told = {"jobs": dict(jobs), "seconds": END_SECONDS}
     parcel = shipping.parcel((MODULE,), f"{MODULE}:remains", told)
     answer = _asked(reach, parcel, sharing.socket_name(reach))
     found = told_of(answer.output.decode(errors="replace"))

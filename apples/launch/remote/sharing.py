@@ -1,15 +1,18 @@
-"""Logins that a user's jobs share to look at hosts: OpenSSH's own (``ControlMaster``), short-lived.
+"""Logins that a user's jobs share: OpenSSH's own (``ControlMaster``), which end soon after their last use.
 
 Each job looks at every host of its list, which is a login a host and job. The first of them leaves its connection
 to a process of ssh's that ends after 15 seconds without use; whoever looks at the host meanwhile does so through
-it. What a run lives on is never shared: it would end with somebody else's connection. Where none can be shared (a
-long path, a full disk, a host that allows one session a login) each look logs in for itself.
+it, and malleable jobs are reached through it, for they outlive a connection. A run that ends with its connection
+has one of its own. Where none can be shared (a long path, a full disk, a login that has as many sessions as sshd
+allows, ten) each logs in for itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,19 +30,33 @@ SSH_FAILED = 255
 
 
 def socket_name(reach: Reach) -> str:
-    """Return where a shared login to a host is, or may be; empty where none can be shared.
+    """Return where a shared login to a host is, or may be; empty where none can be shared, nor is there one.
 
     A changed configuration makes another login: it may name another machine, or another key.
     """
+    if reach.allocation:
+        return ""
     try:
-        folder = state.directory() / FOLDER
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = _folder()
         found = [_facts(Path(one)) for one in (reach.config, Path.home() / ".ssh/config") if one]
     except (OSError, RuntimeError):  # no folder, no home
         return ""
-    if not PLAIN.fullmatch(str(folder)) or len(str(folder)) > LONGEST_FOLDER:
-        return ""
-    return f"{folder}/{hashlib.sha256(repr(found).encode()).hexdigest()[:8]}-%C"
+    return f"{folder}/{hashlib.sha256(repr(found).encode()).hexdigest()[:8]}-%C" if folder else ""
+
+
+def _folder() -> Path | None:
+    """Return this user's own folder for sockets, made if need be; None where none has a short enough name."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    for folder in (
+        state.directory() / FOLDER,
+        *([Path(runtime) / "apples-ssh"] if runtime else []),
+    ):
+        if PLAIN.fullmatch(str(folder)) and len(str(folder)) <= LONGEST_FOLDER:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            there = folder.lstat()
+            own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid()
+            return folder if own and not there.st_mode & 0o077 else None
+    return None
 
 
 def _facts(path: Path) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""The ssh command line to a host of the list, with the user's own configuration. Pure: nothing is started.
+"""The command line to a host of the list: ssh with the user's own configuration, or srun. Nothing is started.
 
 What a file names reaches a remote shell only as the interpreter's path, quoted; everything else travels
 inside the connection. ssh itself sees checked words only: a destination or login that could be an option
@@ -15,8 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from apples.errors import UsageError
+from apples.launch.remote.step import step
 from apples.resources import Host, HostList
-from apples.resources.host import ADDRESS_PATTERN, PROGRAM_PATTERN, USER_PATTERN
+from apples.resources.host import (
+    ADDRESS_PATTERN,
+    ALLOCATION_PATTERN,
+    NAME_PATTERN,
+    PROGRAM_PATTERN,
+    USER_PATTERN,
+)
 
 CONNECT_SECONDS = 4
 """For the connection alone; a host that takes longer counts as dead."""
@@ -32,6 +39,8 @@ OPTIONS = (
 OWN = ("ControlMaster=no", "ControlPath=none")
 """A connection others share would outlive us, or we it, whatever the user's configuration says."""
 SHARED = ("ControlMaster=auto", "ControlPersist=15")
+JOINED = ("ControlMaster=no",)
+"""Through a login that there is; where there is none, or it takes no more sessions, one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,8 @@ class Reach:
         Login; empty: what the configuration says.
     config
         Path of an ssh configuration in place of the user's own; empty: that.
+    allocation
+        Number of the Slurm job by whose steps it is reached in place of ssh; empty: none.
 
     Raises
     ------
@@ -62,12 +73,15 @@ class Reach:
     python: str
     user: str = ""
     config: str = ""
+    allocation: str = ""
 
     def __post_init__(self) -> None:
         for field, pattern in (
             ("address", ADDRESS_PATTERN),
             ("user", USER_PATTERN),
             ("python", PROGRAM_PATTERN),
+            ("name", NAME_PATTERN),
+            ("allocation", ALLOCATION_PATTERN),
         ):
             value = getattr(self, field)
             if not re.fullmatch(pattern, value) or "\n" in value:
@@ -79,7 +93,9 @@ class Reach:
 def reach(host: Host, hosts: HostList) -> Reach:
     """Return how a host of the list is reached; a host without a python has this one's path."""
     python = host.python or sys.executable
-    return Reach(host.name, host.reached_at, python, host.user, configuration(hosts))
+    return Reach(
+        host.name, host.reached_at, python, host.user, configuration(hosts), host.allocation
+    )
 
 
 def configuration(hosts: HostList) -> str:
@@ -90,7 +106,9 @@ def configuration(hosts: HostList) -> str:
     return str(Path(hosts.source or ".").absolute().parent / path)
 
 
-def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[str]:
+def command(
+    reach: Reach, words: Sequence[str] = (), shared: str = "", *, begins: bool = True
+) -> list[str]:
     """Return the argument list that runs the host's interpreter with `words`.
 
     Words that mean nothing to a shell may be added to it: ssh puts a space before each.
@@ -99,14 +117,22 @@ def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[s
     ----------
     shared
         The socket of a login that others share (`sharing`); empty: it has its own.
+    begins
+        Whether it begins such a login where there is none.
 
     Examples
     --------
     >>> command(Reach("ada", "10.0.0.1", "/opt/my python"), ["-I", "-c", "pass"])[-2:]
     ['10.0.0.1', "exec '/opt/my python' -I -c pass"]
+    >>> command(Reach("n1", "n1", "/bin/python3", allocation="47"), ["-I"])[-6:]
+    ['--jobid=47', 'sh', '-c', 'exec /bin/python3 "$@"', 'sh', '-I']
     """
+    if reach.allocation:
+        line = f'exec {_quoted(reach.python)} "$@"'  # what is added comes to the words
+        return [*step(reach.name, reach.allocation), "sh", "-c", line, "sh", *words]
     argv = ["ssh", *(["-F", reach.config] if reach.config else [])]
-    for option in (*OPTIONS, *((*SHARED, f"ControlPath={shared}") if shared else OWN)):
+    sharing = (*(SHARED if begins else JOINED), f"ControlPath={shared}") if shared else OWN
+    for option in (*OPTIONS, *sharing):
         argv += ["-o", option]
     argv += ["-l", reach.user] if reach.user else []
     return [*argv, "-a", "-x", "-T", "--", reach.address, _line(reach.python, words)]
@@ -119,5 +145,8 @@ def configured(reach: Reach) -> list[str]:
 
 def _line(python: str, words: Sequence[str]) -> str:
     """Return the line the login's shell reads."""
-    own = f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)
-    return " ".join(["exec", own, *map(shlex.quote, words)])
+    return " ".join(["exec", _quoted(python), *map(shlex.quote, words)])
+
+
+def _quoted(python: str) -> str:
+    return f'"$HOME"/{shlex.quote(python[2:])}' if python.startswith("~/") else shlex.quote(python)

@@ -16,7 +16,7 @@ from apples.errors import LaunchError, ManagerUnreachableError, UsageError
 from apples.launch.events import readable
 from apples.launch.slurm import nodes as node_list
 from apples.launch.slurm import replies
-from apples.launch.slurm.nodes import SlurmNode
+from apples.launch.slurm.nodes import AllocatedPart, SlurmNode
 from apples.launch.slurm.options import WORD
 from apples.launch.slurm.replies import SlurmAllocationState, SlurmJobState
 from apples.launch.ssh import carried
@@ -129,6 +129,21 @@ def allocations() -> list[SlurmAllocationState]:
         Slurm does not answer.
     """
     return replies.allocations(run(["squeue", "--json"]), getpass.getuser())
+
+
+def allocated_parts(job: int) -> Mapping[str, AllocatedPart]:
+    """Return what an allocation has of each of its nodes; nothing of one of which Slurm does not say.
+
+    Raises
+    ------
+    LaunchError
+        Slurm does not answer, or knows it no more.
+    """
+    said = run(["scontrol", "show", "job", "--details", str(job)])
+    try:
+        return node_list.allocated_parts(said)
+    except ValueError as error:
+        raise LaunchError(f"scontrol: allocation {job}: {error}") from None
 
 
 def job_now(job: int, seconds: float = SECONDS) -> SlurmJobState:

@@ -25,6 +25,11 @@ PART = re.compile(r"((?:\[[^\[\]]*\]|[^\[\],])+)(?:,|$)")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 """A name that a host list can hold."""
 MEBIBYTE = 1 << 20
+MOST_SLOTS = 4096
+"""That a host of a host list has."""
+ALLOCATED = re.compile(r"^ +Nodes=(\S+) CPU_IDs=([0-9,-]+) Mem=([0-9]{1,12})\b", re.MULTILINE)
+"""What ``scontrol show job --details`` says of nodes that are alike."""
+CPU_IDS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 OUT_OF_SERVICE = frozenset(
     (
         *("DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "UNKNOWN", "FUTURE"),
@@ -167,6 +172,53 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(word for word in joined.split(",") if word)
 
 
+@dataclass(frozen=True, slots=True)
+class AllocatedPart:
+    """What an allocation has of a node.
+
+    Attributes
+    ----------
+    memory
+        In bytes; 0: Slurm gives memory to nobody.
+    """
+
+    cpus: int
+    memory: int
+
+    def slots(self, node: SlurmNode) -> int:
+        """Return how many cores that is, in whole ones, and one at least.
+
+        Examples
+        --------
+        >>> node = SlurmNode("n1", "n1", (), 4, 8, 8, 0, 0, "", (), ())
+        >>> [AllocatedPart(cpus, 0).slots(node) for cpus in (1, 2, 5, 8)]
+        [1, 1, 2, 4]
+        """
+        return max(1, self.cpus * node.cores // max(1, node.cpus))
+
+
+def allocated_parts(said: str) -> dict[str, AllocatedPart]:
+    r"""Return what an allocation has of each node, as ``scontrol show job --details`` says.
+
+    Raises
+    ------
+    ValueError
+        It names nodes in a way that nobody can read.
+
+    Examples
+    --------
+    >>> allocated_parts("   JobState=RUNNING\n     Nodes=n[1-2] CPU_IDs=0-1,4 Mem=2 GRES=\n")["n2"]
+    AllocatedPart(cpus=3, memory=2097152)
+    """
+    found: dict[str, AllocatedPart] = {}
+    for names, ids, memory in ALLOCATED.findall(said):
+        spans = [(int(first), int(last or first)) for first, last in CPU_IDS.findall(ids)]
+        cpus = sum(max(0, last - first + 1) for first, last in spans)
+        for name in expand(names):
+            found.setdefault(name, AllocatedPart(cpus, int(memory) * MEBIBYTE))
+    return found
+
+
 def left_out(nodes: Sequence[SlurmNode]) -> Iterator[str]:
     """Yield a line about each node that no host list can or should name."""
     for node in nodes:
@@ -212,7 +264,7 @@ def _host(node: SlurmNode, site_features: Sequence[str]) -> dict[str, Any]:
     if site:
         host["site"] = site
     if node.cores > 1:
-        host["slots"] = min(node.cores, 4096)
+        host["slots"] = min(node.cores, MOST_SLOTS)
     if node.memory > node.allocated_memory:
         host["free_memory"] = node.memory - node.allocated_memory
     if node.platform:

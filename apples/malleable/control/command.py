@@ -65,11 +65,16 @@ class HostSpec:
         CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
     reach
         Argument list that runs `python` there, to which plain words are added; empty: it is here.
+    again
+        The same, for a new connection to a supervisor there that outlives the one by which it was reached, which
+        others may share; empty: it ends with that, as a step of Slurm's does.
     python, bind, mpiexec
         What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
         names in braces, for the supervisor there to fill in.
     options
         Options of that mpiexec.
+    enter
+        Words before that mpiexec: what puts the ranks of a group where they belong and then becomes it.
     environment
         Variables added to the manager's own for its ranks.
     warm
@@ -90,10 +95,12 @@ class HostSpec:
     cpus: tuple[int, ...] = ()
     cgroup: str = ""
     reach: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     warm: bool = False
     directory: str = ""
     programs: tuple[str, ...] = ()
+    enter: tuple[str, ...] = ()
 
 
 def place_of(raw: Mapping[str, Any]) -> HostSpec:
@@ -104,7 +111,7 @@ def place_of(raw: Mapping[str, Any]) -> HostSpec:
     TypeError, ValueError
         It is none.
     """
-    names = ("program", "options", "cpus", "reach", "programs")
+    names = ("program", "options", "cpus", "reach", "again", "programs", "enter")
     return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
 
 

@@ -148,7 +148,7 @@ def _places(entries: Any, hosts: Collection[str]) -> tuple[HostSpec, ...]:
 def _is_place(one: HostSpec) -> bool:
     """Return whether every part of a host is of its kind."""
     texts = (one.host, one.python, one.bind, one.mpiexec, one.cgroup, one.directory)
-    lists = (one.program, one.options, one.reach, one.programs)
+    lists = (one.program, one.options, one.reach, one.again, one.programs, one.enter)
     variables = one.environment if isinstance(one.environment, dict) else {"": None}
     words = [*texts, *(word for each in lists for word in each), *variables, *variables.values()]
     numbers = [one.slots, *one.cpus]

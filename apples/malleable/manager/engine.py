@@ -234,6 +234,8 @@ class ReconfigurationEngine:
         self._awaited: set[tuple[str, int]] = set()
         # Since when MPI, or a host that leaves, is so; of which host; why.
         self._broken: tuple[float, str, str] | None = None
+        # A member that lost a rank while another was out of sight, which may be why; and how it was lost.
+        self._doubtful: tuple[ProcessGroup, str] | None = None
         self._repairs = 0
         self._finished = False
         again = job.attempt > 1
@@ -292,6 +294,7 @@ class ReconfigurationEngine:
         now = time.monotonic()
         for group in self.groups:
             group.check(now)
+        self._judge_doubtful()
         self._judge_broken(now)
         if now - self._change.mark > self._limit:
             self._end_stage()
@@ -365,7 +368,7 @@ class ReconfigurationEngine:
             self._launch(keys)
         elif keys:
             self.stage = "meet"
-            self.groups.meet("join", keys)
+            self.groups.meet("join", keys, plan=self._plan())
         else:
             self._on_met("")
 
@@ -623,13 +626,26 @@ class ReconfigurationEngine:
 
     def _clear(self) -> None:
         """End every rank, to begin the change under way then."""
-        self.stage = "clear"
+        self.stage, self._doubtful = "clear", None
         self.groups.end(spare_parked=True)
+
+    @property
+    def _sees_all(self) -> bool:
+        """Whether no host is out of sight of which nobody knows what became of it."""
+        return all(group.in_sight or group.gone for group in self.groups)
+
+    def _judge_doubtful(self) -> None:
+        """Take the loss of a member for one, where no host was lost that had been out of sight."""
+        if self._doubtful is not None and self._sees_all:
+            found, self._doubtful = self._doubtful, None
+            self._on_lost(*found)
 
     def _judge_broken(self, now: float) -> None:
         """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
         if self._broken is None or self.stage == "clear" or now - self._broken[0] < BROKEN_SECONDS:
             return
+        if not self._sees_all:
+            return  # it is the likelier cause, and will be known
         (_, host, reason), self._broken = self._broken, None
         if self.stage in ("meet", "wait", "ahead") and host in self._change.joining:
             self._refuse(reason)
@@ -701,6 +717,10 @@ class ReconfigurationEngine:
         joins = group.host in change.joining and not self.restarts
         undecided = joins and change.origin == "live"
         waits = group.phase in ("parked", "starting") and not self.restarts
+        doubtful = group.phase == "member" and not (group.gone or self._sees_all)
+        if doubtful and self.stage not in ("finish", "over"):
+            self._doubtful = self._doubtful or (group, why)
+            return
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it

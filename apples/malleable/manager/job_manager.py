@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import selectors
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -58,11 +59,16 @@ class JobManager:
         self._control = control
         self._ended: JobEnded | None = None
         self.engine = ReconfigurationEngine(job, self._selector, self._notify, folder)
+        self._asked_to_end = False
         control.attach(self._selector, lambda: self.engine.status)
 
     def listen(self, handle: int, on_readable: Callable[[], object]) -> None:
         """Call `on_readable` whenever something can be read from `handle`."""
         self._selector.register(handle, selectors.EVENT_READ, on_readable)
+
+    def end_at(self, number: signal.Signals) -> None:
+        """Cancel the job at this signal: supervisors on other machines would outlive this process for a while."""
+        signal.signal(number, lambda *_: setattr(self, "_asked_to_end", True))
 
     def run(self) -> JobEnded:
         """Serve until no process of the job is left."""
@@ -73,7 +79,7 @@ class JobManager:
             due = self._control.deadline()
             if due is not None and due <= time.monotonic():
                 self._control.tick()
-            if self._control.cancelled():
+            if self._control.cancelled() or self._asked_to_end:
                 self.engine.cancel()
             self.engine.tick()
             self._say_whether_changing()
@@ -113,11 +119,15 @@ def main() -> int:
     except (OSError, JobFileError) as error:
         print(f"apples: {error}", file=sys.stderr)  # noqa: T201 - talk
         return 2
-    ended = JobManager(job, control, emit=lambda line: print(line, flush=True)).run()  # noqa: T201 - data
+    manager = JobManager(job, control, emit=lambda line: print(line, flush=True))  # noqa: T201 - data
+    manager.end_at(signal.SIGTERM)
+    ended = manager.run()
     if ended.state == "finished":
         return 0
-    print(f"apples: the job {ended.state}: {ended.reason}", file=sys.stderr)  # noqa: T201 - talk
-    return 5 if ended.state == "failed" else 130
+    failed = ended.state == "failed"
+    said = f"failed: {ended.reason}" if failed else "was cancelled"
+    print(f"apples: the job {said}", file=sys.stderr)  # noqa: T201 - talk
+    return 5 if failed else 130
 
 
 if __name__ == "__main__":

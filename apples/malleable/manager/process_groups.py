@@ -2,12 +2,20 @@
 
 `ProcessGroup` is one host's, `ProcessGroups` holds all of a job. Nothing here blocks: what is sent waits in a
 buffer, what comes is read when the selector says so.
+
+A connection to another machine that ended, or fell silent, is no lost host yet where the supervisor outlives it
+(`HostSpec.again`): the host is *out of sight*, the job computes on, and new connections are tried until one takes
+its place or `peer.HOLD_SECONDS` have passed since the host's last word. Nothing that was said meanwhile is lost or
+comes twice (`apples.wire.resumable_stream`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
+import select
 import selectors
 import signal
 import sys
@@ -23,7 +31,7 @@ from zlib import crc32
 
 from apples.malleable.control.command import HostSpec
 from apples.malleable.control.job_file import JobFile
-from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
+from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, ORDER_LIMIT, NodeSupervisor
 from apples.supervision import peer
 from apples.supervision.job_processes import (
     MARK,
@@ -34,14 +42,30 @@ from apples.supervision.job_processes import (
     mark,
 )
 from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
+from apples.wire.resumable_stream import ResumableStream
 
 SUPERVISOR = "apples-node"
 """What the kernel calls the supervisor of a part of this machine."""
 REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
+SUCCESSOR = "apples.malleable.node.successor"
 BIRTH_SECONDS = 12.0
 """How much longer than later ones the first report of a supervisor may take."""
 EXIT_SECONDS, SLOW_EXIT_SECONDS = 2.0, 20.0
 """For a supervisor to end its ranks: where nothing shows that it runs, and where it does."""
+TRY_SECONDS, BETWEEN_TRIES_SECONDS = 7.5, 0.5
+"""For a new connection to a host that is out of sight, and from one that failed to the next."""
+EXIT_CODE_SECONDS = 0.5
+"""For what leads to a host to end when it has nothing more to pass on."""
+SSH_FAILED = 255
+"""The exit code of an ssh whose connection ended."""
+GONE_SECONDS = 5.0
+"""For what leads to a host to end once its supervisor was dismissed."""
+UNCOUNTED = ("alive", "resumed", "nobody")
+"""Reports that nobody keeps."""
+ACKNOWLEDGED_BYTES = 1 << 20
+"""Of reports, after which the supervisor is told at once how many were heard."""
+KEPT_BYTES = 2 * ORDER_LIMIT
+"""Of orders to a host that is out of sight: with more than that it is given up."""
 CHUNK = 1 << 16
 LONGEST_LINE = 8 * LINE_LIMIT
 """Bytes of a report: a line of a rank's output is up to six times as long in JSON."""
@@ -70,6 +94,10 @@ class ProcessGroup:
     ----------
     pid
         The supervisor's process here: its own, a fork of this one, or that of the connection to it.
+    gone
+        Whether the supervisor has ended, or counts as lost.
+    in_sight
+        Whether there is a connection to it.
     """
 
     def __init__(
@@ -88,11 +116,27 @@ class ProcessGroup:
         self.parked_ranks = 0
         self.sees_commits = True
         self._on_message, self._on_group_lost, self._selector = on_message, on_lost, selector
+        self._stream = ResumableStream(KEPT_BYTES, keeping=bool(self.places[0].reach))
+        self._begun = self._last_ping = self._last_heard = time.monotonic()
+        self._silence, self._born = peer.Silence(self._begun), False
+        self.gone, self.in_sight = False, True
+        self._dismissed = self._releasing = False
+        self._secret = secrets.token_hex(16)  # for a successor
+        self._door = ""  # where one is waited for
+        self._login = ""  # through which the supervisor was reached first, which others may share
+        self._tried = 0.0
+        # Whether it is reached through a login that this user's jobs share.
+        self._joins = self.places[0].again not in ((), self.places[0].reach)
+        self._unacknowledged = 0
+        self._folder = str(folder.absolute())
+        self._connect()
+        if self.places[0].again:
+            self._order("hold", secret=self._secret)
+
+    def _connect(self) -> None:
+        """Start the supervisor or, once there is one, a new connection to it."""
         self._lines = LineBuffer(LONGEST_LINE)
         self._greeting = Greeting(HELLO, LONGEST_GREETING) if self.places[0].reach else None
-        self._unsent = b""
-        self._begun = self._last_ping = time.monotonic()
-        self._silence, self._born = peer.Silence(self._begun), False
         orders, to = os.pipe()
         come_from, reports = os.pipe()
         with warnings.catch_warnings():
@@ -100,24 +144,28 @@ class ProcessGroup:
             warnings.simplefilter("ignore")
             self.pid = os.fork()
         if self.pid == 0:
-            as_child(lambda: self._be_supervisor(orders, reports, str(folder.absolute())))
+            as_child(lambda: self._be_supervisor(orders, reports))
         os.close(orders)
         os.close(reports)
         self._to, self._from = os.fdopen(to, "wb", 0), os.fdopen(come_from, "rb", 0)
         os.set_blocking(to, False)
         os.set_blocking(come_from, False)
-        selector.register(self._from, selectors.EVENT_READ, self._read_reports)
+        self._selector.register(self._from, selectors.EVENT_READ, self._read_reports)
 
-    def _be_supervisor(self, orders: int, reports: int, folder: str) -> int:
+    def _be_supervisor(self, orders: int, reports: int) -> int:
         """Be the supervisor, in a child: it has started already, and shares this process's memory."""
         os.setsid()
         os.dup2(orders, 0)
         os.dup2(reports, 1)
         os.environ[MARK] = self.job.job
-        if reach := self.places[0].reach:
+        first, job = self.places[0], mark(self.job.job)
+        if first.reach:
             close_inherited()
-            exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR, mark(self.job.job)])
-        return be(SUPERVISOR, lambda: NodeSupervisor(folder).run())
+            if self._door:
+                exec_program([*first.again, "-I", "-m", SUCCESSOR, job])
+            reach = first.reach if self._joins else first.again or first.reach
+            exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR, job, str(self.job.attempt)])
+        return be(SUPERVISOR, lambda: NodeSupervisor(self._folder).run())
 
     @property
     def host(self) -> str:
@@ -128,11 +176,6 @@ class ProcessGroup:
     def ranks(self) -> int:
         """How many processes there are."""
         return sum(place.slots for place in self.places)
-
-    @property
-    def gone(self) -> bool:
-        """Whether the supervisor has ended too."""
-        return self._from.closed
 
     def start(self) -> None:
         """Start the ranks, which park at their first safe point."""
@@ -175,37 +218,122 @@ class ProcessGroup:
 
     def end_when_empty(self) -> None:
         """Let the supervisor end when its ranks have, which leave."""
+        self._releasing = True
         self._order("release")
 
     def dismiss(self) -> None:
         """Let the supervisor end, and with it all there is of the job on the host."""
-        self._to.close()
+        if self._dismissed or self.gone:
+            return
+        if self.places[0].reach and self.in_sight:
+            self._order("dismiss")
+        self._dismissed = True
+        self._flush()
+        if not self.in_sight:  # nobody can tell it: it ends by itself when nobody has come
+            self._end()
 
     def kill(self) -> None:
-        """Kill the supervisor, and with it, by the kernel, its launcher; a remote one ends when it misses us."""
-        if not self.gone:
-            os.kill(self.pid, signal.SIGKILL)  # a child that was not reaped: its number is its own
-            self._close()
+        """End the supervisor, and with it all there is; one on another machine at the latest when it misses us."""
+        if self.gone:
+            return
+        if self.places[0].reach and self.in_sight and self._born:
+            self.dismiss()
+        else:
+            self._kill_process()
+        self._end()
 
     def check(self, now: float) -> None:
         """Let the supervisor know that the manager is there; notice when the supervisor is not."""
         if self.gone:
             return
         if now - self._last_ping > 1.0:
-            self._last_ping = now
-            self._order("ping")
+            self._acknowledge(now)
         silent = self._silence.seconds(now) - (0.0 if self._born else BIRTH_SECONDS)
+        if not self.in_sight:
+            self._look_for(now, silent)
+            return
         ending = now - self._begun if self.phase == "ending" else 0.0
         if max(silent - peer.SILENCE_SECONDS, ending - EXIT_SECONDS) <= 0:
             return
         there = peer.started(self.pid, elsewhere=bool(self.places[0].reach))
-        if peer.lost(silent, there) or ending > (SLOW_EXIT_SECONDS if there else EXIT_SECONDS):
+        if there is None:
+            there = peer.login_connection(self._login, dialed=True)
+        if peer.lost(silent, there) and self._outlives:
+            self._lose_sight()
+        elif peer.lost(silent, there) and self._may_log_in_itself:
+            self._log_in_itself()
+        elif peer.lost(silent, there) or ending > (SLOW_EXIT_SECONDS if there else EXIT_SECONDS):
             self._give_up("its supervisor does not answer")
+
+    # --------------------------------------------------------------- out of sight
+
+    @property
+    def _outlives(self) -> bool:
+        """Whether the supervisor is still there when the connection to it is not."""
+        leaves = self._dismissed or (self._releasing and self.phase == "empty")
+        return bool(self._door) and not leaves
+
+    @property
+    def _may_log_in_itself(self) -> bool:
+        """Whether nothing was heard yet through a login that jobs share, which may have ended or hang."""
+        return self._joins and not (self._born or self._dismissed)
+
+    def _log_in_itself(self) -> None:
+        """Begin again, through a login of its own."""
+        self._joins = False
+        self._kill_process()
+        self._disconnect()
+        self._stream.cut()
+        self._stream.resume(0)
+        self._silence.broken(time.monotonic())
+        self._connect()
+        self._flush()
+
+    def _lose_sight(self) -> None:
+        """Give the connection up, not the host."""
+        self.in_sight = False
+        self._stream.cut()
+        self._kill_process()
+        self._disconnect()
+        self._tried = time.monotonic() - BETWEEN_TRIES_SECONDS
+
+    def _look_for(self, now: float, silent: float) -> None:
+        """Try to reach a supervisor that is out of sight, until it must have ended by itself."""
+        if silent > peer.HOLD_SECONDS or self._stream.full:
+            self._give_up(f"it was out of sight for {now - self._last_heard:.0f} s")
+        elif self._from.closed and now - self._tried >= BETWEEN_TRIES_SECONDS:
+            self._tried = now
+            self._connect()
+            told = {"path": self._door, "secret": self._secret, "heard": self._stream.heard}
+            with contextlib.suppress(OSError):  # it has just ended
+                os.write(self._to.fileno(), encode(told))
+        elif not self._from.closed and now - self._tried > TRY_SECONDS:
+            self._kill_process()
+            self._disconnect()
+            self._tried = now
+
+    def _find(self, report: Message) -> None:
+        """Take what came first over a new connection: the supervisor's word, or that there is none."""
+        if report["report"] == "nobody":
+            self._give_up("its supervisor ended")
+            return
+        if report["report"] != "resumed":
+            raise LineError("no word of a supervisor that waits")
+        self._stream.resume(report["heard"])
+        seconds = time.monotonic() - self._last_heard
+        self.in_sight = True
+        self._hear()
+        self._begun = time.monotonic()  # of its end, if that is wanted: it may just have heard so
+        self._flush()
+        line = f"warning: lost sight of host {self.host} for {seconds:.1f} s, taken up again"
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
+
+    # --------------------------------------------------------------- what the supervisor is told
 
     def _argv(self) -> list[str]:
         """Return the launcher's command line; the supervisor writes the file that ``{launch}`` stands for."""
         first = self.places[0]
-        argv = list(self.job.world) or [first.mpiexec, *first.options]
+        argv = [*first.enter, *(self.job.world or [first.mpiexec, *first.options])]
         for index, place in enumerate(self.places):
             argv += [":"] if index else []
             argv += [
@@ -232,27 +360,40 @@ class ProcessGroup:
         return json.dumps({"directory": first.directory or self.job.directory, "hosts": hosts})
 
     def _order(self, what: str, **fields: object) -> None:
-        """Send an order to the supervisor."""
-        self._unsent += encode({"order": what, **fields})
+        """Send an order to the supervisor, or keep it until it is in sight again."""
+        self._stream.send(encode({"order": what, **fields}))
+        self._flush()
+
+    def _say(self, what: str, **fields: object) -> None:
+        """Send an order that may be lost."""
+        self._stream.say(encode({"order": what, **fields}))
         self._flush()
 
     def _flush(self) -> None:
         """Write what can be written now; the rest follows after the supervisor's next report."""
-        if self._to.closed:
+        if self._to.closed or not self.in_sight:
             return
         try:
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._to.fileno(), self._unsent) :]
+            while self._stream.unsent:
+                self._stream.written(os.write(self._to.fileno(), self._stream.unsent))
         except BlockingIOError:
-            pass
+            return
         except OSError:
-            self._unsent = b""  # the supervisor is gone: reading from it says so
+            self._stream.cut()  # the supervisor is gone: reading from it says so
+        if self._dismissed:
+            self._to.close()
+
+    def _acknowledge(self, now: float) -> None:
+        """Say how many reports were heard, and that the manager is there."""
+        self._last_ping, self._unacknowledged = now, 0
+        self._say("ping", heard=self._stream.heard)
+
+    # --------------------------------------------------------------- what it reports
 
     def _read_reports(self) -> None:
         data = os.read(self._from.fileno(), CHUNK)
         if not data:
-            self._close()
-            self._on_lost("its supervisor ended")
+            self._on_end()
             return
         if self._greeting is not None:
             try:
@@ -262,14 +403,48 @@ class ProcessGroup:
                 return
             if not self._greeting.heard:
                 return
-        self._silence.broken(time.monotonic())
-        self._born = True
-        self._flush()
+        if self.in_sight:
+            self._hear()
         try:
             for line in self._lines.feed(data):
-                self._handle(parse_report(line))
+                self._take(parse_report(line))
         except LineError:
             self._give_up("it sends what no supervisor sends")
+        self._unacknowledged += len(data)
+        if self._unacknowledged > ACKNOWLEDGED_BYTES:
+            self._acknowledge(time.monotonic())
+
+    def _hear(self) -> None:
+        self._silence.broken(time.monotonic())
+        self._last_heard = time.monotonic()
+        self._born = True
+
+    def _on_end(self) -> None:
+        """Take the end of the supervisor, or of the connection to it."""
+        if not self.in_sight:  # this try failed
+            self._disconnect()
+        elif self._outlives and _may_be_there(self.pid):
+            self._lose_sight()
+        elif self._may_log_in_itself and _may_be_there(self.pid):
+            self._log_in_itself()
+        else:
+            self._end()
+            self._on_lost("its supervisor ended")
+
+    def _take(self, report: Message) -> None:
+        """Take one report of the supervisor; over a new connection, what became of it."""
+        what = report["report"]
+        if self.gone:
+            return
+        if not self.in_sight:
+            self._find(report)
+            return
+        if what not in UNCOUNTED:
+            self._stream.heard += 1
+        if what == "alive" and "heard" in report:
+            self._stream.acknowledged(report["heard"])
+        self._flush()
+        self._handle(report)
 
     def _give_up(self, why: str) -> None:
         if not self.gone:
@@ -291,9 +466,20 @@ class ProcessGroup:
             self._on_lost(report["why"])
         elif what == "no_commits":
             self.sees_commits = False
+        elif what == "waiting":
+            self._waits_at(report["path"], report["login"])
         elif what == "empty":
             self.phase = "empty"
+            if self._releasing:  # it ends when all that it said was heard
+                self._acknowledge(time.monotonic())
             self._on_message(self, -1, {"event": "empty"})
+
+    def _waits_at(self, path: str, login: str) -> None:
+        """Take in where successors are waited for and how it was reached; say so where no login is shared."""
+        self._door, self._login = path, login
+        if not self._joins or peer.connection_of(self.pid) is not None:
+            line = f"note: host {self.host} has a login of this job's own: none that jobs share could be used"
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
 
     def _on_lost(self, why: str) -> None:
         """Say that the group is lost, unless its end was wanted."""
@@ -302,14 +488,48 @@ class ProcessGroup:
         if self.gone:
             self.phase = "empty"
 
-    def _close(self) -> None:
-        if self.gone:
+    def _kill_process(self) -> None:
+        if not self._from.closed:
+            os.kill(self.pid, signal.SIGKILL)  # a child that was not reaped: its number is its own
+
+    def _disconnect(self) -> None:
+        """Let go of the process here, which is the supervisor or the way to it."""
+        if self._from.closed:
             return
         self._selector.unregister(self._from)
         self._from.close()
-        self.dismiss()
+        self._to.close()
         # In a thread of its own, because the manager's loop must not stand still while this one ends.
-        threading.Thread(target=os.waitpid, args=(self.pid, 0), daemon=True).start()
+        threading.Thread(target=_reap, args=(self.pid,), daemon=True).start()
+
+    def _end(self) -> None:
+        self.gone = True
+        self._disconnect()
+
+
+def _may_be_there(pid: int) -> bool:
+    """Whether a connection whose process here has closed it ended by itself, and not with the supervisor.
+
+    Then ssh says so by its exit code, or was killed; that of the supervisor's login is another.
+    """
+    handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.poll(EXIT_CODE_SECONDS * 1000)
+    os.close(handle)
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return found is None or found.si_code != os.CLD_EXITED or found.si_status == SSH_FAILED
+
+
+def _reap(pid: int) -> None:
+    """Wait for a child to end, and kill it where it does not."""
+    handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    if not poll.poll(GONE_SECONDS * 1000):
+        os.kill(pid, signal.SIGKILL)  # not reaped yet: its number is its own
+    os.close(handle)
+    os.waitpid(pid, 0)
 
 
 REPORT_FIELDS = {
@@ -317,6 +537,8 @@ REPORT_FIELDS = {
     "errors": ("line",),
     "message": ("rank", "message"),
     "lost": ("why",),
+    "waiting": ("path", "login"),
+    "resumed": ("heard",),
 }
 """Fields that a report of this name must have."""
 
@@ -327,6 +549,10 @@ def parse_report(line: bytes) -> Message:
     name = report.get("report")
     if not isinstance(name, str) or any(f not in report for f in REPORT_FIELDS.get(name, ())):
         raise LineError("no report of a supervisor")
+    if name == "waiting":
+        path, login = report["path"], report["login"]
+        if not (isinstance(path, str) and path and isinstance(login, str)):
+            raise LineError("no path, or no login")
     return report
 
 

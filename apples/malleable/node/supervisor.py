@@ -6,9 +6,8 @@ hand it, so that a checkpoint in memory outlives its rank, though not its host. 
 
 - The job manager, over standard input and output, in JSON lines. Its orders: ``start`` (group, ranks, argv,
   files, environment, commits), ``send`` (a message to one rank or to all), ``end``, ``release`` (end with the
-  group), ``ping``. The reports to it:
-  ``alive``, ``message`` (of a rank), ``lost`` (why), ``empty`` (no process of the group is left); from a remote
-  supervisor also ``output``, ``errors`` (a line), and ``no_commits`` (the directory of commits is not there).
+  group), ``ping``. The reports to it: ``alive``, ``message`` (of a rank), ``lost`` (why), ``empty`` (no process of
+  the group is left). `remote_supervisor` has some of its own.
 - The ranks, each over a connection of the local socket: `apples.malleable.runtime.channel`.
 - The kernel: it is the subreaper of all its descendants, and none of them outlives it.
 """
@@ -144,10 +143,20 @@ class SupervisorProcess:
         except OSError:
             raise EOFError from None
 
+    def on_input_end(self) -> None:
+        """End, as the input of orders has."""
+        raise EOFError
+
     def _read_orders(self) -> None:
-        data = os.read(0, 1 << 16)
+        try:
+            data = os.read(0, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
         if not data:
-            raise EOFError
+            self.on_input_end()
+            return
         self.silence.broken(time.monotonic())
         try:
             for line in self._lines.feed(data):
@@ -280,6 +289,7 @@ class NodeSupervisor(SupervisorProcess):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         self.listener.bind(self.path)
         self.listener.listen(1024)
+        self.listener.setblocking(False)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept_rank)
         super().open()
         threading.Thread(target=self._beat, daemon=True).start()
@@ -360,7 +370,10 @@ class NodeSupervisor(SupervisorProcess):
 
     def _accept_rank(self) -> None:
         """Accept a rank's connection; the kernel says which process of which user it is."""
-        channel, _ = self.listener.accept()
+        try:
+            channel, _ = self.listener.accept()
+        except BlockingIOError:
+            return  # the launcher's end, in the same turn of the loop, has taken all there were
         pid, uid = peer_credentials(channel)
         if uid != os.getuid():
             channel.close()
@@ -449,7 +462,7 @@ class NodeSupervisor(SupervisorProcess):
         """See whether the manager is silent, and which processes ended or were stopped; report being alive."""
         now = time.monotonic()
         silent = self.silence.seconds(now)
-        if silent > peer.SILENCE_SECONDS and peer.lost(silent, self.manager_there()):
+        if self.manager_lost(silent):
             self.on_manager_silent()
             raise EOFError
         if self.group and not self.launcher:
@@ -464,6 +477,10 @@ class NodeSupervisor(SupervisorProcess):
             if now - since > STOPPED_SECONDS:
                 self._report_lost(f"process {pid} was stopped")
         self.report("alive")
+
+    def manager_lost(self, silent: float) -> bool:
+        """Return whether the manager, which was silent for so long, is lost."""
+        return silent > peer.SILENCE_SECONDS and peer.lost(silent, self.manager_there())
 
     def manager_there(self) -> bool | None:
         """Return what is known of the manager beside what it says: it is the parent of this process."""
@@ -514,7 +531,8 @@ class NodeSupervisor(SupervisorProcess):
     def _report_empty(self) -> None:
         """Kill what outlived its launcher, and report that nothing is left of the group."""
         kill_descendants(os.getpid())
-        remove_shared_memory(noted_processes(self.folder))
+        if not self.releasing:  # else it is about to end, and `close` does so
+            remove_shared_memory(noted_processes(self.folder))
         for channel in list(self.ranks):
             self.selector.unregister(channel)
             channel.close()
@@ -522,7 +540,11 @@ class NodeSupervisor(SupervisorProcess):
         self.report("empty", group=self.group)
         self.group = 0
         if self.releasing:
-            raise EOFError
+            self.on_release()
+
+    def on_release(self) -> None:
+        """End, as the host is given back and nothing of the group is left."""
+        raise EOFError
 
     def _report_lost(self, why: str) -> None:
         """Report the loss of the group, once, unless its end was wanted."""

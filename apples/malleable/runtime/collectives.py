@@ -62,8 +62,12 @@ def wait(done: Callable[[], bool], moving: int = 0) -> None:
 PATIENCE = {
     b"MPIR_CVAR_CH4_PROGRESS_THROTTLE": 1,
     b"MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": 64,
+    b"MPIR_CVAR_ENABLE_HEAVY_YIELD": 1,
 }
-"""Control variables of MPICH (MPI 4.1, chapter 15.3): to sleep a moment after so many looks that found nothing."""
+"""Control variables of MPICH (MPI 4.1, chapter 15.3): to sleep a moment after so many looks that found nothing.
+
+The last has it sleep where it would yield the CPU: it does so until a process to which it sends for the first time
+has answered."""
 SLICE_NANOSECONDS = 100_000
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """Number of the system call, which neither Python nor every C library has, by machine."""

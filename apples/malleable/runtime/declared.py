@@ -144,6 +144,8 @@ class DistributedArray(ABC):
         Every rank's, in the order of the communicator.
     constant
         Whether nothing but its first contents is ever written to it.
+    exchanges
+        How often its halo was exchanged on this rank, and so on every rank that was there.
     """
 
     constant = False
@@ -166,6 +168,7 @@ class DistributedArray(ABC):
         self.tile = Tile()
         self.tiles: list[Tile] = [self.tile]
         self.comm: MPI.Intracomm = MPI.COMM_SELF
+        self.exchanges = 0
         self._memory: MappedRows | None = None
         self._spare: mmap.mmap | None = None
         self._seen: NDArray[Any] | None = None
@@ -186,6 +189,7 @@ class DistributedArray(ABC):
 
     def exchange(self) -> None:
         """Bring the halo up to date, from the ranks that own what it shows. Collective."""
+        self.exchanges += 1
         if self._requests is None:
             self._plan_exchange()
         requests = self._requests
@@ -273,6 +277,10 @@ class DistributedArray(ABC):
             memory = MappedRows(self.whole()[0], part.columns, self.cell_bytes, pages)
         self._coming = (list(every), rank, memory)
         return memory
+
+    def make_room(self, every: Sequence[Tile], rank: int) -> None:
+        """Expect a tile, and have its memory before any of it comes."""
+        self.expect(every, rank).make(self.needed(every[rank]).rows)
 
     def keep(self) -> None:
         """Copy what stays on this rank to the memory of the tile that is expected, if that is other memory."""

@@ -46,6 +46,7 @@ from apples.malleable.runtime.constant_parts import ConstantParts, Source, locat
 from apples.malleable.runtime.csr import CsrMatrix, Rows
 from apples.malleable.runtime.declared import (
     DeclarationError,
+    DeclaredArray,
     DistributedArray,
     Fill,
     Replicated,
@@ -56,6 +57,7 @@ from apples.malleable.runtime.declared import (
     Value,
     written_constants,
 )
+from apples.malleable.runtime.halo_messages import HaloMessages
 from apples.malleable.runtime.membership import (
     ChangeResult,
     Declared,
@@ -66,7 +68,7 @@ from apples.malleable.runtime.membership import (
 )
 from apples.malleable.runtime.packing import Arrays
 from apples.malleable.runtime.saved_state import RankState, UndecidedChange
-from apples.program import ProgramTask, TaskDocument, TaskError, task_of_agent
+from apples.program import TASK, ProgramTask, TaskDocument, TaskError, task_of_agent
 
 T = TypeVar("T")
 S = TypeVar("S", RowArray, TileArray, CsrMatrix)
@@ -113,7 +115,7 @@ PACE_SECONDS = 5.0
 COMMITTED_SHARE = 0.01
 """Of the time, what these commits may take."""
 PROGRESS_SECONDS = 0.5
-"""How often rank 0 reports the iteration to the job manager."""
+"""How often rank 0 reports the iteration to the job manager, and the messages of its arrays to the agent."""
 HOST = "APPLES_HOST"
 """Environment variable with the host's name, where a process group has one host."""
 RIGID = "here"
@@ -158,6 +160,7 @@ class MalleableJob:
         self._committed = self._progress_sent = time.monotonic()
         self._pace = PACE_SECONDS
         self._plan: ChangePlan | None = None
+        self._messages: HaloMessages | None = None
         self._ahead: ConstantParts | None = None
         self._mask = CpuMask(self._world.Get_size())
         self.comm: MPI.Intracomm = self._world
@@ -380,6 +383,7 @@ class MalleableJob:
             self._agreement = None
         self._end_ahead(hold=False)
         self._declared.release()
+        self._tell_messages()
         self.comm.Barrier()
         if self._channel is not None:
             if self.rank == 0:
@@ -422,18 +426,24 @@ class MalleableJob:
 
     def _question(self) -> int:
         """Return the bits that rank 0 puts into the agreement; now and then report the iteration."""
-        channel = self._channel
-        if channel is None:
-            return 0
-        now = time.monotonic()
+        channel, now = self._channel, time.monotonic()
         if now - self._progress_sent > PROGRESS_SECONDS:
             self._progress_sent = now
-            channel.send("progress", iteration=self._iteration())
+            self._tell_messages()
+            if channel is not None:
+                channel.send("progress", iteration=self._iteration())
+        if channel is None:
+            return 0
         seconds = self._commit_seconds
         if seconds is None:  # the loss of an only host would leave no copy
             seconds = self._pace if len(self.members) > 1 else 0.0
         due = seconds and now - self._committed >= seconds
         return (MESSAGE if channel.waiting() else 0) | (COMMIT if due else 0)
+
+    def _tell_messages(self) -> None:
+        """Tell the agent what the arrays have sent from rank to rank, on the rank that does."""
+        if self._messages is not None:
+            self._messages.tell(self._iteration())
 
     def _join(self) -> HostChange | Rollback:
         """Become a member: report being parked, wait for the order, and meet the other ranks."""
@@ -458,6 +468,9 @@ class MalleableJob:
         met = membership.meet(world, order["place"], order["groups"], channel)
         if order["order"] == "launch":
             return met
+        plan = ChangePlan.load(order["plan"])
+        rank = sum(plan.slots[one.host] for one in plan.old) + met.Get_rank()
+        self._make_room(plan, rank)
         if met.Get_rank() == 0:
             port = MPI.Open_port()
             channel.send("met", port=port)
@@ -466,11 +479,19 @@ class MalleableJob:
             for array in constant:
                 array.place(order["located"].get(array.name))
             old, new, _ = membership.layout(membership.rank_ids(plan), plan)
-            joins = sum(plan.slots[one.host] for one in plan.old) + met.Get_rank()
-            parts = ConstantParts(constant, old, new, joins, order["secret"])
+            parts = ConstantParts(constant, old, new, rank, order["secret"])
             self._fetch(parts, order["sources"])
         self._end_ahead(hold=True)
         return membership.accept(met, port, world)
+
+    def _make_room(self, plan: ChangePlan, rank: int) -> None:
+        """Have the memory for what this rank, which joins, will get: else it is made while the job waits."""
+        _, new, _ = membership.layout(membership.rank_ids(plan), plan)
+        for array in self._declared.arrays:
+            if isinstance(
+                array, DeclaredArray
+            ):  # where the parts of others lie is found out in the change
+                array.make_room(array.parts(new), rank)
 
     def _run_rigid(self) -> HostChange:
         """Share everything out over the MPI world the program was started with, as the task has it."""
@@ -566,6 +587,7 @@ class MalleableJob:
             return
         if before is not None:
             before()
+        self._tell_messages()
         if self._channel is not None and self.rank == 0:
             self._channel.send("restarting")
         self._declared.release()
@@ -593,6 +615,7 @@ class MalleableJob:
         channel, rank = self._channel, self._local_rank
         assert channel is not None  # noqa: S101 - as above
         undecided = UndecidedChange(channel, state, rank)
+        self._tell_messages()
         begin = time.perf_counter()
         try:
             with patient_calls():
@@ -686,7 +709,7 @@ class MalleableJob:
         if cpus := plan.cpus.get(self.host):
             os.sched_setaffinity(0, cpus)
         self._commit_soon_where_copies_went(plan)
-        self._work_on(done.comm)
+        self._work_on(done.comm, plan.epoch, anew=plan.origin != "live")
         if plan.origin == "commit":
             return Rollback(plan.epoch, commit, plan.lost, plan.new)
         kind = "started" if not plan.old else "resized"
@@ -698,8 +721,15 @@ class MalleableJob:
         if gone and (self._commit_seconds is None or not plan.commits):
             self._committed = -math.inf
 
-    def _work_on(self, comm: MPI.Intracomm) -> None:
-        self.comm = comm
+    def _work_on(self, comm: MPI.Intracomm, epoch: int = 0, *, anew: bool = False) -> None:
+        self.comm, self._messages = comm, None
+        # Neither by hand, where nobody listens, nor of a calibration, which is of one host.
+        calibrates = self._task is not None and self._task.mode == "calibrate"
+        if comm.Get_rank() == 0 and os.environ.get(TASK) and not calibrates:
+            together = self._world.Get_size() == comm.Get_size()
+            self._messages = HaloMessages(
+                self._declared.arrays, self.layout, epoch, anew=anew, together=together
+            )
         self._agreement = Agreement(comm, self._question)
         self._agreement.begin()
 
@@ -738,7 +768,8 @@ class MalleableJob:
     def _demand_declared(self, frame: FrameType) -> None:
         """Refuse a loop that carries an undeclared value from one safe point to the next."""
         kept = (MalleableJob, ProgramTask, DistributedArray, CsrMatrix, Replicated, State, Blocks)
-        known = {name for name, value in frame.f_locals.items() if isinstance(value, kept)}
+        # `isinstance` would ask a weak proxy for the class of what it stood for, which may be gone.
+        known = {name for name, it in frame.f_locals.items() if issubclass(type(it), kept)}
         found = undeclared.carried(frame, known | self._losable)
         if found:
             names = ", ".join(f"{name} (line {line})" for name, line in found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,10 @@ from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.tiles import Tile
 
 Bytes = NDArray[np.uint8]
+MADV_POPULATE_WRITE = 23
+"""To `madvise`, for which Python has no name."""
+MADE_BYTES, MAKING_SECONDS = 1 << 26, 5.0
+"""Of pages that are made at once, and for how long they are, one after another."""
 
 
 class RowMemory:
@@ -55,6 +61,19 @@ class MappedRows(RowMemory):
         self.columns, self.pages = columns, pages
         tile = Tile(RowRange(0, rows), columns)
         super().__init__(tile, cell_bytes, np.frombuffer(pages, np.uint8))
+
+    def make(self, rows: RowRange) -> None:
+        """Have the kernel make and clear the pages of these rows now, as far as it gets in `MAKING_SECONDS`."""
+        begin = time.monotonic()
+        first = rows.first * self._pitch // mmap.PAGESIZE * mmap.PAGESIZE
+        stop = rows.stop * self._pitch
+        with contextlib.suppress(
+            OSError
+        ):  # a kernel before Linux 5.14: they are made when they are written to
+            for start in range(first, stop, MADE_BYTES):
+                if time.monotonic() - begin > MAKING_SECONDS:
+                    break
+                self.pages.madvise(MADV_POPULATE_WRITE, start, min(MADE_BYTES, stop - start))
 
     def forget_outside(self, rows: RowRange, kept: RowRange) -> None:
         """Give back these rows but those that are kept."""

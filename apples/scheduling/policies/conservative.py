@@ -24,14 +24,14 @@ from apples.scheduling.profile import Profile, releases
 class Conservative(OrderedPolicy):
     """Promise every job the earliest time that the promises before it leave.
 
-    When nodes come free before their estimated time, every waiting job, in the order of the queue, is
-    moved to the earliest time that taking it out leaves open: never later than promised. Promises last
-    as long as the machine they were made for. Where they no longer fit (nodes were lost, a job overran
-    its estimate) or a job without one stands ahead of one that has one (its run was lost, or it is so
-    wide that it had to wait for a repair), all are made anew in the order of the queue. A job of more
-    nodes than are in service has no promise. In the order of priorities a job with a larger one that comes takes
-    precedence over the promises there are: all are made anew. An evolving job gets the nodes that it asks
-    for where that delays no promise.
+    When nodes come free before their estimated time, or a job is withdrawn, every waiting job, in the
+    order of the queue, is moved to the earliest time that taking it out leaves open: never later than
+    promised. Promises last as long as the machine they were made for. Where they no longer fit (nodes
+    were lost, a job overran its estimate) or a job without one stands ahead of one that has one (its run
+    was lost, or it is so wide that it had to wait for a repair), all are made anew in the order of the
+    queue. A job of more nodes than are in service has no promise. In the order of priorities a job with a
+    larger one that comes takes precedence over the promises there are: all are made anew. An evolving job
+    gets the nodes that it asks for where that delays no promise.
 
     Attributes
     ----------
@@ -109,7 +109,12 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
     if kept != queue[: len(kept)] or profile.least < 0:
         promises = {}
         profile = Profile(now, free, ends, blocked=reserved)
-    elif cluster.early_release or cluster.events.repaired or any(more < 0 for _, more in asking):
+    elif (
+        cluster.early_release
+        or cluster.events.repaired
+        or cluster.events.withdrawn
+        or any(more < 0 for _, more in asking)
+    ):
         moved = profile.compress([(promises[job.id], job.requested, nodes) for job, nodes in kept])
         promises = {job.id: begin for (job, _), begin in zip(kept, moved, strict=True)}
     # From here on no step rises: a job goes behind those of its shape.

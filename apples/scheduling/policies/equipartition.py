@@ -55,14 +55,16 @@ class Equipartition(SchedulingPolicy):
                 bounds[k] = one.nodes + one.more_wanted, one.nodes + one.more_wanted
         admitted = []
         for job in cluster.queue:
-            least, most = _bounds(cluster, job)
+            least = cluster.nodes_for(job.minimum)
+            if promised + least > size:
+                continue  # however short it is: a longer time leaves no more
             last = max(until, cluster.time + job.requested)
             left = nodes_left(cluster, last)
             if promised + least <= left:
                 promised += least
                 until, size = last, left
                 admitted.append(job)
-                bounds.append((least, most))
+                bounds.append((least, cluster.nodes_for(job.maximum)))
         shares = distribute(
             max(size, promised), [least for least, _ in bounds], [most for _, most in bounds]
         )

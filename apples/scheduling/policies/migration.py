@@ -137,6 +137,8 @@ def _messages(
     instead = {one.source: one.target for one in exchanges}
     between, before, after = 0.0, 0.0, 0.0
     for one, other, sent in running.messages:
+        if not {one, other} <= running.node_ids:
+            continue  # it has left one of them since that was said
         there = loads[instead.get(one, one)], loads[instead.get(other, other)]
         between += sent
         before += sent * (loads[one].site != loads[other].site)

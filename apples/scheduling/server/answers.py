@@ -73,7 +73,7 @@ def mean_hosts(job: LiveJob) -> float | None:
 def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
     """Return why a job waits, for hosts to start on or for those it asks for, or why it ended as it did."""
     if not job.waits:
-        return job.reason or _request_reason(scheduler, job)
+        return job.reason or _request_reason(scheduler, job) or _sharing(scheduler, job)
     if scheduler.trouble:
         return "nothing can be recorded, and so nothing is started"
     if before := scheduler.comes_after(job):
@@ -81,13 +81,36 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
     user = job.submission.user
     if not scheduler.is_served(user):
         return f"no shepherd of {user} answers; its user starts one: apples shepherd"
-    if outstays := scheduler.outstays(job):
-        return outstays
+    if short := scheduler.lacks_hosts(job) or scheduler.outstays(job):
+        return short
     said = scheduler.ledger.waits.get(job.number)
-    return _derived_reason(scheduler, job) if said is None else said.reason
+    reason = _derived_reason(scheduler, job) if said is None else said.reason
+    return "; ".join(filter(None, (reason, _lost_hosts(scheduler))))
+
+
+def _lost_hosts(scheduler: LiveScheduler) -> str:
+    """Return which hosts get no jobs since they do not answer, and why the first does not; empty: all answer."""
+    if not scheduler.lost:
+        return ""
+    host, reason = next(iter(scheduler.lost.items()))
+    rest = len(scheduler.lost) - 1
+    others = f" (and {rest} other{'s' * (rest > 1)})" if rest else ""
+    return f"{host} is lost: {reason}{others}"
+
+
+def _sharing(scheduler: LiveScheduler, job: LiveJob) -> str:
+    """Return with whom a job shares its hosts; empty: it has them to itself."""
+    held = scheduler.recorded.holders
+    others = {one for host in job.holds for one in held.get(host, ())} - {job.number}
+    named = ", ".join(f"{scheduler.name}.{one}" for one in sorted(others))
+    if not others:
+        return ""
+    return f"a guest in hosts of {named}" if job.mates else f"shares its hosts with {named}"
 
 
 def _derived_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
+    if job.number in scheduler.selections.held:
+        return "its model is asked which of the free hosts are best for it"
     if job.number in scheduler.ledger.running:
         return "waits for its hosts to be left"
     needs, free = needs_of(job), scheduler.ledger.free
@@ -140,6 +163,7 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "state": job_document(scheduler, name, job)["state"],
         "reason": reason_of(scheduler, job),
         "placed": scheduler.prefer.said(job.hosts) if scheduler.prefer and job.hosts else "",
+        "placed_by": job.placed_by,
         "position": None if place is None else place + 1,
         "requested": job.requested,
         "estimated_by": estimated_by(job),
@@ -148,7 +172,7 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
         "before": [f"{name}.{one}" for one in waiting[: place or 0][:20]],
         "holding": [
             {"job": f"{name}.{one}", "hosts": sorted(state.jobs[one].holds), "end": None}
-            for one in sorted({*state.holders.values()})
+            for one in sorted({one for held in state.holders.values() for one in held})
         ] if job.waits else [],
         "blocking": [] if place is None else [
             f"{name}.{one}" for one in blocking_of(scheduler, needs)
@@ -179,7 +203,7 @@ def hosts_of(scheduler: LiveScheduler, name: str) -> list[Document]:
     }
     hosts = []
     for host in state.hosts:
-        shown, holder = state.host_state(host), state.holders.get(host)
+        shown, holder = state.host_state(host), state.owner(host) or None
         if shown == "free" and host in reserved:
             shown, holder = "reserved", reserved[host]
         why, silence = state.quarantined.get(host), scheduler.lost.get(host, "")

@@ -13,10 +13,7 @@ from typing import Any
 
 from apples.errors import LaunchError, UsageError
 from apples.refusals import error_of
-from apples.scheduling.server.live_job import LiveJob
-from apples.scheduling.server.log import read_history, read_state
 from apples.storage import state
-from apples.storage.folder import Folder
 
 VARIABLE = "APPLES_SCHEDULER"
 TOKEN_FILE_VARIABLE = "APPLES_TOKEN_FILE"  # noqa: S105 - a name
@@ -61,29 +58,6 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
             f"several schedulers ({names}): set ${VARIABLE} to the directory of one, under {home()}"
         )
     raise UsageError("no scheduler; start one: apples scheduler --hosts hosts.toml")
-
-
-def recorded_job(directory: Path, number: int) -> LiveJob:
-    """Return a job as the log in a scheduler's directory has it, whether or not a scheduler works there.
-
-    Raises
-    ------
-    UsageError
-        There is none of this number.
-    LaunchError
-        The log cannot be read.
-    """
-    try:
-        folder = Folder.open(directory)
-    except OSError as error:
-        raise LaunchError(f"{directory}: {error.strerror}") from None
-    try:
-        jobs = read_state(folder).jobs | {job.number: job for job in read_history(folder)}
-    finally:
-        folder.close()
-    if number not in jobs:
-        raise UsageError(f"{directory.name}.{number}: there is none of this number")
-    return jobs[number]
 
 
 class SchedulerClient:

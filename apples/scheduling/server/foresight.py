@@ -23,6 +23,7 @@ OLD_SECONDS = 30.0
 QUEUE_SECONDS = 1.0
 WHAT_IF_SECONDS = 10.0
 NOT_YET = "its start is being computed"
+NO_PLANNER = "nothing is foretold where jobs share hosts"
 NO_HISTORY = "too few runs are over to say when it starts"
 MOST_CHANGED = 1000
 
@@ -74,7 +75,9 @@ class Foresight:
         if document["position"] is None:
             return document
         found = None
-        if snapshot is not None and self._planner is not None:
+        if self._planner is None:
+            return document | {"start_unknown": NO_PLANNER}
+        if snapshot is not None:
             answer = self._planner.ask("changes", snapshot, job=number)
             found = self._found(snapshot, answer)
         if found is None:
@@ -93,7 +96,9 @@ class Foresight:
     def what_if(self, document: Document, changes: Mapping[str, Any]) -> Document:
         """Return the queue's future now, and as it would be."""
         snapshot = document[SNAPSHOT]
-        if snapshot is None or self._planner is None:
+        if self._planner is None:
+            raise UsageError(NO_PLANNER)
+        if snapshot is None:
             raise LaunchError("nothing can be foretold now")
         answer = self._planner.ask("what_if", snapshot, WHAT_IF_SECONDS, changes=changes)
         if answer is None:

@@ -83,6 +83,29 @@ class HostPreference:
         known = {host: speed for host, speed in speeds.items() if host in self.places}
         return replace(self, own=known)
 
+    def alike(self, hosts: Collection[str]) -> bool:
+        """Whether nothing is known by which one of these hosts could be better for a job than another.
+
+        Examples
+        --------
+        >>> one = HostPreference({"a": ("x", 1.0), "b": ("x", 1.0), "c": ("y", 1.0)})
+        >>> one.alike("ab"), one.under({"b": 0.5}).alike("ab"), one.alike("abc")
+        (True, False, False)
+        """
+        if self.listed is None:
+            return len({self.places.get(host) for host in hosts}) < 2
+        if not {*self.listed.network.named()}.isdisjoint(hosts):
+            return False
+        known = [self.listed[host] for host in hosts if host in self.listed]
+        facts = {
+            (
+                self.places.get(one.name), one.slots, one.seconds_per_point, one.free_memory, one.platform,
+                one.cost_per_second, one.start_seconds, one.queue_seconds,
+            )
+            for one in known
+        }  # fmt: skip
+        return len(known) == len(hosts) and len(facts) < 2
+
     def talking(self, messages: tuple[tuple[int, ...], ...]) -> HostPreference:
         """Return the preference of a job whose hosts send each other so much."""
         return replace(self, messages=messages)

@@ -120,6 +120,12 @@ class LiveJob:
     estimate
         Its run time on all hosts that it may have, by its application's model; 0: the model cannot say. None:
         nobody was asked, or has answered.
+    placed_by
+        Who has chosen its hosts, in words, where its application's model was asked; empty: the host list.
+    mates, share
+        Jobs in whose hosts this attempt is a guest, and the part of their CPUs that it has there.
+    delay
+        Seconds that this attempt takes longer since it shares hosts, as its policy estimates.
     """
 
     number: int
@@ -144,6 +150,10 @@ class LiveJob:
     placed: float | None = None
     asks: tuple[int, int] | None = None
     estimate: float | None = None
+    placed_by: str = ""
+    mates: tuple[int, ...] = ()
+    share: float = 1.0
+    delay: float = 0.0
 
     # ----------------------------------------------------------------------------- looking
     @property
@@ -188,32 +198,43 @@ class LiveJob:
         wanted = min(max(len(self.hosts), least), most)
         return None if wanted == len(self.hosts) else wanted
 
-    def as_job(self) -> Job:
-        """Return the job as a policy sees it.
+    def as_job(self, cpus: int = 0) -> Job:
+        """Return the job as a policy sees it, on hosts of so many CPUs that jobs share.
 
-        It shares its hosts with no other (`exclusive`): that needs a part of a host, which nobody here gives. An
-        evolving job asks for its fewest hosts at first. What a malleable one has asked for bounds what it is
-        given; nothing takes a host from it that it has for that.
+        0: it shares its hosts with no other (`exclusive`), and a host counts as one processor. An evolving job
+        asks for its fewest hosts at first. What a malleable one has asked for bounds what it is given; nothing
+        takes a host from it that it has for that.
         """
         one = self.submission
         least, most = one.minimum, one.maximum
         if self.asks is not None and self.hosts and one.kind is JobKind.MALLEABLE:
             least, most = map(self._within, self.asks)
             least = min(least, len(self.hosts))
+        asked, each = least if one.kind is JobKind.EVOLVING else most, cpus or 1
         return Job(
-            self.number, self.submitted, least if one.kind is JobKind.EVOLVING else most, self.requested,
-            least, most, one.kind, user=one.user, priority=one.priority, exclusive=True,
+            self.number, self.submitted, asked * each, self.requested, least * each, most * each, one.kind,
+            user=one.user, priority=one.priority, exclusive=not cpus,
         )  # fmt: skip
 
     def _within(self, hosts: int) -> int:
         return min(max(hosts, self.submission.minimum), self.submission.maximum)
 
     # ------------------------------------------------------------------------------- steps
-    def start(self, hosts: tuple[str, ...], folder: str, now: float) -> LiveJob:
-        """Return it with its next attempt ordered."""
+    def start(
+        self,
+        hosts: tuple[str, ...],
+        folder: str,
+        now: float,
+        mates: tuple[int, ...] = (),
+        share: float = 1.0,
+        delay: float = 0.0,
+        placed_by: str = "",
+    ) -> LiveJob:
+        """Return it with its next attempt ordered, as a guest in the hosts of its mates if it has some."""
         return replace(
             self, state=LiveJobState.STARTING, attempt=self.attempt + 1, folder=folder, epoch=0, hosts=hosts,
             started=now, ended=None, reason="", exit_code=None, outcome=None, over=False, asks=None,
+            mates=mates, share=share, delay=delay, placed_by=placed_by,
         )  # fmt: skip
 
     def run(self) -> LiveJob:
@@ -295,7 +316,10 @@ class LiveJob:
         values = {**DEFAULTS, **{each: found[each] for each in found if each in CHANGEABLE}}
         values["state"] = LiveJobState(values["state"])
         values["hosts"] = tuple(map(str, values["hosts"]))
+        values["placed_by"] = str(values["placed_by"])
         values["wanted"] = tuple(map(str, values["wanted"]))
+        values["mates"] = tuple(map(int, values["mates"]))
+        values["share"], values["delay"] = float(values["share"]), float(values["delay"])
         values["leaving"] = {str(host): int(epoch) for host, epoch in values["leaving"].items()}
         if values["outcome"] is not None:
             values["outcome"] = LiveJobState(values["outcome"])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, UsageError
 from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.state import Record, SchedulerState, submitted_record
 from apples.storage import documents
@@ -92,9 +92,9 @@ class SchedulerLog:
         else:
             self.rewrite(state)
 
-    def rewrite(self, state: SchedulerState) -> None:
-        """Have the log be this state and nothing else; all or nothing."""
-        self._journal.rewrite(state.records())
+    def rewrite(self, state: SchedulerState, *more: Record) -> None:
+        """Have the log be this state, more records, and nothing else; all or nothing."""
+        self._journal.rewrite([*state.records(), *more])
         self._moving = False
         self._least = 2 * self._journal.lines + SPARE_LINES
 
@@ -159,3 +159,26 @@ def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problems.append(f"a record that cannot be read: {type(error).__name__}: {error}"[:300])
     return state, problems
+
+
+def recorded_job(directory: Path, number: int) -> LiveJob:
+    """Return a job as the log in a scheduler's directory has it, whether or not a scheduler works there.
+
+    Raises
+    ------
+    UsageError
+        There is none of this number.
+    LaunchError
+        The log cannot be read.
+    """
+    try:
+        folder = Folder.open(directory)
+    except OSError as error:
+        raise LaunchError(f"{directory}: {error.strerror}") from None
+    try:
+        jobs = read_state(folder).jobs | {job.number: job for job in read_history(folder)}
+    finally:
+        folder.close()
+    if number not in jobs:
+        raise UsageError(f"{directory.name}.{number}: there is none of this number")
+    return jobs[number]

@@ -30,6 +30,9 @@ class StartOrder:
         What is to be run, as it was submitted; the scheduler does not look into it.
     user
         Whose job it is, here and in every order.
+    cpus
+        CPUs of each of its hosts, of which it may have to share with another job: it runs on those that the
+        host's topology daemon allocates to it. 0: it has its hosts to itself.
     """
 
     job: int
@@ -39,11 +42,18 @@ class StartOrder:
     hosts: tuple[str, ...]
     work: Mapping[str, Any] = field(hash=False)
     user: str = ""
+    cpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeOrder:
-    """Have a running attempt be on these hosts; `epoch` numbers the orders of an attempt from 1 on."""
+    """Have a running attempt be on these hosts; `epoch` numbers the orders of an attempt from 1 on.
+
+    Attributes
+    ----------
+    cpus
+        As of the order to start it.
+    """
 
     job: int
     attempt: int
@@ -52,6 +62,7 @@ class ResizeOrder:
     epoch: int
     hosts: tuple[str, ...]
     user: str = ""
+    cpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +116,47 @@ class EstimateOrder:
     attempt: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SelectOrder:
+    """Say which of some hosts a job would rather have, by its application's model.
+
+    Attributes
+    ----------
+    question
+        Its number; the answer has it.
+    among, count
+        The hosts, and how many of them.
+    beside
+        Hosts that the job has and keeps.
+    instead
+        What it gets where its model sees no better.
+    shares
+        Host -> the part of a processor that others leave there; 1 where not named.
+    speeds
+        Host -> rows a second that it has measured there; empty: nothing is known.
+    seconds
+        After so long nobody waits for the answer.
+    attempt
+        0: it is about the job, whichever attempt.
+    """
+
+    job: int
+    incarnation: int
+    question: int
+    among: tuple[str, ...]
+    count: int
+    beside: tuple[str, ...]
+    instead: tuple[str, ...]
+    shares: Mapping[str, float] = field(hash=False)
+    speeds: Mapping[str, float] = field(hash=False)
+    seconds: float
+    work: Mapping[str, Any] = field(hash=False)
+    user: str = ""
+    attempt: int = 0
+
+
 AttemptOrder = StartOrder | ResizeOrder | EndOrder | AskOrder
-Order = AttemptOrder | EstimateOrder
+Order = AttemptOrder | EstimateOrder | SelectOrder
 
 
 class AttemptPhase(StrEnum):
@@ -138,6 +188,10 @@ class JobReport:
         Host -> rows that it computes a second there, as it has measured itself; empty: it has not said.
     asks
         Fewest and most hosts that its program has asked for (`LiveJob.asks`); None: nothing is known of it.
+    messages
+        From host to host the bytes of an iteration, as its arrays say; empty: they have not.
+    anchor
+        The host that it cannot leave; empty: there is none.
     """
 
     job: int
@@ -153,6 +207,8 @@ class JobReport:
     exit_code: int | None = None
     asks: tuple[int, int] | None = None
     speeds: Mapping[str, float] = field(default_factory=dict, hash=False)
+    messages: tuple[tuple[str, str, float], ...] = ()
+    anchor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +239,28 @@ class RunTimeEstimate:
 
     job: int
     seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedHosts:
+    """Which hosts a job would rather have, by its application's model.
+
+    Attributes
+    ----------
+    question
+        Of the order that asked.
+    hosts
+        Empty: the model cannot say.
+    seconds, otherwise
+        What a run on them is estimated to take, its start included, and on those that it would get otherwise;
+        None: there is no plan on those.
+    """
+
+    job: int
+    question: int
+    hosts: tuple[str, ...] = ()
+    seconds: float = 0.0
+    otherwise: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +328,10 @@ class HostTerm:
     source: str = ""
 
 
-Report = JobReport | HostLeft | HostTerm | RunTimeEstimate | HostAnswer | HostLoad | ShepherdAnswer
+Report = (
+    JobReport | HostLeft | HostTerm | RunTimeEstimate | SelectedHosts | HostAnswer | HostLoad
+    | ShepherdAnswer
+)  # fmt: skip
 
 
 class JobExecutor(ABC):

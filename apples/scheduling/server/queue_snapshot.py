@@ -120,9 +120,7 @@ def snapshot_of(scheduler: LiveScheduler) -> QueueSnapshot:
     out = {*state.drained, *state.quarantined, *scheduler.lost}
     jobs = []
     for job in state.jobs.values():
-        nodes = sum(
-            state.holders.get(host) == job.number and host not in out for host in job.holds
-        )
+        nodes = sum(state.owner(host) == job.number and host not in out for host in job.holds)
         if nodes:
             jobs.append(_queued(job, now, nodes))
     ledger = scheduler.ledger

@@ -11,8 +11,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from math import inf
 from types import MappingProxyType
@@ -20,12 +21,21 @@ from typing import Any
 
 from apples.errors import LaunchError, UsageError
 from apples.scheduling.driver import Driver, SchedulerBackend, name_of
-from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.guard import PolicyFailure, guard_of
+from apples.scheduling.instants import instant
 from apples.scheduling.jobs import Job, JobKind
 from apples.scheduling.ledger import ClusterLedger, Refused
 from apples.scheduling.policy import NodeLoad, RunningJob, SchedulingPolicy
 from apples.scheduling.proposals import Change
 from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling.server.inputs import (
+    BEGUN,
+    MOST_INPUTS,
+    InputLog,
+    report_input,
+    with_inputs,
+    written,
+)
 from apples.scheduling.server.live_job import (
     CHANGING,
     MOST_RESTARTS,
@@ -51,10 +61,13 @@ from apples.scheduling.server.orders import (
     Report,
     ResizeOrder,
     RunTimeEstimate,
+    SelectedHosts,
+    SelectOrder,
     ShepherdAnswer,
     StartOrder,
 )
 from apples.scheduling.server.progress import JobPace
+from apples.scheduling.server.selections import HostSelections, HostWish
 from apples.scheduling.server.state import (
     LOST_SUBMISSION,
     Quarantine,
@@ -79,6 +92,8 @@ NOTED_TERM = 2.0
 """By how many seconds the end of a term has changed that is looked at."""
 MOVABLE = (JobKind.MALLEABLE, JobKind.EVOLVING)
 """Kinds of jobs that can leave a host while they run."""
+SHARES = 0.05
+"""To so much the shares of hosts are told: a question about hosts is not another one for less."""
 NOTED_LOAD = 0.05
 """By how much a load has changed that is looked at."""
 HOST_FAILED = LaunchError.exit_code
@@ -97,6 +112,8 @@ class Patience:
     ----------
     gather
         From an event to the pass that it makes: what comes meanwhile is in the same pass.
+    apart
+        At least, between two passes.
     settle, answer
         As `Driver.settle_seconds` and `ClusterLedger.answer_seconds`.
     heard
@@ -113,13 +130,16 @@ class Patience:
         Between two looks at all that.
     estimate
         Until it is asked again how long a job is going to run.
+    select
+        For an application's model to say which hosts a job would rather have.
     rest
         For a job that has refused three changes in a row, until it is asked again; twice as long each time after.
     vacate
         Before the end of a host's term: it gets no job then, and jobs that can be moved leave it.
     """
 
-    gather: float = 0.05
+    gather: float = 0.01
+    apart: float = 0.05
     settle: float = 10.0
     answer: float = 30.0
     heard: float = 10.0
@@ -129,6 +149,7 @@ class Patience:
     leave: float = 10.0
     look: float = 0.5
     estimate: float = 60.0
+    select: float = 3.0
     rest: float = 10.0
     vacate: float = 60.0
 
@@ -156,6 +177,11 @@ class LiveScheduler(SchedulerBackend):
         What a policy is shown of hosts that are monitored, by name: all but their loads.
     shared
         Whether each user's jobs are run by a process of that user, and wait until it is there.
+    most_hosts
+        As many hosts as there may ever be, where others join (`HostTerm`): a job that needs more than there are
+        waits for them. None: there are those of the list.
+    cpus
+        CPUs of each host, which the policy lets two jobs share; 0: a host has one job.
 
     Attributes
     ----------
@@ -171,9 +197,13 @@ class LiveScheduler(SchedulerBackend):
         Job -> the last report of it while it ran.
     paces
         Job -> how fast it is where it is, and when it will end; not recorded, for jobs say it again.
+    selections
+        What is asked of the models of jobs about their hosts; not recorded: it is asked again.
     lost
         Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
         jobs says it again.
+    nodes
+        What is known of hosts that are monitored, by name; others are hosts of the same speed.
     loads
         Host -> what others want of it, as was said last; not recorded either.
     terms
@@ -208,13 +238,18 @@ class LiveScheduler(SchedulerBackend):
         nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
         shared: bool = False,
         name: str = "local",
+        most_hosts: int | None = None,
+        cpus: int = 0,
     ) -> None:
         self.log = log
+        self.cpus = cpus
         self.name = name
         self.policy = policy
         self.patience = patience
         self.state, self.problems = log.recover()
-        self.now = max(self.state.time, wall - self.state.wall if self.state.incarnation else 0.0)
+        self.now = max(
+            self.state.time, instant(wall - self.state.wall) if self.state.incarnation else 0.0
+        )
         self.trouble = ""
         self._on_disk: SchedulerState | None = None
         self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
@@ -222,14 +257,16 @@ class LiveScheduler(SchedulerBackend):
         self.paces: dict[int, JobPace] = {}
         self.lost = dict(lost or {})
         self.prefer = prefer
-        self._known = nodes
+        self._most_hosts = most_hosts
+        self.nodes = nodes
         self.loads: dict[str, NodeLoad] = {}
         self.terms: dict[str, tuple[float, str]] = {}
         self._ending: set[str] = set()
         self._deferred: set[int] = set()  # what is free to them goes before they end
         self._staying: set[int] = set()  # what cannot leave hosts that end was said of them
         self._served: set[str] | None = set() if shared else None
-        self.passes = self.changes = self.alarmed = 0
+        self.passes = self.changes = self.alarmed = self._effects = 0
+        self._inputs = InputLog()
         self.touched: set[int] = set()
         self.moved: set[int] = set()
         self._offset = self.now - clock
@@ -244,8 +281,10 @@ class LiveScheduler(SchedulerBackend):
         self._orders: list[Order] = []
         self._wakes: list[float] = []
         self._dirty: float | None = self.now
-        self._rebuild = False
-        self._looked = self._retry = self.now
+        self._rebuild = self._tangled = (
+            False  # tangled: jobs share hosts otherwise than the ledger can show
+        )
+        self._looked, self._retry, self._passed = self.now, self.now, -inf
         self._since: dict[int, float] = {}
         self._sent: dict[int, float] = {}
         self._sent_quarantined: dict[str, float] = {}
@@ -253,14 +292,15 @@ class LiveScheduler(SchedulerBackend):
         self._proposed: dict[int, int] = {}
         self._refused: dict[int, tuple[int, float]] = {}
         self._held_back: set[int] = set()
+        self.selections = HostSelections(patience.select)
         self._open(hosts, wall)
         self._place()
 
     def _open(self, hosts: Sequence[str], wall: float) -> None:
         """Record this start, and ask every job that is somewhere where it is."""
         state = self.state
-        held = [*state.holders, *state.quarantined]
-        gone = [host for host in dict.fromkeys(held) if host not in hosts]
+        known, held = set(hosts), [*state.holders, *state.quarantined]
+        gone = [host for host in dict.fromkeys(held) if host not in known]
         self.lost |= dict.fromkeys(gone, "it is not among the hosts any more")
         self._record(
             "open", incarnation=state.incarnation + 1, wall=wall - self.now, hosts=[*hosts, *gone],
@@ -280,11 +320,14 @@ class LiveScheduler(SchedulerBackend):
         }
         self._unheard = set(self._active)
         self._unestimated = {job.number: -inf for job in state.jobs.values() if job.unestimated}
-        self._heard_until = self.now + self.patience.heard
+        self._heard_until = instant(self.now + self.patience.heard)
         for number in self._active:
             self._since[number] = self.now
             self._send(state.jobs[number], ask=True)
-        self.log.rewrite(state)
+        self.log.rewrite(state, {
+            "do": BEGUN, "name": self.name, "lost": sorted(self.lost), "shared": self._served is not None,
+            "most_hosts": self._most_hosts, "cpus": self.cpus, "patience": written(asdict(self.patience)),
+        })  # fmt: skip
         self._records = []
         self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
 
@@ -301,7 +344,10 @@ class LiveScheduler(SchedulerBackend):
         LaunchError
             The queue is full, or nothing can be recorded. Transient.
         """
-        self._at(clock)
+        with self._input(clock, "submit", self.state.last + 1):
+            return self._submit(submission, request, operator)
+
+    def _submit(self, submission: JobSubmission, request: str, operator: bool) -> int:
         digest = digest_of(submission) if request else ""
         known = self.state.answered(request, digest) if request else None
         if known is not None:
@@ -309,9 +355,16 @@ class LiveScheduler(SchedulerBackend):
         if self.trouble:
             raise LaunchError(f"nothing can be recorded: {self.trouble}")
         self._check_room(submission.user, operator)
-        if submission.maximum > len(self.state.hosts):
+        most = len(self.state.hosts) if self._most_hosts is None else self._most_hosts
+        if submission.maximum > most:
+            at_most = "" if self._most_hosts is None else "never more than "
             raise UsageError(
-                f"it wants up to {submission.maximum} hosts: there are {len(self.state.hosts)}"
+                f"it wants up to {submission.maximum} hosts: there are {at_most}{most}"
+            )
+        if self.cpus and submission.kind is JobKind.MALLEABLE and "units" in submission.work:
+            raise UsageError(
+                f"{name_of(self.policy)} has malleable jobs share hosts, and a master with its workers cannot: "
+                "--kind evolving or rigid"
             )
         self._check_after(submission.after)
         job = LiveJob(self.state.last + 1, submission, self.now)
@@ -324,8 +377,7 @@ class LiveScheduler(SchedulerBackend):
             self._ask_estimates()
         self._defer(job)
         if not self.is_kept_back(job):
-            self.driver.submit(job.as_job())
-        self._settle()
+            self.driver.submit(job.as_job(self.cpus))
         return job.number
 
     def _check_room(self, user: str, operator: bool) -> None:
@@ -348,7 +400,19 @@ class LiveScheduler(SchedulerBackend):
     def is_kept_back(self, job: LiveJob) -> bool:
         """Whether a job that waits does not wait for hosts yet: no policy sees it."""
         kept = bool(self.comes_after(job)) or not self.is_served(job.submission.user)
-        return kept or job.number in self._deferred
+        return kept or job.number in self._deferred or bool(self.lacks_hosts(job))
+
+    def lacks_hosts(self, job: LiveJob) -> str:
+        """Return why a job waits that needs more hosts than there are, where others join; empty: it does not."""
+        if self._most_hosts is None:
+            return ""
+        one, there = job.submission, len(self.state.hosts)
+        needs = one.minimum if self.policy.uses_malleable else job.as_job().processors
+        needs = one.maximum if one.kind is JobKind.RIGID else needs
+        if needs <= there:
+            return ""
+        many, are = "s" * (needs > 1), "is" if there == 1 else "are"
+        return f"needs {needs} host{many}, and there {are} {there or 'none'}: it waits for more to join"
 
     def outstays(self, job: LiveJob) -> str:
         """Return why a job waits for which the hosts do not stay long enough; empty: that is not why."""
@@ -433,8 +497,11 @@ class LiveScheduler(SchedulerBackend):
         UsageError
             There is none of this number.
         """
-        self._at(clock)
-        job = self.job(number)
+        with self._input(clock, "cancel", number, reason):
+            self._cancel(self.job(number), reason)
+
+    def _cancel(self, job: LiveJob, reason: str) -> None:
+        number = job.number
         if job.is_over or job.outcome is LiveJobState.CANCELLED:
             return
         if job.waits:
@@ -448,7 +515,6 @@ class LiveScheduler(SchedulerBackend):
             self._change(replace(job, outcome=LiveJobState.CANCELLED, reason=reason), "cancel")
         else:
             self._end(job, LiveJobState.CANCELLED, reason)
-        self._settle()
 
     def resize(self, clock: float, number: int, hosts: Sequence[str]) -> None:
         """Order a running job to be on these hosts.
@@ -460,15 +526,14 @@ class LiveScheduler(SchedulerBackend):
         LaunchError
             It does not run, is being resized, or another has one of the hosts. Transient.
         """
-        self._at(clock)
-        job = self.job(number)
-        self._check_resize(job, hosts)
-        if set(hosts) != set(job.hosts):
-            stay = [host for host in job.hosts if host in hosts]
-            come = [host for host in hosts if host not in job.hosts]
-            self._send(self._change(job.resize((*stay, *come)), "resize"))
-            self._rebuild = True
-            self._settle()
+        with self._input(clock, "resize", number, list(hosts)):
+            job = self.job(number)
+            self._check_resize(job, hosts)
+            if set(hosts) != set(job.hosts):
+                stay = [host for host in job.hosts if host in hosts]
+                come = [host for host in hosts if host not in job.hosts]
+                self._send(self._change(job.resize((*stay, *come)), "resize"))
+                self._rebuild = True
 
     def _check_resize(self, job: LiveJob, hosts: Sequence[str]) -> None:
         if self.trouble:
@@ -493,6 +558,10 @@ class LiveScheduler(SchedulerBackend):
             raise LaunchError(
                 f"{self.name}.{job.number} is {job.state.value}: it is resized when it runs and has settled"
             )
+        if not self._is_alone(job):
+            raise LaunchError(
+                f"{self.name}.{job.number} shares its hosts: it is moved when it has them to itself"
+            )
         for host in hosts:
             if host not in job.hosts and not self._all_free([host]):
                 shown = self.lost.get(host) or f"is {self.state.host_state(host)}"
@@ -500,21 +569,19 @@ class LiveScheduler(SchedulerBackend):
 
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
-        self._at(clock)
-        self._check_host(host)
-        if host not in self.state.drained:
-            self._record("drain", drained=sorted({*self.state.drained, host}))
-            self.ledger.drain(self._node(host))
-            self._settle()
+        with self._input(clock, "drain", host):
+            self._check_host(host)
+            if host not in self.state.drained:
+                self._record("drain", drained=sorted({*self.state.drained, host}))
+                self.ledger.drain(self._node(host))
 
     def resume(self, clock: float, host: str) -> None:
         """Have a host get jobs again."""
-        self._at(clock)
-        self._check_host(host)
-        if host in self.state.drained:
-            self._record("resume", drained=sorted(self.state.drained - {host}))
-            self._offer(host)
-            self._settle()
+        with self._input(clock, "resume", host):
+            self._check_host(host)
+            if host in self.state.drained:
+                self._record("resume", drained=sorted(self.state.drained - {host}))
+                self._offer(host)
 
     def job(self, number: int) -> LiveJob:
         """Return a job.
@@ -533,22 +600,25 @@ class LiveScheduler(SchedulerBackend):
     # ------------------------------------------------------------------ what jobs and hosts say
     def report(self, clock: float, report: Report) -> None:
         """Take in what whoever runs jobs says."""
-        self._at(clock)
-        if isinstance(report, HostLeft):
-            self._hear_left(report)
-        elif isinstance(report, HostAnswer):
-            self._hear_answer(report)
-        elif isinstance(report, HostLoad):
+        if isinstance(report, HostLoad):
+            self._at(clock)
             self._hear_load(report)
-        elif isinstance(report, ShepherdAnswer):
-            self._hear_shepherd(report)
-        elif isinstance(report, RunTimeEstimate):
-            self._hear_estimate(report)
-        elif isinstance(report, HostTerm):
-            self._hear_term(report)
-        else:
-            self._hear(report)
-        self._settle()
+            return
+        with self._input(clock, report):
+            if isinstance(report, HostLeft):
+                self._hear_left(report)
+            elif isinstance(report, HostAnswer):
+                self._hear_answer(report)
+            elif isinstance(report, ShepherdAnswer):
+                self._hear_shepherd(report)
+            elif isinstance(report, RunTimeEstimate):
+                self._hear_estimate(report)
+            elif isinstance(report, SelectedHosts):
+                self._hear_selected(report)
+            elif isinstance(report, HostTerm):
+                self._hear_term(report)
+            else:
+                self._hear(report)
 
     def _hear(self, report: JobReport) -> None:
         job = self.state.jobs.get(report.job)
@@ -563,6 +633,8 @@ class LiveScheduler(SchedulerBackend):
             return
         if report.attempt < job.attempt or job.is_over or job.waits:
             return
+        starting = job.state is LiveJobState.STARTING
+        self._effects += starting and job.number in self._unheard  # it may be given up from now on
         self._unheard.discard(job.number)
         if job.state is LiveJobState.ENDING:
             if report.phase is AttemptPhase.ENDED and not job.over:
@@ -579,6 +651,7 @@ class LiveScheduler(SchedulerBackend):
         self.progress[job.number] = report
         self.moved.add(job.number)
         self._note_pace(job, report)
+        self._note_messages(job, report)
         if report.asks is not None and report.asks != job.asks:
             job = self._hear_request(job, report.asks)
         if job.state is LiveJobState.STARTING:
@@ -595,7 +668,8 @@ class LiveScheduler(SchedulerBackend):
             if not done:
                 self._alarm(f"{self.name}.{job.number} was not resized: {report.reason}")
             self._note_verdict(job.number, done)
-            self._answer(self._change(job.settle(done), "verdict"))
+            placed_by = self.selections.said.pop(job.number, "") if done else job.placed_by
+            self._answer(self._change(replace(job.settle(done), placed_by=placed_by), "verdict"))
         elif (
             job.state is LiveJobState.RUNNING
             and report.epoch == job.epoch
@@ -612,9 +686,29 @@ class LiveScheduler(SchedulerBackend):
             return
         before = self.paces.get(job.number) or JobPace(job.hosts, self.now, at, self.now)
         pace = self.paces[job.number] = before.after(job.hosts, at, last, self.now)
-        if pace.end is not None and pace.end != before.end:
-            self._expect(job.number, pace.end)
+        if pace.end != before.end:
+            self._inputs.note(self.now, "pace", job.number, pace.end)
+            self._expect_again(job.number)
+
+    def _expect_again(self, number: int) -> None:
+        """Have a job be expected to end as its pace says now."""
+        end = self.paces[number].end
+        if end is not None:
+            self._expect(number, end)
             self._mark()
+
+    def _note_messages(self, job: LiveJob, report: JobReport) -> None:
+        """Let the policy see what the hosts of a job send each other, where they are those that it has."""
+        hosts = {*job.hosts}
+        if job.number in self.ledger.running:
+            self.ledger.note_messages(
+                job.number,
+                tuple(
+                    (self._node(one), self._node(other), sent)
+                    for one, other, sent in report.messages
+                    if {one, other} <= hosts
+                ),
+            )
 
     def _expect_all(self) -> None:
         """Have each job be expected to end as was known before the ledger was made anew."""
@@ -643,7 +737,9 @@ class LiveScheduler(SchedulerBackend):
         """Have it said of jobs how long they are going to run, where nobody has said so."""
         for number, asked in self._unestimated.items():
             job = self.state.jobs[number]
-            if self.now >= asked + self.patience.estimate and self.is_served(job.submission.user):
+            if self.lacks_hosts(job) or not self.is_served(job.submission.user):
+                continue
+            if self.now >= asked + self.patience.estimate:
                 self._unestimated[number] = self.now
                 one, life = job.submission, self.state.incarnation
                 self._orders.append(EstimateOrder(number, life, one.maximum, one.work, one.user))
@@ -662,8 +758,65 @@ class LiveScheduler(SchedulerBackend):
         if job.waits:
             self.ledger.estimate(job.number, job.requested)
         elif job.started is not None and (pace is None or pace.end is None):
-            self._expect(job.number, job.started + job.requested)
+            self._expect(job.number, job.started + job.requested + job.delay)
         self._mark()
+
+    def _awaits_model(self, number: int, come: Iterable[str]) -> bool:
+        """Whether a decision by which hosts come to a job, or stay with it, waits for what its model says."""
+        held, order = self.selections.ask(
+            number,
+            {*come},
+            self.now,
+            lambda wish, question: self._select_order(number, wish, question),
+        )
+        if order is not None:
+            self._orders.append(order)
+        return held
+
+    def _select_order(self, number: int, wish: HostWish, question: int) -> SelectOrder | None:
+        """Return what asks a job's model which hosts are best for it; None: it has none, or all are alike to it.
+
+        The messages of a job say more of its hosts than its model does.
+        """
+        one = self.state.jobs[number].submission
+        asks = self.prefer is not None and "template" in one.work and not one.messages
+        if not (asks and 0 < wish.count < len(wish.among) and self.is_served(one.user)):
+            return None
+        assert self.prefer is not None  # noqa: S101 - for the type checker
+        shares = dict(wish.shares)
+        if not wish.speeds and self.prefer.under(shares).alike(wish.among):
+            return None
+        return SelectOrder(
+            number, self.state.incarnation, question, wish.among, wish.count, wish.beside, wish.instead,
+            shares, wish.speeds, self.patience.select, one.work, one.user,
+        )  # fmt: skip
+
+    def _hear_selected(self, said: SelectedHosts) -> None:
+        """Have a decision that waited for a model be carried out, or made anew where other hosts are better."""
+        differs = self.selections.hear(said)
+        self._effects += differs is not None
+        if differs is None or said.job not in self.selections.held:
+            return
+        if not differs or self._reseated(said.job, said.hosts):
+            self._go_on(said.job)
+        else:
+            self._rebuild = True
+
+    def _reseated(self, number: int, hosts: Sequence[str]) -> bool:
+        """Have a job that is about to start be on other hosts, if the ledger has these free."""
+        starts = number in self.ledger.running and self.state.jobs[number].waits
+        return starts and self.ledger.reseat(number, frozenset(map(self._node, hosts)))
+
+    def _go_on(self, number: int) -> None:
+        """Carry out a decision that was held."""
+        self.selections.held.discard(number)
+        running = self.ledger.running.get(number)
+        if running is None:
+            return
+        if self.state.jobs[number].waits:
+            self.start_job(running)
+        else:
+            self._resize(number)
 
     def _note_verdict(self, number: int, done: bool) -> None:
         """Leave a job alone for a time that refuses whatever it is told, such as to go where it cannot."""
@@ -687,13 +840,24 @@ class LiveScheduler(SchedulerBackend):
             outcome = LiveJobState(report.state)
         restarts = job.restarts
         hosts_failed = outcome is LiveJobState.FAILED and report.exit_code == HOST_FAILED
-        if hosts_failed and restarts < MOST_RESTARTS:
+        if hosts_failed and self._lacks_cpus(job):
+            outcome = LiveJobState.QUEUED
+        elif hosts_failed and restarts < MOST_RESTARTS:
             outcome, restarts = LiveJobState.QUEUED, restarts + 1
         ended = replace(
             job.end(outcome, report.reason, self.now, True),
             exit_code=report.exit_code, restarts=restarts,
         )  # fmt: skip
         self._gone(self._change(ended, "end"))
+
+    def _lacks_cpus(self, job: LiveJob) -> str:
+        """Return the host that was lost before a job that shares CPUs ran there; empty: none was.
+
+        It is the daemon that gives CPUs which does not answer there, so this counts as no failure of the job.
+        """
+        if job.state is not LiveJobState.STARTING or not self._shared_cpus(job):
+            return ""
+        return next((host for host in job.hosts if host in self.lost), "")
 
     def _hear_left(self, left: HostLeft) -> None:
         why = self.state.quarantined.get(left.host)
@@ -716,10 +880,12 @@ class LiveScheduler(SchedulerBackend):
         if host not in self.state.hosts or self.lost.get(host, "") == reason:
             return
         if not reason:
+            self._effects += 1
             del self.lost[host]
             self._offer(host)
         else:
             if host not in self.lost:
+                self._effects += 1
                 self._alarm(f"{host} is lost: {reason}")
                 self.ledger.drain(self._node(host))
             self.lost[host] = reason
@@ -733,7 +899,7 @@ class LiveScheduler(SchedulerBackend):
         others = sum(wanting for job, wanting in load.wanting.items() if job not in ours)
         error = math.sqrt(sum(e**2 for job, e in load.errors.items() if job not in ours))
         before = self.loads.get(load.host)
-        known = before or self._known.get(load.host, NodeLoad(load.host))
+        known = before or self.nodes.get(load.host, NodeLoad(load.host))
         now = known._replace(cpus=load.cpus, others=others, parts=load.parts, error=error)
         if before is not None and _alike(before, now):
             return
@@ -812,11 +978,12 @@ class LiveScheduler(SchedulerBackend):
             host for host in sorted(soon)
             if self.terms[host][0] == -inf and host not in state.holders and host not in state.quarantined
         ]  # fmt: skip
-        left = [host for host in state.hosts if host not in over]
-        if over and left:
+        if over:
+            left = [host for host in state.hosts if host not in over]
             for host in over:
                 self.lost.pop(host, None)
                 self.loads.pop(host, None)
+                self._inputs.forget("load", host)
                 del self.terms[host]
             self._ending -= set(over)
             drained = sorted(state.drained - set(over))
@@ -850,6 +1017,7 @@ class LiveScheduler(SchedulerBackend):
         away = host in self.lost or host in self._ending
         if not (host in state.drained or host in state.quarantined or away):
             self.ledger.resume(self._node(host))
+            self._rebuild |= bool(self.cpus)  # its job may share it again
 
     def _undefer(self) -> None:
         """Let jobs wait for hosts again for which those that were free did not stay long enough."""
@@ -861,18 +1029,39 @@ class LiveScheduler(SchedulerBackend):
     def tick(self, clock: float) -> None:
         """Do what is due: passes, questions, and what was waited for in vain."""
         self._at(clock)
-        if self.now >= self._looked + self.patience.look:
-            self._looked = self.now
-            self._look()
+        if self.now >= self._next_look:
+            with self._input(clock, "look"):
+                self._look()
         while self._wakes and self._wakes[0] <= self.now:
             heapq.heappop(self._wakes)
             self._mark()
         self._settle()
         if self._due() <= self.now:
-            self._dirty = None
-            self.passes += 1
-            self.driver.run_pass()
-            self._settle()
+            with self._input(clock, "pass"):
+                self._pass()
+
+    def _pass(self) -> None:
+        """Ask the policy once."""
+        self._dirty, self._passed = None, self.now
+        self.passes += 1
+        self._effects += 1
+        self.ledger.loads = self._node_loads()
+        self._tell_what_is_seen()
+        self.driver.run_pass()
+
+    def _tell_what_is_seen(self) -> None:
+        """Have the inputs tell what a policy that looks at it sees, where they have not yet."""
+        looks = "loads" in self.policy.looks_at
+        if looks:
+            self._tell_loads(self.state.hosts)
+        if looks or guard_of(self.policy) is not None:
+            for number, running in self.ledger.running.items():
+                self._inputs.tell(self.now, "messages", number, running.messages)
+
+    def _tell_loads(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            if host in self.loads:
+                self._inputs.tell(self.now, "load", host, self.loads[host])
 
     @property
     def recorded(self) -> SchedulerState:
@@ -897,14 +1086,20 @@ class LiveScheduler(SchedulerBackend):
     def next_time(self) -> float:
         """Return how many seconds from now `tick` has something to do at the latest."""
         wake = self._wakes[0] if self._wakes else inf
-        return max(0.0, min(self._due(), wake, self._looked + self.patience.look) - self.now)
+        return max(0.0, min(self._due(), wake, self._next_look) - self.now)
+
+    @property
+    def _next_look(self) -> float:
+        return instant(self._looked + self.patience.look)
 
     def _due(self) -> float:
         """Return when the next pass is to be, if nothing else happens."""
         if self._dirty is None or self.trouble:
             return inf
         return max(
-            self._dirty + self.patience.gather, self._heard_until if self._unheard else -inf
+            instant(self._dirty + self.patience.gather),
+            instant(self._passed + self.patience.apart),
+            self._heard_until if self._unheard else -inf,
         )
 
     def turn(self) -> list[Order]:
@@ -912,14 +1107,15 @@ class LiveScheduler(SchedulerBackend):
 
         Nothing that was decided before may be said to anybody before this returns without `trouble`.
         """
-        if self._records or not self.log.whole:
+        if self._records or len(self._inputs) > MOST_INPUTS or not self.log.whole:
+            inputs = self._inputs.take()
             if self.trouble and self.now < self._retry:
                 self._records, self._orders = [], []
                 return []
             try:
                 if len(self._ended) > 2 * MOST_ENDED:
                     self._forget()
-                self.log.commit(self._records, self.state)
+                self.log.commit(with_inputs(self._records, inputs), self.state)
             except JournalError as error:
                 # The state is right, and is written as a whole once the disk works; orders are given again then.
                 self.trouble, self._retry = str(error), self.now + self.patience.look
@@ -938,7 +1134,20 @@ class LiveScheduler(SchedulerBackend):
         self._record("forget", forget=oldest)
 
     def _at(self, clock: float) -> None:
-        self.now = max(self.now, self._offset + clock)
+        self.now = max(self.now, instant(self._offset + clock))
+
+    @contextmanager
+    def _input(self, clock: float, told: str | Report, *words: Any) -> Iterator[None]:
+        """Be told something at a time; the log has it if it has an effect."""
+        self._at(clock)
+        before = self.changes, self._effects  # what has an effect beside its records is counted
+        try:
+            yield
+            self._settle()
+        finally:
+            if before != (self.changes, self._effects):
+                about = [told, *words] if isinstance(told, str) else report_input(told)
+                self._inputs.note(self.now, *about)
 
     def _mark(self) -> None:
         """Have a pass soon."""
@@ -953,22 +1162,15 @@ class LiveScheduler(SchedulerBackend):
 
     def _look(self) -> None:
         """Repeat what was not answered, and give up what was waited for in vain."""
-        wait = self.patience
-        for number, (refused, until) in self._refused.items():
-            if 0 < until <= self.now:
-                self._refused[number] = refused, 0.0
-                self._rebuild = True
+        self._looked, wait = self.now, self.patience
+        self._let_go_on()
         for number in list(self._active):
             job = self.state.jobs[number]
             since = self.now - self._since[number]
             if job.state is LiveJobState.RESIZING and since > wait.answer:
                 job = self._change(job.unsettle(), "unsettled")
-            elif (
-                job.state is LiveJobState.STARTING
-                and since > wait.start
-                and self.is_served(job.submission.user)
-            ):
-                self._end(job, LiveJobState.FAILED, f"it did not run within {wait.start:g} s")
+            elif (given_up := self._start_given_up(job, since)) is not None:
+                self._end(job, *given_up)
                 continue
             elif job.leaving and since > wait.leave and (job.over or job.hosts):
                 self._quarantine(job)
@@ -987,18 +1189,43 @@ class LiveScheduler(SchedulerBackend):
                         ((host, why.epoch),), self._user_of(why.job),
                     )
                 )  # fmt: skip
-        self._settle()
+
+    def _let_go_on(self) -> None:
+        """Go on with decisions whose model has not answered, and with jobs that were left alone for a time."""
+        for number in self.selections.late(self.now):
+            self._effects += 1
+            self._go_on(number)
+        for number, (refused, until) in self._refused.items():
+            if 0 < until <= self.now:
+                self._refused[number] = refused, 0.0
+                self._rebuild = True
+
+    def _start_given_up(self, job: LiveJob, since: float) -> tuple[LiveJobState, str] | None:
+        """Return what becomes of a job that is being started in vain, and why; None: it is not, or not in vain."""
+        wait = self.patience.start
+        if job.state is not LiveJobState.STARTING or not self.is_served(job.submission.user):
+            return None
+        if job.number not in self._unheard and (lost := self._lacks_cpus(job)):
+            return LiveJobState.QUEUED, f"{lost} is lost"
+        if since > wait:
+            return LiveJobState.FAILED, f"it did not run within {wait:g} s"
+        return None
 
     def _quarantine(self, job: LiveJob) -> None:
         """Let go of a job's hosts that do not say that it has left them, and give them to nobody."""
         found: dict[str, Any] = {}
         for host, epoch in job.leaving.items():
+            if host in self.state.quarantined:
+                continue  # another job's that shared it: one after the other
             reason = f"it has not said that {self.name}.{job.number} has left it"
             found[host] = quarantine_document(
                 Quarantine(job.number, job.attempt, job.folder, epoch, reason)
             )
             self._alarm(f"{host} is quarantined: {reason}")
             self.ledger.drain(self._node(host))
+        if not found:
+            self._send(job)
+            return
         for host in found:
             job = job.leave(host)
         job = self._change(job, "quarantine", quarantined=found)
@@ -1028,6 +1255,8 @@ class LiveScheduler(SchedulerBackend):
                 self._since, self._sent, self._proposed, self._verdicts, self.progress, self.paces,
             ):  # fmt: skip
                 known.pop(job.number, None)
+            self._inputs.forget("speeds", job.number)
+            self._inputs.forget("messages", job.number)
             self._refused.pop(job.number, None)
             self._deferred.discard(job.number)
             self._staying.discard(job.number)
@@ -1035,6 +1264,7 @@ class LiveScheduler(SchedulerBackend):
             self._active.discard(job.number)
             self._unheard.discard(job.number)
             if job.is_over:
+                self.selections.forget(job.number)
                 self._unestimated.pop(job.number, None)
                 self._ended.append(job.number)
                 self._just_over.append(job.number)
@@ -1063,9 +1293,15 @@ class LiveScheduler(SchedulerBackend):
             begun = job.state is not LiveJobState.STARTING
             self._orders.append(AskOrder(*where, begun, tuple(job.leaving.items()), user))
         elif job.state is LiveJobState.STARTING:
-            self._orders.append(StartOrder(*where, job.hosts, job.submission.work, user))
+            work, cpus = job.submission.work, self._shared_cpus(job)
+            self._orders.append(StartOrder(*where, job.hosts, work, user, cpus))
         else:
-            self._orders.append(ResizeOrder(*where, job.epoch, job.wanted, user))
+            cpus = self._shared_cpus(job)
+            self._orders.append(ResizeOrder(*where, job.epoch, job.wanted, user, cpus))
+
+    def _shared_cpus(self, job: LiveJob) -> int:
+        """Return how many CPUs a host has of which a job may have to share some, 0: it shares none."""
+        return self.cpus if job.submission.kind is JobKind.MALLEABLE else 0
 
     def _user_of(self, number: int) -> str:
         """Return whose a job is; of one that went to the history nobody knows."""
@@ -1080,13 +1316,13 @@ class LiveScheduler(SchedulerBackend):
         """Take a job off the ledger's nodes when it has left all its hosts."""
         if not (job.is_over or job.waits):
             return
-        if job.number not in self.ledger.running:
+        if job.number not in self.ledger.running or self._tangled:
             self._rebuild = True
             return
         self.driver.end(job.number)
         self._undefer()
         if job.waits and not self.is_kept_back(job):
-            self.ledger.requeue(job.as_job())
+            self.ledger.requeue(job.as_job(self.cpus))
         self._mark()
 
     def _answer(self, job: LiveJob) -> None:
@@ -1104,10 +1340,13 @@ class LiveScheduler(SchedulerBackend):
 
     # ------------------------------------------------------------------ what the driver asks for
     def start_job(self, running: RunningJob) -> None:
-        """Order the next attempt of a job, if its hosts are free by their own word."""
+        """Order the next attempt of a job, if its hosts are free by their own word, or its mates' alone."""
         job = self.state.jobs[running.job.id]
         hosts = self._names(running.node_ids)
-        if not job.waits or not self._all_free(hosts):
+        mates = [self.state.jobs[number] for number in running.mates]
+        shared = {host for mate in mates for host in mate.hosts}
+        free = self._all_free(host for host in hosts if host not in shared)
+        if not (job.waits and free and shared <= {*hosts} and all(map(self._can_share, mates))):
             self._rebuild = True
             return
         if job.submission.kind not in MOVABLE and not all(
@@ -1116,7 +1355,27 @@ class LiveScheduler(SchedulerBackend):
             self._deferred.add(job.number)
             self._rebuild = True
             return
-        self._send(self._change(job.start(hosts, self._token(), self.now), "start"))
+        if self._awaits_model(job.number, hosts):
+            return
+        for mate in mates:
+            since, delay = self._since[mate.number], self.ledger.running[mate.number].delay
+            self._change(replace(mate, delay=delay), "share")
+            self._since[mate.number] = since  # whatever it is to answer
+        token, sharing = self._token(), (running.mates, running.share, running.delay)
+        placed_by = self.selections.take(job.number)
+        started = job.start(hosts, token, self.now, *sharing, placed_by)
+        self._send(self._change(started, "start"))
+
+    def _can_share(self, job: LiveJob) -> bool:
+        """Whether a job's hosts may be given to a guest as well: it is settled, alone there, and they get jobs."""
+        return job.settled and self._is_alone(job) and self._get_jobs(job.holds)
+
+    def _is_alone(self, job: LiveJob) -> bool:
+        return all(self.state.holders[host] == (job.number,) for host in job.holds)
+
+    def _get_jobs(self, hosts: frozenset[str]) -> bool:
+        away = self._ending.union(self.lost, self.state.drained, self.state.quarantined)
+        return not away & hosts
 
     def resize_job(self, running: RunningJob, nodes_before: int) -> None:  # noqa: ARG002 - the hosts say it
         """Order a job to other hosts; one that is being started is told when it runs."""
@@ -1144,11 +1403,15 @@ class LiveScheduler(SchedulerBackend):
         if not self._all_free(come):
             self._rebuild = True
             return
+        if self._awaits_model(number, come or target):
+            return
+        self.selections.said[number] = self.selections.take(number)
         self._proposed[number] = running.proposal
         self._send(self._change(job.resize((*stay, *come), proposal.reason), "resize"))
 
     def update_share(self, running: RunningJob) -> None:
-        """Do nothing: no job shares its hosts (`LiveJob.as_job`)."""
+        """Have a job's pace be measured anew; its CPUs are given and taken where its guest starts and ends."""
+        self.paces.pop(running.job.id, None)
 
     def requeue_job(self, job: int) -> None:
         """End a job's attempt; it waits again when it has left its hosts."""
@@ -1158,7 +1421,7 @@ class LiveScheduler(SchedulerBackend):
     def wake_at(self, time: float) -> None:
         """See that there is a pass at a time."""
         if time < inf:
-            heapq.heappush(self._wakes, time)
+            heapq.heappush(self._wakes, instant(time))
 
     def reject_job(self, job: int, reason: str) -> None:
         """Record that a job will never run."""
@@ -1183,22 +1446,41 @@ class LiveScheduler(SchedulerBackend):
     def _chosen(
         self, job: int, nodes: Sequence[int], count: int, beside: frozenset[int]
     ) -> frozenset[int]:
-        """Return which of some nodes a job gets or keeps: by what it has measured, where that is all of them."""
+        """Return which of some nodes a job gets or keeps: by what it has measured, where that is all of them.
+
+        The host that it cannot leave it keeps.
+        """
         assert self.prefer is not None  # noqa: S101 - for the type checker: it is asked only then
         names, loads = self._names(nodes), self.loads
+        self._tell_loads((*names, *self._names(beside)))
+        said = self.progress.get(job)
+        speeds, anchor = ({}, "") if said is None else (said.speeds, said.anchor)
+        self._inputs.tell(self.now, "speeds", job, speeds, anchor)
         quiet = [host for host in names if host not in loads or not loads[host].owner_back]
         prefer = self.prefer.under({host: load.share for host, load in loads.items()})
-        if (said := self.progress.get(job)) is not None:
-            prefer = prefer.measured(said.speeds)
+        if speeds:
+            prefer = prefer.measured(speeds)
         one = self.state.jobs.get(job)
         if one is not None and one.submission.messages:
             prefer = prefer.talking(one.submission.messages)
         lasting = [host for host in quiet if one is not None and self._lasts(host, one)]
+        kept = {anchor}.intersection(names) if count else set[str]()
         for better in (quiet, lasting):
             if len(better) >= count:
                 names = tuple(better)
-        best = prefer.best(names, count, self._names(beside))
-        return frozenset(map(self._node, best))
+        rest = tuple(host for host in names if host not in kept)
+        stay = *self._names(beside), *sorted(kept)
+        best = prefer.best(rest, count - len(kept), stay)
+        told = speeds if speeds.keys() >= {*rest} else {}
+        wish = HostWish(rest, len(best), stay, self._shares({*rest, *stay}), best, told)
+        best = self.selections.chosen(job, wish)
+        return frozenset(map(self._node, (*kept, *best)))
+
+    def _shares(self, hosts: Collection[str]) -> tuple[tuple[str, float], ...]:
+        """Return what others leave of hosts that are monitored: one weather for all jobs, as far as it matters."""
+        found = ((host, load.share) for host, load in sorted(self.loads.items()) if host in hosts)
+        told = ((host, max(1, round(share / SHARES)) * SHARES) for host, share in found)
+        return tuple((host, share) for host, share in told if share < 1.0)
 
     def _node(self, host: str) -> int:
         return self.state.hosts.index(host)
@@ -1213,12 +1495,15 @@ class LiveScheduler(SchedulerBackend):
         again when it is.
         """
         self._rebuild = False
+        self._effects += 1
+        self._inputs.forget("messages")
         self._verdicts.clear()
         self._proposed.clear()
         self._held_back.clear()
+        self.selections.release()
         state = self.state
         ledger = ClusterLedger(
-            len(state.hosts), track_node_ids=True, acknowledged=RESIZED,
+            len(state.hosts), self.cpus or 1, track_node_ids=True, acknowledged=RESIZED,
             answer_seconds=self.patience.answer, usage_half_life=self.policy.usage_half_life,
             choose=self._chosen if self.prefer else None,
         )  # fmt: skip
@@ -1227,16 +1512,23 @@ class LiveScheduler(SchedulerBackend):
             self.policy, ledger, lambda: self.now, self, settle_seconds=self.patience.settle
         )
         nodes = {host: node for node, host in enumerate(state.hosts)}
-        active = (state.jobs[number] for number in self._active)
-        runs = []
+        active = [state.jobs[number] for number in self._active]
+        guests = self._guests(active)
+        taken: set[str] = set()
+        runs, self._tangled = [], False
+        sharing = {*guests}.union(*(mates for mates, _ in guests.values()))
         for job in sorted(active, key=lambda job: (job.started or 0.0, job.number)):
-            holds = frozenset(
-                nodes[host] for host in job.holds if state.holders[host] == job.number
-            )
+            tangled = not (job.number in sharing or self._is_alone(job))
+            rest = job.holds - taken if tangled else job.holds
+            self._tangled |= tangled
+            taken |= rest
+            holds = frozenset(nodes[host] for host in rest)
             if holds:
-                runs.append((self._shown(job, len(holds)), job.started or 0.0, holds))
-        came = {number: state.jobs[number].placed for number in self._active}
-        ledger.adopt(runs, {number: at for number, at in came.items() if at is not None})
+                shown = self._shown(job, len(holds), tangled)
+                runs.append((shown, job.started or 0.0, holds))
+        came = {job.number: job.placed for job in active if job.placed is not None}
+        delays = {job.number: job.delay for job in active}
+        ledger.adopt(runs, came, delays, guests)
         ledger.loads = self._node_loads()
         for shown, _, holds in runs:
             if shown.kind is JobKind.EVOLVING:
@@ -1246,7 +1538,7 @@ class LiveScheduler(SchedulerBackend):
             if job.waits:
                 self._defer(job)
                 if not self.is_kept_back(job):
-                    ledger.submit(job.as_job())
+                    ledger.submit(job.as_job(self.cpus))
         for host in (*state.drained, *state.quarantined, *self.lost, *self._ending):
             if host in nodes:
                 ledger.drain(nodes[host])
@@ -1254,17 +1546,34 @@ class LiveScheduler(SchedulerBackend):
         ledger.settle()
         self._mark()
 
-    def _shown(self, job: LiveJob, nodes: int) -> Job:
+    def _guests(self, active: Iterable[LiveJob]) -> dict[int, tuple[tuple[int, ...], float]]:
+        """Return the guests that have all hosts of their mates, which hold no others, with those and their share.
+
+        Sharing of any other form comes of hosts that are lost or being left, and the ledger cannot show it.
+        """
+        found = {}
+        for job in active:
+            mates = [self.state.jobs[mate] for mate in job.mates if mate in self.state.jobs]
+            hosts = [host for mate in mates for host in mate.holds]
+            both = [{mate.number, job.number} for mate in mates for _ in mate.holds]
+            alone = [{*self.state.holders[host]} for host in hosts] == both
+            if mates and alone and {*hosts} <= job.holds:
+                found[job.number] = tuple(mate.number for mate in mates), job.share
+        return found
+
+    def _shown(self, job: LiveJob, nodes: int, tangled: bool) -> Job:
         """Return a job that is on so many nodes as a policy sees it."""
-        as_it_is = job.as_job()
+        as_it_is = job.as_job(self.cpus)
+        if self.cpus and not self._get_jobs(job.holds):
+            as_it_is = replace(as_it_is, exclusive=True)
         rigid = job.submission.kind is JobKind.RIGID
         fits = job.submission.minimum <= nodes <= job.submission.maximum
         fits = fits and not self.rests(job.number)
-        if job.settled and fits and not (rigid and nodes != job.submission.maximum):
+        settled = job.settled and not tangled
+        if settled and fits and not (rigid and nodes != job.submission.maximum):
             return as_it_is
-        return replace(
-            as_it_is, kind=JobKind.RIGID, processors=nodes, minimum=nodes, maximum=nodes
-        )
+        has = nodes * (self.cpus or 1)
+        return replace(as_it_is, kind=JobKind.RIGID, processors=has, minimum=has, maximum=has)
 
 
 def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:

@@ -27,6 +27,8 @@ from apples.scheduling.server.orders import (
     Report,
     ResizeOrder,
     RunTimeEstimate,
+    SelectedHosts,
+    SelectOrder,
     ShepherdAnswer,
     StartOrder,
 )
@@ -43,12 +45,13 @@ MOST_NUMBER: Final = 1 << 31
 
 ORDERS: Mapping[str, type[Order]] = {
     "start": StartOrder, "resize": ResizeOrder, "end": EndOrder, "ask": AskOrder,
-    "estimate": EstimateOrder,
+    "estimate": EstimateOrder, "select": SelectOrder,
 }  # fmt: skip
-JobNews = JobReport | HostLeft | RunTimeEstimate
+JobNews = JobReport | HostLeft | RunTimeEstimate | SelectedHosts
 """What a shepherd reports."""
 REPORTS: Mapping[str, type[JobNews]] = {
     "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate,
+    "selected": SelectedHosts,
 }  # fmt: skip
 _KINDS: Mapping[type, str] = {kind: name for name, kind in {**ORDERS, **REPORTS}.items()}
 _READERS = {name: TypeAdapter(kind) for name, kind in {**ORDERS, **REPORTS}.items()}
@@ -86,10 +89,19 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
         raise UsageError(
             f"{kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
         ) from None
+    return _checked(kind, message)
+
+
+def _checked(kind: str, message: Any) -> Any:
+    """Return a message of the right form whose numbers are within their bounds."""
     if isinstance(message, RunTimeEstimate):
         seconds = message.seconds
         if seconds is not None and not 0 < seconds < MOST_NUMBER:
             raise UsageError(f"{kind}: seconds: above 0, or null")
+    if isinstance(message, SelectedHosts) and not (
+        0 <= message.seconds < MOST_NUMBER and 0 <= (message.otherwise or 0.0) < MOST_NUMBER
+    ):
+        raise UsageError(f"{kind}: seconds and otherwise: from 0 to {MOST_NUMBER}")
     if isinstance(message, JobReport):
         if message.asks is not None and not 0 < message.asks[0] <= message.asks[1] < MOST_NUMBER:
             raise UsageError(f"{kind}: asks: from fewest to most hosts")
@@ -97,6 +109,10 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
             0.0 < speed < inf for speed in message.speeds.values()
         ):
             raise UsageError(f"{kind}: speeds: rows a second, of at most {MOST_AT_ONCE} hosts")
+        if len(message.messages) > MOST_AT_ONCE or not all(
+            0.0 <= sent < inf for _, _, sent in message.messages
+        ):
+            raise UsageError(f"{kind}: messages: bytes of at most {MOST_AT_ONCE} pairs of hosts")
         return replace(message, reason=message.reason[:LONGEST_REASON])
     return message
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ class SchedulerState:
     hosts
         The host list, in its order, and those it does not have any more and that a job holds.
     holders
-        Host -> the job that holds it.
+        Host -> the jobs that hold it: one, or an owner and its guest, in the order of their numbers.
     drained
         Hosts that get no job, since somebody said so.
     quarantined
@@ -78,7 +78,7 @@ class SchedulerState:
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    holders: dict[str, int] = field(default_factory=dict)
+    holders: dict[str, tuple[int, ...]] = field(default_factory=dict)
     drained: set[str] = field(default_factory=set)
     quarantined: dict[str, Quarantine] = field(default_factory=dict)
     incarnation: int = 0
@@ -160,17 +160,30 @@ class SchedulerState:
     def put(self, job: LiveJob) -> None:
         """Have a job be as it is now."""
         before = self.jobs.get(job.number)
-        if before is not None:
-            for host in before.holds:
-                if self.holders.get(host) == job.number:
-                    del self.holders[host]
+        for host in before.holds - job.holds if before is not None else ():
+            self._let_go(host, job.number)
         more = job.waits - (before is not None and before.waits)
         self.waiting += more
         self.waiting_of[job.submission.user] += more
         for host in job.holds:
-            self.holders[host] = job.number
-        self.jobs[job.number] = job
+            self.holders[host] = tuple(sorted({*self.holders.get(host, ()), job.number}))
+        self.jobs[job.number] = job if before is None else self._parted(job)
         self.last = max(self.last, job.number)
+
+    def _let_go(self, host: str, number: int) -> None:
+        """Take a host from a job; who was its guest there has it alone."""
+        rest = tuple(one for one in self.holders.pop(host, ()) if one != number)
+        if rest:
+            self.holders[host] = rest
+        for one in rest:
+            self.jobs[one] = self._parted(self.jobs[one])
+
+    def _parted(self, job: LiveJob) -> LiveJob:
+        """Return a job without those of its mates with which it has no host in common any more."""
+        there = {one for host in job.holds for one in self.holders.get(host, ())}
+        if there.issuperset(job.mates):
+            return job
+        return replace(job, mates=tuple(mate for mate in job.mates if mate in there))
 
     def answered(self, request: str, digest: str) -> int | None:
         """Return the job that a request to submit was answered with; None: it is new.
@@ -199,11 +212,16 @@ class SchedulerState:
         """Whether a job may be started on a host."""
         return not (host in self.holders or host in self.drained or host in self.quarantined)
 
+    def owner(self, host: str) -> int:
+        """Return the job that holds a host and is no guest there, 0: there is none."""
+        held = self.holders.get(host, ())
+        return next((one for one in held if not {*self.jobs[one].mates} & {*held}), 0)
+
     def host_state(self, host: str) -> str:
         """Return where a host is in its life, but for what is only decided and not ordered."""
         if host in self.quarantined:
             return "quarantined"
-        job = self.jobs.get(self.holders.get(host, 0))
+        job = self.jobs.get(self.owner(host))
         if host in self.drained:
             return "drained" if job is None else "draining"
         if job is None:

@@ -184,4 +184,7 @@ def _over_tls(
 def error_of(answer: dict[str, Any]) -> ApplesError:
     """Return the error that an answer stands for."""
     kinds = {2: UsageError, 3: InfeasibleError}
-    return kinds.get(int(answer.get("code", 4)), LaunchError)(str(answer.get("error")))
+    words, code = answer.get("error"), answer.get("code")
+    if not isinstance(words, str) or not words:
+        return LaunchError("what is there is no topology daemon: it refuses, and says not why")
+    return kinds.get(code if isinstance(code, int) else 4, LaunchError)(words)

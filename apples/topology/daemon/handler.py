@@ -151,6 +151,7 @@ class TopologyRequestHandler:
             "schema": "apples.topologyd/1",
             "fence": node.isolation.title,
             "universe": str(node.universe),
+            "sharing_factor": node.options.sharing_factor,
             "free": str(node.free),
             "epoch": node.epoch,
             "version": node.version,

@@ -3,10 +3,12 @@
 import contextlib
 
 import pytest
-from agent.rescheduling.test_redistribute import PlayedActuator, pool
+from agent.rescheduling.test_redistribute import Played, PlayedActuator, pool
 
 from apples import Coordinator, LoadRescheduling, UsageError
 from apples.agent.rescheduling.monitored import MonitoredExecution
+from apples.launch.array_messages import ArrayMessages
+from apples.launch.events import MessagesSent
 from apples.monitoring.node_load import NodeSnapshot
 from apples.scheduling.policies import Easy
 from blueprints import decider, migrate, minimum_execution_time
@@ -78,6 +80,21 @@ def test_a_host_that_others_load_is_left_for_a_free_one_and_why_is_recorded(
     assert " MB of rows go to " in document["explanation"]
     declared = "its nodes send each other 1.6e+04 bytes an iteration"
     assert (declared in document["explanation"]) == (most == 2)
+
+
+def test_where_arrays_say_what_they_sent_that_is_the_reasons(tmp_path, monkeypatch):
+    said = ArrayMessages()
+    two = (("ada", 1), ("bob", 1))
+    said.hear(MessagesSent(two, (), iteration=10))
+    said.hear(MessagesSent(two, ((0, 1, 20, 400_000), (1, 0, 20, 200_000)), iteration=20))
+    monkeypatch.setattr(Played, "array_messages", said)
+    _, (move,) = run(pool(tmp_path, 2, 60.0), owner("ada"), "migrate")
+    assert "its nodes send each other 6e+04 bytes an iteration" in move.explanation
+    said.hear(MessagesSent((("ada", 1), ("zoe", 1)), ((0, 1, 9, 9000),), epoch=1, iteration=30))
+    _, (move,) = run(pool(tmp_path, 2, 60.0), owner("ada"), "migrate")
+    assert "its nodes send each other 1.6e+04 bytes" in move.explanation, (
+        "of hosts that it is not on"
+    )
 
 
 def test_the_others_of_a_job_keep_their_rows_and_the_one_moved_takes_its_own_along(tmp_path):

@@ -9,6 +9,7 @@ from apples.agent.planners import balanced
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.errors import LaunchError
 from apples.launch.actuator import Actuator, Execution, HostTimes, Outcome, Progress
+from apples.launch.array_messages import ArrayMessages
 from blueprints import minimum_execution_time, redistribute
 
 SECONDS_PER_POINT = 1e-7
@@ -24,6 +25,7 @@ class Played(Execution):
     """A job whose hosts slow down as a function of simulated time says, with noise."""
 
     movable = True
+    array_messages = ArrayMessages()
 
     def __init__(self, plan, slowness, noise=0.0, seed=0, bias=1.0, refuses=False):
         self.rows = {strip.host.name: strip.rows for strip in plan.strips}

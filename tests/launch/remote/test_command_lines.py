@@ -18,7 +18,6 @@ from apples import Host, HostList, Network, UsageError
 from apples.launch import hydra, reach, ssh
 from apples.launch.remote import shipping
 from apples.launch.remote import ssh as line
-from apples.supervision.job_processes import mark
 from hat import DocumentError
 
 MEAN = (
@@ -128,9 +127,10 @@ def test_whatever_a_template_says_reaches_no_command_line(shell, texts):
     assert (
         order.argv == ssh.command([same], {}, job="j", here="10.0.0.1", directory=Path("/")).argv
     )
-    there = json.loads(order.files["launch.json"])["remote"]["10.0.0.2"]
-    assert there["ssh"] == line.command(way, [*shipping.words(site=False), mark("j")])
-    told = reach.orders(there, ["--proxy-id", "0"], "{}", "j")
+    launch = json.loads(order.files["launch.json"])
+    there = launch["remote"]["10.0.0.2"]
+    assert there["ssh"] == line.command(way, shipping.words(site=False))
+    told = reach.orders(there, ["--proxy-id", "0"], "{}", launch)
     assert told["launch"]["hosts"][0]["program"] == [program, argument]
     shell(there["ssh"][-1])
 

@@ -3,51 +3,30 @@
 import contextlib
 import os
 import signal
-import tempfile
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import sshd as server
+from sites import masters
 from waiting import until
 
-from apples.launch.remote import sharing
+from apples.launch.remote import sharing, ssh
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Needs
 from apples.launch.remote.preflight import preflight
 from apples.resources import read_host_list
-from apples.supervision.job_processes import MARK, all_processes, marked
+from apples.supervision.job_processes import MARK, marked
 
 pytestmark = pytest.mark.ssh
 JOB = "sharing-is-tested"
 
 
 @pytest.fixture
-def state(monkeypatch):
-    """A state directory whose path leaves room for the name of a socket; its logins are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as folder:
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
-        yield Path(folder)
-        for pid in masters(folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        until(lambda: masters(folder) == [])
-
-
-@pytest.fixture
 def listed(sshd, tmp_path):
     (tmp_path / "hosts.toml").write_text(sshd.host_list(2))
     return read_host_list(tmp_path / "hosts.toml")
-
-
-def masters(folder):
-    """The processes of ssh's that keep a login."""
-    found = []
-    for pid in all_processes():
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if words.startswith(b"ssh: ") and str(folder).encode() in words:
-                found.append(pid)
-    return found
 
 
 def logins(sshd):
@@ -83,7 +62,7 @@ def test_a_run_has_a_login_of_its_own(state, sshd, listed):
             os.kill(pid, signal.SIGKILL)
         until(lambda: logins(sshd) == before + 1)
         assert own.alive
-        assert len(marked(JOB)) == 1
+        assert marked(JOB)  # by which it is found; what it starts bears the mark, too
     until(lambda: marked(JOB) == [])
 
 
@@ -110,6 +89,7 @@ def test_where_nothing_can_be_shared_each_look_logs_in_for_itself(
         (state / "apples/ssh").write_text("")
     elif why == "a long path":
         monkeypatch.setenv("XDG_STATE_HOME", str(state / ("long" * 20)))
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     else:
         monkeypatch.setattr(sharing, "socket_name", lambda _: f"{state}/nowhere/%C")
     before = logins(sshd)
@@ -117,6 +97,45 @@ def test_where_nothing_can_be_shared_each_look_logs_in_for_itself(
         assert looked(listed)[0] == ["h1", "h2"]
     assert logins(sshd) - before >= 4
     assert masters(state) == []
+
+
+def test_where_the_state_directory_has_a_long_path_sockets_are_in_that_of_this_session(
+    state, listed, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(state / ("long" * 20)))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(state))
+    assert looked(listed)[0] == ["h1", "h2"]
+    assert len(masters(state)) == 2
+    assert (state / "apples-ssh").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("whose", ["open to others", "a link"])
+def test_a_folder_that_is_not_this_users_alone_holds_no_socket(state, listed, whose):
+    (state / "apples").mkdir()
+    if whose == "a link":
+        (state / "elsewhere").mkdir(mode=0o700)
+        (state / "apples/ssh").symlink_to(state / "elsewhere")
+    else:
+        (state / "apples/ssh").mkdir()
+        (state / "apples/ssh").chmod(0o770)
+    assert looked(listed)[0] == ["h1", "h2"]
+    assert masters(state) == []
+
+
+def test_jobs_join_a_login_until_it_has_ten_sessions_and_then_log_in_for_themselves(state, sshd):
+    reach = ssh.Reach("h1", server.ADDRESSES[0], sys.executable, config=str(sshd.config))
+    shared, before, held = sharing.socket_name(reach), logins(sshd), []
+    words = ["-I", "-S", "-c", "print(flush=True); open(0).read()"]
+    try:
+        for k in range(12):
+            argv = ssh.command(reach, words, shared, begins=k == 0)
+            held.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            assert held[-1].stdout.readline() == b"\n"
+            assert logins(sshd) - before == max(1, k - 8)
+        assert len(masters(state)) == 1
+    finally:
+        for one in held:
+            one.communicate()
 
 
 def test_where_a_login_has_one_session_whoever_comes_second_logs_in(

@@ -5,6 +5,7 @@ STRIKES are the arguments of `strikes.Strike`, as JSON: what is struck in this p
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from apples.malleable.control.command import HostShare
@@ -33,10 +34,13 @@ def maps(hosts):
 job = loads(Path(sys.argv[1]).read_text())
 manager = JobManager(job, Telling(maps(json.loads(sys.argv[2]))))
 told = [""]
+beyond = 0.0
 
 
 def trace(engine):
-    """Say which stage the engine is in, when it changes."""
+    """Say which stage the engine is in, when it changes; keep how far one was beyond its limit."""
+    global beyond  # noqa: PLW0603 - a program
+    beyond = max(beyond, time.monotonic() - engine._change.mark - engine._limit)
     if engine.stage != told[-1]:
         told.append(engine.stage)
         print(f"stage {told[-1]}", flush=True)
@@ -52,4 +56,5 @@ strike_in_loop(manager, strikes, struck, trace)
 tick = manager.engine.tick
 manager.engine.tick = lambda: (tick(), trace(manager.engine))
 ended = manager.run()
+print(f"beyond {beyond:.3f}", flush=True)
 sys.exit(0 if ended.state == "finished" else 5)

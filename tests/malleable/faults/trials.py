@@ -1,8 +1,10 @@
 """Trials: a process of a job is killed or stopped, or its disk is full: it goes on right or fails clearly, soon.
 
-``trials.py N [--seed S] [--at-once K] [--least L]`` runs N of them and prints how often each phase was hit and
-what came of it; with `--least` each phase must have been hit so often. A trial is its seed: run alone with it, it
-strikes the same kind of process in the same phase.
+``trials.py N [--seed S] [--at-once K] [--least L] [--log FILE]`` runs N of them and prints how often each phase
+was hit, by what, and what came of it; with `--least` each phase must have been hit so often. A trial is its seed:
+run alone with it, it strikes the same kind of process in the same phase. With `--log` each trial is a line of JSON
+in a file as soon as it is over, and what is printed is of all that are in the file: several runs may share one,
+and N may be 0. At SIGTERM no trial is begun any more, and the tables are printed.
 
 Half of them strike from outside, at a random moment; the others inside the job manager's loop, because most stages
 of a change are too short to be met otherwise. There a newcomer's loss must refuse the command and nothing else.
@@ -22,9 +24,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from apples.malleable.manager.process_groups import SUPERVISOR
@@ -48,9 +51,11 @@ UNAVOIDABLE = "hosts are left of"
 """What a job says that fails though it has a commit: it lost every host."""
 NOBODY = "nobody"
 """What a trial hit in which there was no such process at that moment."""
-END_SECONDS = float(os.environ.get("APPLES_END_SECONDS", "5"))
-"""From the signal to a clear failure. More where other tests have the machine too."""
-PATIENCE_SECONDS = 180.0
+CLEAR_SECONDS = 5.0
+"""From the signal to a clear failure."""
+END_SECONDS = float(os.environ.get("APPLES_END_SECONDS", CLEAR_SECONDS))
+"""What is taken for that here. More where others have the machine too."""
+PATIENCE_SECONDS = 36 * END_SECONDS
 """For a job that goes on: to its end."""
 
 
@@ -123,6 +128,11 @@ class Outcome:
     seconds: float
     wrong: str = ""
     inside: list = field(default_factory=list)
+    beyond: float = 0.0
+    """Seconds that a stage of a change took beyond its limit."""
+    seed: int = 0
+    load: float = 0.0
+    """Of the machine, when it was over."""
 
 
 def run(seed: int) -> Outcome:
@@ -274,6 +284,8 @@ def _judge(agent, heard, job, outcome: Outcome, struck: float, folder: Path) -> 
         outcome.wrong = "hangs: " + " / ".join(heard[-4:])
         return outcome
     outcome.seconds = time.monotonic() - struck
+    words = [line.split()[-1] for line in heard if line.startswith("output beyond ")]
+    outcome.beyond = float(words[-1]) if words else 0.0
     outcome.wrong = _fault(agent.returncode, heard, outcome.seconds)
     outcome.wrong = outcome.wrong or _lost(agent.returncode, heard, folder, outcome)
     if outcome.inside and sum(line.startswith("output struck") for line in heard) < len(
@@ -324,38 +336,68 @@ def _gone(job: str, outcome: Outcome, since: float, result: str) -> Outcome:
     """Demand that no process is left."""
     outcome.result = result
     while (left := marked(job)) and time.monotonic() - since < END_SECONDS:
-        time.sleep(0.02)
+        time.sleep(0.1)  # a look reads what every process of the machine is
     outcome.seconds = outcome.seconds or time.monotonic() - since
     if left:
         outcome.wrong = outcome.wrong or f"processes are left: {left}"
     return outcome
 
 
-def main(count: int, first: int, at_once: int, least: int = 0) -> int:
+def main(count: int, first: int, at_once: int, least: int = 0, log: Path | None = None) -> int:
     """Run so many trials; return how many went wrong, one more where most, or in a phase too few, hit anybody."""
-    table, phases, kinds = collections.Counter(), collections.Counter(), collections.Counter()
-    slowest, wrong, hit = 0.0, 0, 0
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+
+    def one(seed: int) -> Outcome | None:
+        if over.is_set():
+            return None
+        found = run(seed)
+        found.seed, found.load = seed, round(os.getloadavg()[0], 1)
+        if found.wrong:
+            print(
+                f"seed {seed}: {found.kind} {found.how} in {found.phase}: {found.wrong}",
+                flush=True,
+            )
+        if log:
+            with log.open("a") as file:
+                file.write(json.dumps(asdict(found)) + "\n")
+        return found
+
     with ThreadPoolExecutor(at_once) as pool:
-        for seed, found in enumerate(pool.map(run, range(first, first + count)), first):
-            table[found.phase, found.result] += 1
-            hit += found.kind != NOBODY
-            phases[found.phase] += found.kind != NOBODY
-            kinds[found.kind, found.how] += found.kind != NOBODY
-            if found.result == "failed clearly":
-                slowest = max(slowest, found.seconds)
-            if found.wrong:
-                wrong += 1
-                what = f"{found.kind} {found.how} in {found.phase}: {found.wrong}"
-                print(f"seed {seed}: {what}", flush=True)
-    for (phase, result), times in sorted(table.items()):
+        there = [found for found in pool.map(one, range(first, first + count)) if found]
+    if log:
+        there = [Outcome(**json.loads(line)) for line in log.read_text().splitlines()]
+    return told(there, least)
+
+
+def told(there: list[Outcome], least: int) -> int:
+    """Print what came of the trials; return how many were wrong, and more where they hit too little."""
+    results = collections.Counter((one.phase, one.result or "wrong") for one in there)
+    hit = [one for one in there if one.kind != NOBODY]
+    phases = collections.Counter(one.phase for one in hit)
+    struck = collections.Counter((f"{one.kind} {one.how}", one.phase) for one in hit)
+    clear = [one for one in there if one.result == "failed clearly"]
+    wrong = sum(bool(one.wrong) for one in there)
+    for (phase, result), times in sorted(results.items()):
         print(f"{phase:8} {result:20} {times}")
-    print("hit in:", ", ".join(f"{phase} {phases[phase]}" for phase in sorted(phases)))
-    print("hit:", ", ".join(f"{kind} {how} {kinds[kind, how]}" for kind, how in sorted(+kinds)))
-    print(f"{count} trials, {hit} hit, {wrong} wrong, slowest clear failure {slowest:.1f} s")
-    few = {phase: phases[phase] for phase in {*PHASES, *INSIDE} if phases[phase] < least}
+    columns = sorted({*PHASES, *INSIDE, *phases})
+    print(f"{'hit':28}", *(f"{phase:>6}" for phase in columns))
+    for what in sorted({what for what, _ in struck}):
+        print(f"{what:28}", *(f"{struck[what, phase] or '-':>6}" for phase in columns))
+    print(f"{'all':28}", *(f"{phases[phase]:>6}" for phase in columns))
+    slowest = max((one.seconds for one in clear), default=0.0)
+    late = sum(one.seconds > CLEAR_SECONDS for one in clear)
+    beyond = max((one.beyond for one in there), default=0.0)
+    print(
+        f"{len(there)} trials, {len(hit)} hit, {wrong} wrong, slowest clear failure {slowest:.1f} s"
+        f" ({late} of {len(clear)} over {CLEAR_SECONDS:g} s), a stage {beyond:.1f} s beyond its limit at most,"
+        f" load {min((one.load for one in there), default=0.0):.0f}"
+        f" to {max((one.load for one in there), default=0.0):.0f}"
+    )
+    few = {phase: phases[phase] for phase in columns if phases[phase] < least}
     if few:
         print(f"hit less often than {least} times: {few}")
-    return wrong + bool(few) + (hit < count // 2)
+    return wrong + bool(few) + (len(hit) < len(there) // 2)
 
 
 if __name__ == "__main__":
@@ -364,5 +406,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--least", type=int, default=0)
+    parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
-    sys.exit(1 if main(asked.count, asked.seed, asked.at_once, asked.least) else 0)
+    sys.exit(1 if main(asked.count, asked.seed, asked.at_once, asked.least, asked.log) else 0)

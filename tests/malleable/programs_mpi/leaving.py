@@ -8,6 +8,7 @@ import atexit
 import os
 import sys
 import time
+import weakref
 from pathlib import Path
 
 from mpi4py import MPI
@@ -19,6 +20,9 @@ SECONDS = float((sys.argv[3:] or [0.0])[0])
 host = os.environ["APPLES_HOST"]
 words = (FOLDER / host).open("w", encoding="utf-8")
 words.write("not flushed")
+gone = weakref.proxy(
+    set()
+)  # what it stood for is there no more: whoever asks it for anything gets an error
 atexit.register((FOLDER / f"{host}-ended").touch)
 atexit.register(time.sleep, SECONDS)
 

@@ -1,0 +1,171 @@
+"""What a live scheduler was told, as its log has it: by it every decision can be made again (`replay`).
+
+The log has a record of each change of the state. That is enough to go on after a crash, and too little to see why
+it was decided so: passes have their moments, jobs say how fast they are, hosts answer or do not. An *input* is one
+thing that the scheduler was told, with the time, if that had an effect or entered a decision; what changed nothing
+is not kept. Inputs are written with the next record, so they cost no sync of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from math import isfinite
+from typing import Any, Final
+
+from apples.scheduling.server.orders import (
+    HostAnswer,
+    HostLeft,
+    HostTerm,
+    JobReport,
+    Report,
+    RunTimeEstimate,
+    SelectedHosts,
+    ShepherdAnswer,
+)
+from apples.scheduling.server.state import Record
+
+Input = list[Any]
+"""``[time, verb, what it is about ..]``."""
+BEGUN: Final = "begun"
+"""What the record does with which the inputs of a start of the scheduler begin."""
+HEAR: Final = "hear"
+"""What a record does that has inputs only."""
+MOST_INPUTS: Final = 200
+"""So many are written without a record that has an effect."""
+MOST_BYTES: Final = 1 << 16
+"""Of the inputs of one record."""
+
+REPORTS: Final[Mapping[str, type[Report]]] = {
+    "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate, "selected": SelectedHosts,
+    "answer": HostAnswer, "term": HostTerm, "shepherd": ShepherdAnswer,
+}  # fmt: skip
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+_VERBS = {kind: verb for verb, kind in REPORTS.items()}
+_MEASURED = {"iteration", "iterations", "speeds", "messages", "anchor"}
+"""What a job says of itself all the time: inputs of their own have it where it enters a decision."""
+
+
+REQUIRED: Final = {
+    verb: tuple(one.name for one in fields(kind) if _default(one) is MISSING)
+    for verb, kind in REPORTS.items()
+}
+_OTHERS: Final = {
+    verb: tuple(
+        (one.name, _default(one))
+        for one in fields(kind)
+        if one.name not in {*REQUIRED[verb], *_MEASURED}
+    )
+    for verb, kind in REPORTS.items()
+}
+
+
+def report_input(report: Report) -> list[Any]:
+    """Return a report as the words of an input: what each of its kind has, and by name what this one has besides.
+
+    Examples
+    --------
+    >>> report_input(HostLeft(1, 2, "ada", 3))
+    ['left', 1, 2, 'ada', 3]
+    >>> report_input(HostAnswer("ada", "no route"))
+    ['answer', 'ada', {'reason': 'no route'}]
+    """
+    verb = _VERBS[type(report)]
+    words = [verb, *(getattr(report, name) for name in REQUIRED[verb])]
+    more = {
+        name: value
+        for name, default in _OTHERS[verb]
+        if (value := getattr(report, name)) != default
+    }
+    return [*words, more] if more else words
+
+
+def written(value: Any) -> Any:
+    """Return a value as a log can have it: JSON has no infinity.
+
+    Examples
+    --------
+    >>> written({"seconds": float("inf"), "hosts": ("ada",)})
+    {'seconds': 'inf', 'hosts': ['ada']}
+    """
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {key: written(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [written(each) for each in value]
+    return value
+
+
+class InputLog:
+    """The inputs since they were last taken."""
+
+    def __init__(self) -> None:
+        self._kept: list[Input] = []
+        self._told: defaultdict[str, dict[Any, tuple[Any, ...]]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._kept)
+
+    def note(self, at: float, verb: str, *words: Any) -> None:
+        """Keep an input."""
+        self._kept.append([at, verb, *written(words)])
+
+    def tell(self, at: float, verb: str, about: int | str, *words: Any) -> None:
+        """Keep what enters a decision, if no input has said it before; at first there is nothing of anything."""
+        before = self._told[verb].get(about)
+        if before == words or (before is None and not any(words)):
+            return
+        self._told[verb][about] = words
+        self.note(at, verb, about, *words)
+
+    def forget(self, verb: str, about: int | str | None = None) -> None:
+        """Have there be nothing of something, or of all, again."""
+        if about is None:
+            self._told[verb].clear()
+        else:
+            self._told[verb].pop(about, None)
+
+    def take(self) -> list[Input]:
+        """Return the inputs, and keep them no longer."""
+        found, self._kept = self._kept, []
+        return found
+
+
+def with_inputs(records: Sequence[Record], inputs: Sequence[Input]) -> Sequence[Record]:
+    """Return records that have some inputs too.
+
+    The last has them, and others of their own where it would be too long to be read again. One input that is
+    as long alone is left out.
+
+    Examples
+    --------
+    >>> with_inputs([{"do": "drain"}], [[1.0, "drain", "ada"]])
+    [{'do': 'drain', 'inputs': [[1.0, 'drain', 'ada']]}]
+    """
+    parts: list[list[Input]] = [[]]
+    if len(json.dumps(inputs)) <= MOST_BYTES:
+        parts = [[*inputs]]
+    else:
+        size = 0
+        for one in inputs:
+            length = len(json.dumps(one))
+            if length > MOST_BYTES:
+                continue
+            size += length
+            if size > MOST_BYTES:
+                parts.append([])
+                size = length
+            parts[-1].append(one)
+    if records and parts[-1]:
+        last = {**records[-1], "inputs": parts.pop()}
+        records = [*records[:-1], last]
+    return [*({"do": HEAR, "inputs": part} for part in parts if part), *records]

@@ -1,0 +1,203 @@
+"""Decide again what a log says that a live scheduler has decided: told the same, it has to decide the same.
+
+The log of a scheduler has what it was told (`inputs`) since it was started, until it is so long that it is written
+anew. A fresh scheduler is told that, and each record that it makes has to be the one that the log has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from apples.errors import ApplesError, UsageError
+from apples.scheduling.policy import NodeLoad, SchedulingPolicy
+from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling.server.inputs import BEGUN, HEAR, REPORTS, REQUIRED
+from apples.scheduling.server.live_job import LiveJob, submission_of
+from apples.scheduling.server.log import SchedulerLog, folded
+from apples.scheduling.server.orders import AttemptPhase, JobReport, Report
+from apples.scheduling.server.progress import JobPace
+from apples.scheduling.server.scheduler import LiveScheduler, Patience
+from apples.scheduling.server.state import Record, SchedulerState
+
+DECISIONS: Final = frozenset({"start", "resize", "vacate", "reject"})
+"""What records do that a scheduler decides: of the others it is told."""
+_LOADS: Final = TypeAdapter(NodeLoad)
+_READERS: Final = {verb: TypeAdapter[Report](kind) for verb, kind in REPORTS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The records of a log, and those of a scheduler that was told the same.
+
+    Attributes
+    ----------
+    logged, made
+        Without what they were told, and without the ids of requests.
+    """
+
+    logged: Sequence[Record]
+    made: Sequence[Record]
+
+    @property
+    def decisions(self) -> int:
+        """How many decisions the log has."""
+        return sum(one["do"] in DECISIONS for one in self.logged)
+
+    @property
+    def alike(self) -> int:
+        """How many of them were made again: the same, at the same time and in the same place among them."""
+        ours = (
+            [one for one in each if one["do"] in DECISIONS] for each in (self.logged, self.made)
+        )
+        return sum(one == other for one, other in zip(*ours, strict=False))
+
+    @property
+    def parting(self) -> tuple[Record | None, Record | None] | None:
+        """The first record of the log that was not made again, and what was made; None: there is none."""
+        both = zip_longest(self.logged, self.made)
+        return next(((one, other) for one, other in both if one != other), None)
+
+
+def replayed(
+    records: Sequence[Record],
+    policy: SchedulingPolicy,
+    prefer: HostPreference | None = None,
+    nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
+) -> Replay:
+    """Have a fresh scheduler be told what a log says that another was told since its last start.
+
+    Parameters
+    ----------
+    records
+        Of its log, in their order.
+    policy, prefer, nodes
+        As that scheduler's.
+
+    Raises
+    ------
+    UsageError
+        The log does not say how that scheduler was started: an older version wrote it, or it was written anew
+        since. Permanent.
+    """
+    begun = max((k for k, one in enumerate(records) if one.get("do") == BEGUN), default=None)
+    if begun is None:
+        raise UsageError(
+            "this log cannot be replayed: it was written by an older version, or written anew since the scheduler "
+            "was started"
+        )
+    start, rest = records[begun], records[begun + 1 :]
+    memory = _Memory(folded(records[:begun])[0])
+    folders = iter([str(one["is"]["folder"]) for one in rest if one["do"] == "start"])
+    state = memory.state
+    patience = Patience(**{name: float(each) for name, each in start["patience"].items()})
+    lost = dict.fromkeys(start["lost"], "it does not answer")
+    fresh = _ReplayedScheduler(
+        memory, policy, state.hosts, state.time, state.wall, lambda: next(folders, ""), patience, lost, prefer,
+        nodes, bool(start["shared"]), start["name"], start["most_hosts"], start["cpus"],
+    )  # fmt: skip
+    submissions = {one["job"]: one["submission"] for one in rest if "submission" in one}
+    memory.records.clear()
+    for record in rest:
+        for at, verb, *words in record.get("inputs", ()):
+            with suppress(ApplesError):  # it has parted
+                if verb == "submit":
+                    fresh.submit(at, submission_of(submissions[words[0]]))
+                else:
+                    fresh.take_in(at, verb, *words)
+        fresh.turn()
+    return Replay([*_bare(rest)], [*_bare(memory.records)])
+
+
+def report_of(verb: str, words: Sequence[Any]) -> Report:
+    """Return the report of an input."""
+    more = words[-1] if words and isinstance(words[-1], Mapping) else {}
+    given = dict(zip(REQUIRED[verb], words, strict=False))
+    return _READERS[verb].validate_python({**given, **more})
+
+
+def _bare(records: Sequence[Record]) -> Iterator[Record]:
+    for record in records:
+        if record["do"] != HEAR:
+            yield {key: each for key, each in record.items() if key not in {"inputs", "answer"}}
+
+
+class _Memory(SchedulerLog):
+    """A log that is only remembered."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        self.state = state
+        self.records: list[Record] = []
+
+    def recover(self) -> tuple[SchedulerState, list[str]]:
+        return self.state, []
+
+    def commit(self, records: Sequence[Record], state: SchedulerState) -> None:  # noqa: ARG002 - as the real one
+        self.records += json.loads(json.dumps(records))
+
+    def rewrite(self, state: SchedulerState, *more: Record) -> None:
+        pass
+
+    def archive(self, jobs: Sequence[LiveJob]) -> None:
+        pass
+
+    @property
+    def whole(self) -> bool:
+        return True
+
+
+class _ReplayedScheduler(LiveScheduler):
+    """A scheduler that is told what the inputs of a log say, and nothing else."""
+
+    def take_in(self, clock: float, verb: str, *words: Any) -> None:
+        """Be told what one input says."""
+        if verb in _READERS:
+            self.report(clock, report_of(verb, words))
+        elif verb in {"cancel", "resize", "drain", "resume"}:
+            getattr(self, verb)(clock, *words)
+        else:
+            with self._input(clock, verb):
+                getattr(self, f"_take_in_{verb}")(*words)
+
+    def _take_in_look(self) -> None:
+        self._look()
+
+    def _take_in_pass(self) -> None:
+        self._pass()
+
+    def _take_in_pace(self, number: int, end: float | None) -> None:
+        self.paces[number] = JobPace(self.job(number).hosts, self.now, 0, self.now, end)
+        self._expect_again(number)
+
+    def _take_in_speeds(self, number: int, speeds: Mapping[str, Any], anchor: str) -> None:
+        measured = {host: float(speed) for host, speed in speeds.items()}
+        self.progress[number] = JobReport(
+            number, self.job(number).attempt, AttemptPhase.RUNNING, speeds=measured, anchor=anchor
+        )  # fmt: skip
+
+    def _take_in_messages(self, number: int, messages: Sequence[tuple[int, int, Any]]) -> None:
+        if number in self.ledger.running:
+            found = tuple((one, other, float(sent)) for one, other, sent in messages)
+            self.ledger.note_messages(number, found)
+
+    def _take_in_load(self, host: str, load: Sequence[Any]) -> None:
+        self.loads[host] = _LOADS.validate_python(load)
+
+    def _hear_running(self, job: LiveJob, report: JobReport) -> None:
+        """Keep the speeds that it was told, which a report in an input does not have."""
+        if (said := self.progress.get(job.number)) is not None:
+            report = replace(report, speeds=said.speeds, anchor=said.anchor)
+        super()._hear_running(job, report)
+
+    def _note_pace(self, job: LiveJob, report: JobReport) -> None:
+        """Do nothing: it is told."""
+
+    def _note_messages(self, job: LiveJob, report: JobReport) -> None:
+        """Do nothing: it is told."""

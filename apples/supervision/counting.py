@@ -1,0 +1,117 @@
+"""Counting the messages of ranks on another machine: the library there, and what its ranks have counted.
+
+Standard library only: it travels with the supervisor of a run (`apples.launch.supervisor`). The files are those of
+`apples.monitoring.message_counts`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
+"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.bind`)."""
+COMPILE_SECONDS = 60.0
+HEADER_BYTES, DESTINATION_BYTES = 112, 24
+USED_AT = 40
+"""Where the header of a rank's file says how many destinations it has."""
+NAME_LETTERS = 16
+"""Of a rank's file: hexadecimal digits, and nothing else in the folder of a run is of these alone."""
+MOST_FILES, MOST_BYTES = 4096, (1 << 20) - 64
+
+
+def mpi_library(python: str) -> str:
+    """Return the MPI library that lies beside an interpreter; empty where none does."""
+    place = os.path.join(os.path.dirname(os.path.dirname(python)), "lib", "libmpi.so.12")  # noqa: PTH118, PTH120 - pathlib is slow to load
+    return os.path.realpath(place) if os.path.exists(place) else ""  # noqa: PTH110
+
+
+def digest_of(path: str) -> str:
+    """Return a digest of a file; empty where it cannot be read."""
+    import hashlib  # noqa: PLC0415 - a supervisor starts sooner without, and few runs count
+
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123 - as above
+            while data := stream.read(1 << 20):
+                found.update(data)
+    except OSError:
+        return ""
+    return found.hexdigest()
+
+
+def begin(carried: dict[str, Any], folder: str) -> dict[str, str]:
+    """Return the variables by which ranks count into files of a run's folder, which go with it.
+
+    The library that came along is taken where the MPI library is the same; else one is compiled with the MPI's own
+    wrapper.
+
+    Raises
+    ------
+    OSError
+        Neither is possible, and why in its text. Permanent.
+    """
+    library = os.path.join(folder, "counting.so")  # noqa: PTH118
+    own = mpi_library(sys.executable)
+    if own and own == carried["mpi"] and digest_of(own) == carried["fits"]:
+        with open(library, "wb") as stream:  # noqa: PTH123
+            stream.write(binascii.a2b_base64(carried["library"]))
+    else:
+        _compile(carried["source"], library, folder)
+    return {FOLDER: folder, LIBRARY: library}
+
+
+def _compile(source: str, library: str, folder: str) -> None:
+    wrapper = os.path.join(os.path.dirname(sys.executable), "mpicc")  # noqa: PTH118, PTH120
+    if not os.access(wrapper, os.X_OK):
+        raise OSError(
+            0, f"it has another MPI than this machine, and no mpicc beside {sys.executable}"
+        )
+    path = os.path.join(folder, "counting.c")  # noqa: PTH118
+    with open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123
+        stream.write(source)
+    import subprocess  # noqa: PLC0415 - as above
+
+    argv = [wrapper, "-std=gnu11", "-O2", "-fPIC", "-shared", "-o", library, path, "-lpthread"]
+    # Standard input is the connection to the agent; and a wrapper has children, which are to end with it.
+    ran = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, errors="replace", start_new_session=True,
+    )  # fmt: skip
+    try:
+        _, text = ran.communicate(timeout=COMPILE_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(OSError):
+            os.killpg(ran.pid, signal.SIGKILL)
+        ran.communicate()
+        raise OSError(0, f"{wrapper} took more than {COMPILE_SECONDS:g} s") from None
+    if ran.returncode:
+        first = next(
+            (one for one in text.splitlines() if "error" in one or "not found" in one), text
+        )
+        raise OSError(0, f"{wrapper} does not compile the counting library: {first[:200]}")
+
+
+def counted(folder: str) -> Iterator[bytes]:
+    """Yield what each rank has counted by now: its file, as far as it is used."""
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        found = os.listdir(folder)  # noqa: PTH208
+    names = [name for name in found if len(name) == NAME_LETTERS and name.isalnum()]
+    for name in names[:MOST_FILES]:
+        with contextlib.suppress(OSError):
+            path = os.path.join(folder, name)  # noqa: PTH118
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                head = os.pread(handle, HEADER_BYTES, 0)
+                used = int.from_bytes(head[USED_AT : USED_AT + 4], sys.byteorder)
+                size = HEADER_BYTES + used * DESTINATION_BYTES
+                if size <= MOST_BYTES:
+                    yield os.pread(handle, size, 0)
+            finally:
+                os.close(handle)

@@ -1,0 +1,120 @@
+"""The topology daemons of hosts that jobs share, as whoever runs the jobs asks them."""
+
+import socket
+import threading
+
+import pytest
+from daemons import Daemon
+
+from apples.errors import ApplesError, LaunchError
+from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
+from apples.resources import Host, HostList, Link, Network
+from apples.topology.daemon.node import DaemonOptions
+
+
+def test_an_attempt_that_comes_back_to_a_host_has_cpus_there_again_and_gives_them_back_again():
+    with Daemon("pu:4") as daemon:
+        daemons = TopologyDaemons({"ada": str(daemon.socket)}, 4, 0.5)
+        for epoch in (0, 2, 4):
+            for _ in range(2):  # an order may come twice
+                daemons.allocate("0000abcd", ["ada"], epoch)
+            assert [one["cpus"] for one in daemon.ask("jobs")["jobs"]] == ["0-3"]
+            for _ in range(2):
+                daemons.release("0000abcd", "ada")
+            assert daemon.ask("jobs")["jobs"] == []
+
+
+@pytest.fixture
+def answering(tmp_path):
+    """Return what makes a socket at which every line is answered with one."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(tmp_path / "d.sock"))
+    server.listen()
+    says = []
+
+    def serve():
+        while True:
+            try:
+                one, _ = server.accept()
+            except OSError:
+                return
+            with one, one.makefile("rb") as lines:
+                for _ in lines:
+                    one.sendall(says[0] + b"\n")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+
+    def made(line):
+        says[:] = [line]
+        return str(tmp_path / "d.sock")
+
+    yield made
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join(30)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"ok": true}',
+        b'{"ok": true, "jobs": 3, "sharing_factor": "half", "universe": 7}',
+        b'{"ok": true, "sharing_factor": 0.5}',
+        b'{"ok": true, "jobs": [3], "sharing_factor": 0.5, "universe": "x"}',
+        b'{"ok": false, "code": "x"}',
+        b'{"x": 1}',
+        b'{"ok": false, "code": [], "error": "a"}',
+        b'{"ok": false, "error": "two\\nlines\\u001b[31m"}',
+        b"[]",
+    ],
+)
+def test_what_no_daemon_of_ours_would_say_is_refused_in_a_printable_line(answering, line):
+    place = answering(line)
+    ada = Host("ada", seconds_per_point=1e-6, topologyd=place)
+    hosts = HostList((ada,), Network({}, Link(1e-6, 1e9)), source="h.toml")
+    with pytest.raises(ApplesError) as refused:
+        TopologyDaemons.of(hosts, 0.5)
+    assert str(refused.value).isprintable()
+    assert str(refused.value) != "None"
+    if b"[3]" not in line:  # a number that it does not know is refused by a daemon
+        with pytest.raises(LaunchError):
+            TopologyDaemons({"ada": place}, 4, 0.5).release("0000abcd", "ada")
+
+
+def listed(**places):
+    """Return a host list whose hosts have daemons at these places."""
+    found = tuple(
+        Host(name, seconds_per_point=1e-6, topologyd=str(place)) for name, place in places.items()
+    )
+    return HostList(found, Network({}, Link(1e-6, 1e9)), source="h.toml")
+
+
+def test_one_that_does_not_answer_is_its_hosts_and_the_others_are_used(tmp_path):
+    none = tmp_path / "none"
+    with Daemon("pu:4") as daemon:
+        daemons = TopologyDaemons.of(listed(ada=daemon.socket, bob=none), 0.5)
+        assert (daemons.cpus, list(daemons.silent)) == (4, ["bob"])
+        assert f"no topology daemon at {none}" in daemons.silent["bob"]
+        with pytest.raises(SilentDaemonError) as silence:
+            daemons.allocate("0000abcd", ["ada", "bob"])
+        assert (silence.value.host, str(silence.value)) == ("bob", daemons.silent["bob"])
+        ada = Host("ada")
+        assert daemons.look(ada, {"0000abcd": True, "0000cdef": True}) == {
+            "0000abcd": 0, "0000cdef": 0,
+        }  # fmt: skip
+        assert daemon.jobs == {}
+    with pytest.raises(LaunchError, match="no topology daemon at"):
+        daemons.look(ada, {})
+
+
+@pytest.mark.parametrize(
+    ("machine", "factor", "said"),
+    [("pu:2", 0.5, "gives 2 CPUs, and those of the other hosts 4 each"),
+     ("pu:4", 0.25, "takes 0.25 of a mate's CPUs, and the policy 0.5")],
+)  # fmt: skip
+def test_one_that_came_back_as_another_is_not_asked_for_cpus(machine, factor, said):
+    with Daemon(machine, options=DaemonOptions(sharing_factor=factor)) as daemon:
+        daemons = TopologyDaemons({"ada": str(daemon.socket)}, 4, 0.5)
+        with pytest.raises(LaunchError, match=said):
+            daemons.look(Host("ada"), {})

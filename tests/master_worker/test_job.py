@@ -1,0 +1,115 @@
+"""A master with its workers as a job: what its scheduler commands reaches the run, the rest its record."""
+
+import secrets
+import threading
+from contextlib import closing
+
+import pytest
+from waiting import until
+
+from apples import LaunchError, UsageError
+from apples.jobs import store
+from apples.jobs.recording import RunRecorder
+from apples.jobs.records import JobStatus, conversation
+from apples.malleable.control.client import carried_out
+from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.server import ControlServer
+from apples.master_worker.given_hosts import RunStanding
+from apples.master_worker.job import CommandedHosts
+
+AT = RunStanding("ada", ("ada", "bob"), 20, 200, {"ada": 30.0, "bob": 0.0}, (3, 4))
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = store.create({}, "")
+    made.write({**made.record(), "state": "running"})
+    with made.supervising():
+        yield made
+
+
+def commanded(job, *, evolving=True):
+    recorder = RunRecorder(job, lambda _: None)
+    return closing(
+        CommandedHosts(job, recorder, ["ada", "bob", "cleo"], ("ada",), evolving=evolving)
+    )
+
+
+def resized(job, *hosts):
+    """Command a job to be on hosts from a thread; return the thread, and what comes of it."""
+    talking, came = conversation(job), []
+
+    def ask():
+        epoch = int(talking.status()["epoch"]) + 1
+        command = ResizeCommand(epoch, tuple(HostShare(host) for host in hosts))
+        try:
+            came.append(carried_out(talking.resize(command, 30.0)).kind)
+        except (LaunchError, UsageError) as error:
+            came.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, came
+
+
+def test_a_record_says_where_the_run_is_how_far_how_fast_and_for_what_it_asks(job):
+    with commanded(job) as giver:
+        assert JobStatus.of(job).hosts == ("ada",)
+        giver.hear(AT)
+        record, status = job.record(), JobStatus.of(job)
+    assert (status.hosts, status.iteration, status.iterations) == (("ada", "bob"), 20, 200)
+    assert (record["asks"], record["anchor"]) == ([3, 4], "ada")
+    assert record["measured"] == {"rows": {"ada": 30.0}, "compute_seconds": {"ada": 1.0}}
+    assert not job.announce.exists()
+
+
+def test_one_that_is_not_evolving_says_only_how_many_it_can_use(job):
+    with commanded(job, evolving=False) as giver:
+        giver.hear(AT)
+        assert job.record()["asks"] == [1, 4]
+
+
+def test_a_command_stands_until_the_run_has_answered_it_and_its_epoch_is_in_the_record(job):
+    with commanded(job) as giver:
+        giver.hear(AT)
+        thread, came = resized(job, "ada", "cleo")
+        assert until(giver.order, 30) == ("ada", "cleo") == giver.order()
+        assert conversation(job).status()["busy"]
+        giver.answer(RunStanding("ada", ("ada", "cleo"), 30, 200))
+        assert giver.order() == ()
+        thread.join(30)
+        assert came == ["done"]
+        assert (JobStatus.of(job).hosts, job.record()["epoch"]) == (("ada", "cleo"), 1)
+        thread, came = resized(job, "bob")
+        until(giver.order)
+        giver.answer(AT, "ada is the master's host")
+        thread.join(30)
+        assert "ada is the master's host" in str(came[0])
+        assert (conversation(job).status()["epoch"], job.record()["epoch"]) == (2, 2)
+
+
+def test_a_run_that_nobody_can_command_any_more_ends_with_a_line(job, monkeypatch):
+    def broken(_):
+        raise RuntimeError("planted")
+
+    with commanded(job) as giver:
+        giver.hear(AT)
+        monkeypatch.setattr(ControlServer, "poll", broken)
+        until(lambda: not giver._thread.is_alive())
+        with pytest.raises(LaunchError) as raised:
+            giver.hear(AT)
+    assert str(raised.value) == (
+        "its scheduler cannot command it any more: internal error: RuntimeError: planted"
+    )
+
+
+def test_a_host_that_nobody_knows_is_refused_and_the_runs_end_answers_whoever_waits(job):
+    with commanded(job) as giver:
+        thread, came = resized(job, "ada", secrets.token_hex(4))
+        thread.join(30)
+        assert isinstance(came[0], UsageError)
+        thread, late = resized(job, "ada", "bob")
+        until(giver.order)
+    thread.join(30)
+    assert "the job is finished" in str(late[0])

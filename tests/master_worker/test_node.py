@@ -1,0 +1,87 @@
+"""The master by itself: workers are connections of the test's, which say what they like, when they like."""
+
+import json
+from multiprocessing import connection
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+from waiting import until
+
+from apples.master_worker import node
+
+SECRET = "0badcafe"  # noqa: S105 - of this test
+PROGRAM = SimpleNamespace(
+    units=lambda parameters: iter(range(parameters["count"])),
+    combine=lambda total, result: (total or 0) + result,
+)
+
+
+class Worker:
+    """A worker process, as far as its master can tell."""
+
+    def __init__(self, lane, rate):
+        said = json.loads(until(lambda: Path(node.PORT).exists() and Path(node.PORT).read_text()))
+        key = bytes.fromhex(SECRET)
+        self.link = connection.Client(("127.0.0.1", said["port"]), authkey=key)
+        self.say({"hello": lane, "rate": rate})
+        until(lambda: lane in progress().get("lanes", {}))
+
+    def say(self, message):
+        self.link.send_bytes(json.dumps(message).encode())
+
+    def hear(self):
+        return json.loads(self.link.recv_bytes())
+
+    def do(self, *units):
+        """Be handed these units, and say that they are done."""
+        assert [number for number, _ in self.hear()["units"]] == [*units]
+        self.say({"done": [[unit, unit] for unit in units], "seconds": 0.01})
+
+
+def progress():
+    try:
+        return json.loads(Path(node.PROGRESS).read_text())
+    except FileNotFoundError:
+        return {}
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """Give what begins a master of so many units, and has what came of it once it has ended."""
+    monkeypatch.chdir(tmp_path)
+    threads = []
+
+    def begin(count):
+        told = {
+            "count": count, "most": 1000, "samples": [], "parameters": {"count": count}, "rate": 3.0,
+            "bind": "127.0.0.1", "secret": SECRET, "attempts": 2, "workers": ["a", "b", "c"],
+        }  # fmt: skip
+        ended = []
+        threads.append(
+            Thread(target=lambda: ended.append(node.UnitMaster(told, PROGRAM).run()), daemon=True)
+        )
+        threads[-1].start()
+        return ended
+
+    yield begin
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_unit_that_may_have_ended_a_worker_is_tried_by_one_at_a_time(begun):
+    ended = begun(3)
+    first = Worker("a#0", 1.0)
+    assert first.hear()["units"] == [[0, 0]]
+    first.link.close()
+    until(lambda: "a#0" in progress()["lost"])
+    second = Worker("b#0", 1.0)
+    second.do(1)
+    second.do(2)
+    assert second.hear()["units"] == [[0, 0]]
+    third = Worker("c#0", 1e6)  # it would do the unit sooner, or end as well
+    second.say({"done": [[0, 0]], "seconds": 0.01})
+    assert third.hear() == {"end": True}
+    assert until(lambda: ended)[0]["lanes"] == {"b#0": 3}

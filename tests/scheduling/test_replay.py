@@ -1,0 +1,212 @@
+"""A scheduler that is told what a log says that another was told decides the same, and not without an input."""
+
+import json
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apples.errors import UsageError
+from apples.scheduling.jobs import JobKind
+from apples.scheduling.policies import FirstFit, PaybackMigration
+from apples.scheduling.policy import NodeLoad
+from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling.server.inputs import MOST_BYTES, report_input, with_inputs, written
+from apples.scheduling.server.live_job import JobSubmission
+from apples.scheduling.server.log import SchedulerLog
+from apples.scheduling.server.orders import (
+    LAST,
+    AttemptPhase,
+    EndOrder,
+    HostAnswer,
+    HostLeft,
+    HostLoad,
+    HostTerm,
+    JobReport,
+    RunTimeEstimate,
+    ShepherdAnswer,
+)
+from apples.scheduling.server.replay import replayed, report_of
+from apples.scheduling.server.scheduler import LiveScheduler, Patience
+from apples.storage.journal import LONGEST_LINE, encode, parse
+from apples.testing.live import LIVE_POLICIES, SHARING, SimulatedCluster
+from apples.testing.protocol.network import NetworkFaults
+
+SHORT = NetworkFaults(stop=150.0, partitions=3, crashes=False)
+ALL_BUT_LOADS = (
+    "submit", "cancel", "drain", "resume", "job", "left", "run_time", "answer", "term", "look", "pass", "pace",
+    "selected", "speeds",
+)  # fmt: skip
+
+
+def read(directory):
+    return parse((directory / "journal").read_bytes())[0]
+
+
+def without(records, verb):
+    """Return a log whose inputs lack a kind."""
+    return [
+        {**one, "inputs": [each for each in one["inputs"] if each[1] != verb]} if "inputs" in one else one
+        for one in records
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", LIVE_POLICIES)
+def test_what_is_decided_against_the_adversary_is_decided_again_by_who_is_told_the_same(
+    policy, tmp_path
+):
+    cluster = SimulatedCluster(3, tmp_path, 12, SHORT, policy)
+    cluster.run()  # which replays its logs, one for each start of the scheduler
+    assert cluster.replayed >= 8
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory):
+    """Two logs of easy backfilling on allocated nodes and others, each with what it is replayed with."""
+    found = []
+    for seed in (28, 32):
+        directory = tmp_path_factory.mktemp("history")
+        cluster = SimulatedCluster(seed, directory, 15, SHORT, "easy")
+        cluster.run()
+        found.append((read(directory), cluster._policy, cluster._prefer))
+    return found
+
+
+def test_every_decision_of_a_log_is_made_again(histories):
+    for records, policy, prefer in histories:
+        found = replayed(records, policy, prefer)
+        assert found.parting is None
+        assert found.alike == found.decisions > 10
+
+
+@pytest.mark.parametrize("verb", ALL_BUT_LOADS)
+def test_no_kind_of_input_can_be_left_out(histories, verb):
+    assert any(
+        replayed(without(records, verb), policy, prefer).parting is not None
+        for records, policy, prefer in histories
+    )
+
+
+class Monitored:
+    """A scheduler of three hosts that moves jobs by their loads, and by who talks to whom, for more users."""
+
+    def __init__(self, directory):
+        self.policy, self.prefer = PaybackMigration(), HostPreference({})
+        self.nodes = {host: NodeLoad(host, owner_first=True) for host in ("ada", "bob", "cleo")}
+        self.one = LiveScheduler(
+            SchedulerLog.open(directory), self.policy, [*self.nodes], 0.0, 1e9, "0badcafe".format,
+            Patience(gather=0.0, apart=0.0), prefer=self.prefer, nodes=self.nodes, shared=True,
+        )  # fmt: skip
+        self.now = 0.0
+
+    def say(self, *reports, seconds=1.0):
+        for report in reports:
+            self.one.report(self.now, report)
+        self.now += seconds
+        self.one.tick(self.now)
+        return self.one.turn()
+
+    def loads(self, **wanting):
+        return [HostLoad(host, 1, {"": wanting.get(host, 0.0)}) for host in self.nodes]
+
+
+@pytest.mark.parametrize("verb", ["load", "messages", "shepherd"])
+def test_loads_messages_and_who_is_there_are_inputs(tmp_path, verb):
+    m = Monitored(tmp_path)
+    m.one.submit(0.0, JobSubmission(2, 2, JobKind.MALLEABLE, 500.0, user="ada"))
+    m.say(*m.loads())
+    (start, *_) = m.say(ShepherdAnswer("ada", True))
+    on, other = start.hosts
+    talk = ((on, other, 1e6),)
+    where = start.job, start.attempt
+    m.say(
+        JobReport(*where, AttemptPhase.RUNNING, hosts=start.hosts, iteration=1, iterations=90, messages=talk)
+    )  # fmt: skip
+    m.say(*m.loads(**{on: 3.0}), seconds=60.0)
+    m.say(*m.loads(**{on: 3.0}), seconds=60.0)
+    m.one.log.close()
+    records = read(tmp_path)
+    found = replayed(records, m.policy, m.prefer, m.nodes)
+    assert found.parting is None
+    assert [one["do"] for one in found.made if one["do"] in {"start", "resize"}] == [
+        "start",
+        "resize",
+    ]
+    assert replayed(without(records, verb), m.policy, m.prefer, m.nodes).parting is not None
+
+
+def test_that_a_start_was_heard_of_after_a_restart_is_an_input(tmp_path):
+    """On hosts that are shared it is then given up where one of them is lost, and no sooner."""
+
+    def begun(lost):
+        return LiveScheduler(
+            SchedulerLog.open(tmp_path), SHARING, ["ada", "bob"], 0.0, 1e9, "0badcafe".format,
+            Patience(gather=0.0), lost, cpus=4,
+        )  # fmt: skip
+
+    one = begun({})
+    one.submit(0.0, JobSubmission(2, 2, JobKind.MALLEABLE, 100.0))
+    one.tick(1.0)
+    (start,) = one.turn()
+    one.log.close()
+    one = begun({"bob": "no topology daemon"})
+    one.tick(60.0)
+    assert EndOrder not in map(type, one.turn())
+    one.report(61.0, JobReport(start.job, start.attempt, AttemptPhase.STARTING))
+    one.tick(70.0)
+    assert EndOrder in map(type, one.turn())
+    one.log.close()
+    found = replayed(read(tmp_path), SHARING)
+    assert found.parting is None
+    assert "ending" in {record["do"] for record in found.made}
+
+
+def test_a_log_that_does_not_say_how_it_was_begun_is_refused_in_a_line(histories):
+    records, policy, prefer = histories[0]
+    old = [one for one in without(records, "") if one["do"] != "begun"]
+    with pytest.raises(UsageError, match="older version, or written anew"):
+        replayed(old, policy, prefer)
+
+
+def test_inputs_without_a_record_are_written_when_there_are_many(tmp_path):
+    log = SchedulerLog.open(tmp_path)
+    one = LiveScheduler(log, FirstFit(), ["ada"], 0.0, 1e9, "0badcafe".format)
+    for k in range(300):
+        one.report(float(k), HostAnswer("ada", "no answer" * (k % 2 == 0)))
+        one.turn()
+    log.close()
+    records = read(tmp_path)
+    assert [record["do"] for record in records].count("hear") == 1
+    assert replayed(records, FirstFit()).parting is None
+
+
+REPORTS = st.one_of(
+    st.builds(HostLeft, st.integers(1, 9), st.integers(1, 9), st.text(), st.just(LAST)),
+    st.builds(HostAnswer, st.text(), st.text()),
+    st.builds(HostTerm, st.text(), st.sampled_from([inf, -inf, 0.0, 1.5]), st.text()),
+    st.builds(RunTimeEstimate, st.integers(1, 9), st.none() | st.floats(0, 9)),
+    st.builds(ShepherdAnswer, st.text(), st.booleans()),
+    st.builds(
+        JobReport, st.integers(1, 9), st.integers(1, 9), st.sampled_from(AttemptPhase), st.integers(0, 9),
+        st.booleans(), st.lists(st.text()).map(tuple), state=st.text(), reason=st.text(),
+        exit_code=st.none() | st.integers(0, 9), asks=st.none() | st.tuples(st.integers(), st.integers()),
+    ),
+)  # fmt: skip
+
+
+@given(REPORTS)
+def test_a_report_is_read_from_the_log_as_it_was(report):
+    verb, *words = json.loads(json.dumps(written(report_input(report)), allow_nan=False))
+    assert report_of(verb, words) == report
+
+
+@given(st.lists(st.integers(0, 2 * MOST_BYTES), max_size=12), st.integers(0, 2))
+def test_no_record_becomes_too_long_to_be_read_and_inputs_keep_their_order(sizes, count):
+    inputs = [[k, "x" * size] for k, size in enumerate(sizes)]
+    records = [{"do": f"d{k}"} for k in range(count)]
+    found = with_inputs(records, inputs)
+    assert [one["do"] for one in found if one["do"] != "hear"] == [one["do"] for one in records]
+    kept = [each for one in found for each in one.get("inputs", ())]
+    assert kept == [one for one in inputs if len(json.dumps(one)) <= MOST_BYTES]
+    assert max((len(encode(1, one)) for one in found), default=0) < LONGEST_LINE / 2
