@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Real
@@ -82,12 +83,15 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _TakesForeverError
 
     before = signal.signal(signal.SIGALRM, late)
+    begun, others = time.monotonic(), signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+        if others[0]:  # the alarm of whoever calls goes on, late by nothing
+            left = max(1e-6, others[0] - (time.monotonic() - begun))
+            signal.setitimer(signal.ITIMER_REAL, left, others[1])
 
 
 def _one_line(said: object) -> str:

@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
-from contextlib import closing
 from selectors import DefaultSelector
 from threading import Event, Lock, Thread
 
@@ -61,11 +60,19 @@ def run_job(
         running()
 
     known = [host.name for host in read_host_list(spec.hosts)]
-    with closing(CommandedHosts(job, recorder, known, spec.on, evolving=spec.evolving)) as giver:
-        result = run_master_worker(_asked(spec), to_stderr, began, giver)
-    document = result.document()
-    recorder.came_to(document, **known_of(document))
-    result.check()
+    given = CommandedHosts(job, recorder, known, spec.on, evolving=spec.evolving)
+    ended = JobEnded("cancelled")  # unless it comes to an end of its own
+    try:
+        result = run_master_worker(_asked(spec), to_stderr, began, given)
+        document = result.document()
+        recorder.came_to(document, **known_of(document))
+        result.check()
+        ended = JobEnded("finished")
+    except Exception as error:
+        ended = JobEnded("failed", refusal_of(error)[0])
+        raise
+    finally:
+        given.close(ended)
     return document
 
 
@@ -162,11 +169,11 @@ class CommandedHosts(HostGiver):
         with self._lock:
             self._answer = ResizeRefused(command.epoch, refusal) if refusal else done
 
-    def close(self) -> None:
-        """Say to whoever waits that the run is over, and listen no more."""
+    def close(self, ended: JobEnded) -> None:
+        """Say to whoever waits how the run ended, and listen no more."""
         self._over.set()
         self._thread.join()
-        self._server.notify(JobEnded("finished"))
+        self._server.notify(ended)
         self._server.close()
         self._selector.close()
 

@@ -492,8 +492,7 @@ class _Run:
         settled = int(self._progress().get("done", 0))
         self._again = 1 if settled > self._settled else self._again + 1
         self._settled = settled
-        by_name = self._workers.by_name
-        living = [n for n in self._crashed if n in by_name and not by_name[n].reason]
+        living = self._restartable()
         if not living or self._again > self._job.document.attempts + 1:
             return False
         name = living[-1]
@@ -590,8 +589,19 @@ class _Run:
 
     def _stands(self) -> frozenset[str]:
         """Return the hosts that it has: where something of it is, or is to begin again, and those just given."""
-        last = () if self._lanes else self._crashed[-1:]
+        last = () if self._lanes else self._restartable()[-1:]
         return frozenset((*self._occupied(), *last, *self._spare))
+
+    def _restartable(self) -> list[str]:
+        """Return the hosts on which a worker's process has ended, that are there and are to stay."""
+        by_name = self._workers.by_name
+        return [
+            name
+            for name in self._crashed
+            if name in by_name
+            and not by_name[name].reason
+            and (not self._order or name in self._order)
+        ]
 
     def _occupied(self) -> set[str]:
         """Return the hosts where something of the run is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -108,6 +109,8 @@ class LoadMonitor:
         self._problems: dict[str, str] = {}
         self._lock = threading.Lock()
         self._slaves: dict[str, _Slave] = {}
+        self._left: list[_Slave] = []
+        """Slaves of machines that left, some of which may not have ended yet."""
         self._ended = False
         for machine, argv in slaves.items():
             self.join(machine, lambda argv=argv: argv)  # type: ignore[misc]
@@ -141,18 +144,23 @@ class LoadMonitor:
             slave = self._slaves.pop(machine, None)
             if slave is not None:
                 slave.end()
+                self._left = [one for one in (*self._left, slave) if one.runs()]
                 self._problems.pop(machine, None)  # said again of one that comes back
 
     def close(self) -> None:
-        """End all slaves."""
+        """End all slaves, those of machines that left too; what does not end when it is asked to is killed."""
         with self._lock:
             self._ended = True
-            slaves = [*self._slaves.values()]
+            slaves = [*self._slaves.values(), *self._left]
             for slave in slaves:
                 slave.end()
+        due = time.monotonic() + END_SECONDS
         for slave in slaves:
             if slave.thread is not None:
-                slave.thread.join(END_SECONDS)
+                slave.thread.join(max(0.0, due - time.monotonic()))
+                if slave.runs() and slave.process is not None:
+                    slave.process.kill()
+                    slave.thread.join(END_SECONDS)
 
     def _problem(self, machine: str, text: str) -> None:
         if self._problems.get(machine, "") != text:
@@ -165,6 +173,8 @@ class LoadMonitor:
                 text = self._follow(slave, slave.command())
             except ApplesError as error:
                 text = str(error)
+            except Exception as error:  # noqa: BLE001 - of its command line; it is asked for again
+                text = f"{type(error).__name__}: {error}"
             if not slave.ending.is_set():
                 self._problem(slave.machine, text)
                 slave.ending.wait(AGAIN_SECONDS)
@@ -222,6 +232,10 @@ class _Slave:
     ending: threading.Event = field(default_factory=threading.Event)
     process: subprocess.Popen[bytes] | None = None
     thread: threading.Thread | None = None
+
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.thread is not None and self.thread.is_alive()
 
     def end(self) -> None:
         """Have it not be started again, and end it."""

@@ -2,7 +2,7 @@
 
 import secrets
 import threading
-from contextlib import closing
+from contextlib import contextmanager
 
 import pytest
 from waiting import until
@@ -12,7 +12,7 @@ from apples.jobs import store
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import JobStatus, conversation
 from apples.malleable.control.client import carried_out
-from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.command import HostShare, JobEnded, ResizeCommand
 from apples.malleable.control.server import ControlServer
 from apples.master_worker.given_hosts import RunStanding
 from apples.master_worker.job import CommandedHosts
@@ -29,11 +29,14 @@ def job(tmp_path, monkeypatch):
         yield made
 
 
-def commanded(job, *, evolving=True):
+@contextmanager
+def commanded(job, *, evolving=True, ended=JobEnded("finished")):  # noqa: B008 - it is frozen
     recorder = RunRecorder(job, lambda _: None)
-    return closing(
-        CommandedHosts(job, recorder, ["ada", "bob", "cleo"], ("ada",), evolving=evolving)
-    )
+    given = CommandedHosts(job, recorder, ["ada", "bob", "cleo"], ("ada",), evolving=evolving)
+    try:
+        yield given
+    finally:
+        given.close(ended)
 
 
 def resized(job, *hosts):
@@ -104,12 +107,13 @@ def test_a_run_that_nobody_can_command_any_more_ends_with_a_line(job, monkeypatc
     )
 
 
-def test_a_host_that_nobody_knows_is_refused_and_the_runs_end_answers_whoever_waits(job):
-    with commanded(job) as giver:
+@pytest.mark.parametrize("state", ["finished", "failed", "cancelled"])
+def test_a_host_that_nobody_knows_is_refused_and_whoever_waits_hears_how_the_run_ended(job, state):
+    with commanded(job, ended=JobEnded(state)) as giver:
         thread, came = resized(job, "ada", secrets.token_hex(4))
         thread.join(30)
         assert isinstance(came[0], UsageError)
         thread, late = resized(job, "ada", "bob")
         until(giver.order)
     thread.join(30)
-    assert "the job is finished" in str(late[0])
+    assert f"the job is {state}" in str(late[0])

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from waiting import until
 
 from apples.errors import UsageError
 from apples.launch.remote.load_slaves import HERE, load_slave, load_slaves
+from apples.monitoring import master
 from apples.monitoring.master import LoadMonitor, RecentMean
 from apples.monitoring.node_load import (
     MOST_BYTES,
@@ -268,6 +270,31 @@ def test_a_monitor_learns_machines_while_it_runs_and_forgets_those_that_leave():
     assert not slaves()
     one.join("late", lambda: commands[1])
     assert not slaves()
+
+
+def test_a_slave_that_does_not_end_when_its_machine_leaves_is_killed_with_the_monitor(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(master, "END_SECONDS", 0.2)
+    own = tmp_path / "pid"
+    program = (
+        "import os, pathlib, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"own = pathlib.Path({str(own)!r}); own.with_suffix('.new').write_text(str(os.getpid()))\n"
+        "own.with_suffix('.new').rename(own)\n"
+        "while True: signal.pause()"
+    )
+    with LoadMonitor({"ada": [sys.executable, "-c", program]}, print) as one:
+        until(own.exists)
+        one.leave("ada")
+    assert not Path("/proc", own.read_text()).exists()
+
+
+def test_a_command_line_that_cannot_be_made_is_a_problem_and_is_asked_for_again():
+    problems, hosts = [], {}
+    with LoadMonitor({}, print, problem=lambda *said: problems.append(said)) as one:
+        one.join("ada", lambda: hosts["ada"])
+        until(lambda: problems == [("ada", "KeyError: 'ada'")])
+        assert one._slaves["ada"].runs()
 
 
 def test_what_no_slave_would_say_ends_it_with_the_reason():

@@ -228,13 +228,19 @@ def test_a_metric_that_gives_no_number_is_named_with_its_file_and_line(tmp_path,
 
 
 @pytest.mark.parametrize("body", ["while True: pass", "__import__('time').sleep(60)"])
-def test_a_metric_that_takes_for_ever_is_ended_and_named(tmp_path, body, monkeypatch):
+def test_a_metric_that_takes_for_ever_is_ended_and_named_and_the_callers_alarm_goes_on(
+    tmp_path, body, monkeypatch
+):
     monkeypatch.setattr(objective, "MOST_SECONDS", 0.05)
     words = r"metrics\.py:metric' at .*metrics\.py:1: gave nothing for near within 0.05 s"
-    with pytest.raises(UsageError, match=words) as caught:
-        chosen(near_and_far(user=metric_file(tmp_path, body)))
+    of_the_tests = signal.setitimer(signal.ITIMER_REAL, 1e6)
+    try:
+        with pytest.raises(UsageError, match=words) as caught:
+            chosen(near_and_far(user=metric_file(tmp_path, body)))
+        assert 9e5 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1e6
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *of_the_tests)
     assert caught.value.exit_code == 2
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_metric_may_be_of_an_importable_module(tmp_path, monkeypatch):
