@@ -117,11 +117,11 @@ def scheduler(
     place = (hosts or Path("hosts.toml")).absolute()
     words = options.settings_of(option, "--option")
     decides = load_policy(policy, words, others=())
-    watch, terms = None, list[HostTerm]()
-    if reach not in REACHES or (reach != REACHES[0] and not slurm):
-        raise UsageError(f"--reach {reach}: ssh, or srun for the nodes of --slurm")
+    log, watch, terms = None, None, list[HostTerm]()
+    _check_slurm(slurm, reach, actuator, shared)
     if slurm:
-        _check_slurm(actuator, shared)
+        # Its lock comes before the host list of the nodes is written: another scheduler may run on that.
+        log = SchedulerLog.open(where)
         actuator = "ssh"
         own = place if hosts or place.exists() else None
         watch, terms = _allocations(slurm, own, where, steps=reach == "srun")
@@ -132,7 +132,7 @@ def scheduler(
     daemons = _daemons(decides, found, bool(far or slurm), shared)
     if shared:
         _share(where, far, decides)
-    log = SchedulerLog.open(where)
+    log = log or SchedulerLog.open(where)
     sockets = [] if daemons is None else daemons.sockets.values()
     claims = HostClaims(home(), where, [*names, *(str(Path(one).resolve()) for one in sockets)])
     began = time.monotonic()
@@ -201,7 +201,6 @@ def _allocations(
     asked: Sequence[str], own: Path | None, where: Path, *, steps: bool
 ) -> tuple[AllocationWatch, list[HostTerm]]:
     """Return what follows allocations, and until when their nodes can be used."""
-    where.mkdir(mode=0o700, parents=True, exist_ok=True)
     watch = AllocationWatch(asked, own, where / "hosts.toml", steps=steps)
     terms = watch.look()
     if not terms:
@@ -213,8 +212,14 @@ def _allocations(
     return watch, terms
 
 
-def _check_slurm(actuator: str | None, shared: bool) -> None:
-    """Refuse what nodes of an allocation are not used with."""
+def _check_slurm(
+    slurm: Sequence[str] | None, reach: str, actuator: str | None, shared: bool
+) -> None:
+    """Refuse what nodes of an allocation are not used with, and what is for these alone."""
+    if reach not in REACHES or (reach != REACHES[0] and not slurm):
+        raise UsageError(f"--reach {reach}: ssh, or srun for the nodes of --slurm")
+    if not slurm:
+        return
     if actuator not in {None, "ssh"}:
         raise UsageError(
             f"--slurm: its nodes are reached over ssh or by --reach srun, not by --actuator {actuator}"
@@ -239,9 +244,10 @@ def _follower(
         hosts = watch.hosts  # how it is reached may be new
         return load_slave(hosts, hosts[name], EVERY_SECONDS)
 
+    def listed(hosts: HostList) -> None:
+        machine.prefer, machine.nodes = HostPreference.of(hosts), known_nodes(hosts)
+
     def joins(host: Host) -> None:
-        machine.prefer = HostPreference.of(watch.hosts)
-        machine.nodes = known_nodes(watch.hosts)
         executor.join(host)
         if monitor is not None:
             monitor.join(host.name, lambda: command(host.name))
@@ -254,7 +260,7 @@ def _follower(
     for host in watch.hosts:
         executor.end(host.name)
     return AllocationFollower(
-        watch, joins, ends, claims.claim, lambda text: say(f"apples scheduler: {text}")
+        watch, joins, ends, claims.claim, lambda text: say(f"apples scheduler: {text}"), listed
     )
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,8 @@ from apples.launch.slurm.nodes import (
     left_out,
 )
 from apples.launch.slurm.replies import SlurmAllocationState
-from apples.resources import Host, HostList, Network, read_host_list
+from apples.refusals import refusal_of
+from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
 from apples.scheduling.server.orders import HostTerm
 from apples.storage import documents
 
@@ -98,6 +100,7 @@ class AllocationWatch:
             self._take_up(_table(place).get("host", []))
         self.hosts = self._written() if self._table else HostList((), Network())
         self._table = self._table or {"host": []}
+        self._kept = deepcopy(self._table)  # as it is on the disk
 
     def look(self) -> list[HostTerm]:
         """Return until when which hosts can be used: all that there are now, and those that are over since.
@@ -120,10 +123,12 @@ class AllocationWatch:
         listed = [replace(node, allocated_memory=0) for node in nodes if node.name in ends]
         entries = [entry for entry in host_entries(listed) if entry["name"] in unknown]
         self._take_up(entries)
-        fitted = self._fit(having)
-        if self._reach_by(having) or entries or fitted:
+        self._fit(having)
+        self._reach_by(having)
+        if self._table != self._kept:  # also what an earlier look could not write
             self.hosts = self._written()
-            known |= {host["name"] for host in self._table["host"]}
+            self._kept = deepcopy(self._table)
+        known |= {entry["name"] for entry in entries}
         now = self._wall()
         terms = [
             HostTerm(name, max(1e-3, end - now), source)
@@ -175,41 +180,37 @@ class AllocationWatch:
                 found[key] = self._parts[key] if key in self._parts else self._parts_of(one.number)
         self._parts = found
 
-    def _fit(self, having: Mapping[str, SlurmAllocationState]) -> bool:
-        """Have nodes be as large as what their allocations have of them; whether that is new of one."""
-        changed = False
+    def _fit(self, having: Mapping[str, SlurmAllocationState]) -> None:
+        """Have nodes be as large as what their allocations have of them."""
         for host in self._table["host"]:
             one, node = having.get(host["name"]), self._known.get(host["name"])
             if one is None or node is None:
                 continue
-            slots, memory = self._whole.get(node.name, (min(node.cores, MOST_SLOTS), node.memory))
+            cores = max(1, min(node.cores, MOST_SLOTS))  # Slurm may say none; no host has no slots
+            slots, memory = self._whole.get(node.name, (cores, node.memory))
             part = self._parts[one.number, one.nodes].get(node.name)
             if part is not None:
                 slots = min(slots, part.slots(node))
                 memory = min(memory or part.memory, part.memory) if part.memory else memory
-            before = dict(host)
             host["slots"] = slots
             if memory:
                 host["free_memory"] = memory
             else:
                 host.pop("free_memory", None)
-            changed |= host != before
-        return changed
 
-    def _reach_by(self, having: Mapping[str, SlurmAllocationState]) -> bool:
-        """Have nodes be reached by steps of their allocations, or by none; whether that is new of one."""
-        changed = False
+    def _reach_by(self, having: Mapping[str, SlurmAllocationState]) -> None:
+        """Have nodes be reached by steps of their allocations, or by none."""
         for host in self._table["host"]:
             known = having.get(host["name"])
             number = str(known.number) if known is not None and self._steps else ""
             # one that is over keeps its number: whoever is asked about it says so
             if host.get("allocation", "") != number and (number or not self._steps):
-                host["allocation"], changed = number, True
-        return changed
+                host["allocation"] = number
 
     def _written(self) -> HostList:
-        """Write the list down, and return it."""
+        """Write the list down, and return it; one that is none does not take the place of what jobs read."""
         text = "# Written by apples scheduler --slurm\n" + hat.dump(self._table)
+        hat.parse(text, HostListDocument, source=str(self.place))
         try:
             documents.replace(self.place, text)
         except OSError as error:
@@ -250,6 +251,8 @@ class AllocationFollower:
         Refuses a host that another scheduler has (`LaunchError`).
     say
         Hears what is worth saying: each thing once.
+    listed
+        Called with the host list whenever it is another than before, before any of its hosts joins.
     """
 
     def __init__(
@@ -259,9 +262,11 @@ class AllocationFollower:
         ends: Callable[[str], None],
         claim: Callable[[str], None],
         say: Callable[[str], None],
+        listed: Callable[[HostList], None] = lambda _: None,
     ) -> None:
         self._watch, self._joins, self._ends = watch, joins, ends
-        self._claim, self._say = claim, say
+        self._claim, self._say, self._tell_list = claim, say, listed
+        self._listed: HostList | None = None
         self._used: set[str] = set()
         self._said: dict[str, str] = {}
 
@@ -276,6 +281,9 @@ class AllocationFollower:
 
     def take_in(self, terms: Sequence[HostTerm], hear: Callable[[HostTerm], None]) -> None:
         """Pass on until when hosts can be used; a scheduler knows a host before it is asked whether it answers."""
+        if self._watch.hosts is not self._listed:
+            self._listed = self._watch.hosts
+            self._tell_list(self._listed)
         for one in terms:
             if one.seconds <= 0:
                 hear(one)
@@ -292,8 +300,8 @@ class AllocationFollower:
                 self._tell(one.host, "")
             hear(one)
             if joins:
-                self._used.add(one.host)
                 self._joins(self._watch.hosts[one.host])
+                self._used.add(one.host)
 
     def start(self, hear: Callable[[HostTerm], None]) -> None:
         """Look again and again, in a thread that ends with this process."""
@@ -304,7 +312,14 @@ class AllocationFollower:
     def _follow(self, hear: Callable[[HostTerm], None]) -> None:
         while True:
             time.sleep(LOOK_SECONDS)
+            self._look_again(hear)
+
+    def _look_again(self, hear: Callable[[HostTerm], None]) -> None:
+        """Look, and say whatever is wrong: the thread lives on, for nobody else would ever look again."""
+        try:
             self.look(hear)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._tell("", f"{refusal_of(error)[0]}; the allocations are looked at again")
 
     def _tell(self, about: str, text: str) -> None:
         """Say once what is wrong with a host, or with the allocations (empty); without a text nothing is."""

@@ -10,12 +10,13 @@ CPUs, when it says so itself (`apples.jobs.host_looks`).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -63,6 +64,8 @@ AT_ONCE = 8
 
 MOST_ESTIMATES = 1000
 """Estimates that are kept: a queue has many jobs that are alike."""
+ESTIMATE_SECONDS = 60.0
+"""For a model to say how long a job runs, which is the code of a user and may never return."""
 SELECTIONS_AT_ONCE = 2
 """Models that are asked at the same time which hosts are best."""
 FILES_OF_ESTIMATES = ("template", "user", "messages", "units")
@@ -78,7 +81,8 @@ class _Attempt:
     job
         Its record, which may not be there.
     hosts
-        All on which it may ever have been, as far as was said.
+        All on which it may ever have been, as far as was said. The set is replaced and never changed, so that a
+        thread may go through it without the lock.
     map_epoch
         The job's own count of its maps, below which its record is out of date.
     epoch, refused
@@ -92,7 +96,7 @@ class _Attempt:
     number: int
     attempt: int
     job: store.StoredJob
-    hosts: set[str] = field(default_factory=set)
+    hosts: frozenset[str] = frozenset()
     map_epoch: int = 0
     epoch: int = 0
     refused: bool = False
@@ -273,14 +277,19 @@ class JobServiceExecutor(JobExecutor):
             with self._lock:
                 self._doing.discard(doing)
 
-    def _known(self, order: AttemptOrder) -> _Attempt:
-        """Return an attempt, watched from now on; its next report says all."""
+    def _known(self, order: AttemptOrder, hosts: Iterable[str]) -> _Attempt:
+        """Return an attempt, watched from now on, which may be on these hosts as well; its next report says all.
+
+        It has the hosts before the thread that watches can see it: an attempt that is over says of each of them
+        that it was left.
+        """
         with self._lock:
             one = self._attempts.get((order.job, order.attempt))
             if one is None:
                 job = store.StoredJob(self._folder / order.folder)
                 one = _Attempt(order.job, order.attempt, job, told=self._changes.watch(job))
                 self._attempts[one.key] = one
+            one.hosts |= {*hosts}
             one.said, one.changed, one.due = None, -1, 0.0
         return one
 
@@ -293,7 +302,7 @@ class JobServiceExecutor(JobExecutor):
         except FileExistsError:
             job = store.StoredJob(self._folder / order.folder)
             if not job.unbegun():
-                self._known(order).hosts |= set(order.hosts)
+                self._known(order, order.hosts)
                 return
         except OSError as error:
             reason, code = refusal_of(error)
@@ -306,7 +315,7 @@ class JobServiceExecutor(JobExecutor):
             return  # it has not begun, and is told to again, or to end
         except (LaunchError, OSError):
             pass  # the record says it
-        self._known(order).hosts |= set(order.hosts)
+        self._known(order, order.hosts)
 
     def _has_cpus(self, order: StartOrder, job: store.StoredJob) -> bool:
         """Whether an attempt has the CPUs of its hosts that it is to have; one that is refused them never begins.
@@ -365,15 +374,15 @@ class JobServiceExecutor(JobExecutor):
 
     def _resize(self, order: ResizeOrder) -> None:
         """Move a job to the hosts of an order, unless it is there; say what became of it."""
-        one = self._known(order)
+        one = self._known(order, order.hosts)
         with self._lock:
             one.resizing = True
-            one.hosts |= set(order.hosts)
         try:
             self._move(one, order)
         finally:
             with self._lock:
-                one.resizing = False
+                # A record that was read meanwhile was reported without its hosts, and is to be read again.
+                one.resizing, one.changed = False, -1
 
     def _move(self, one: _Attempt, order: ResizeOrder) -> None:
         reason = ""
@@ -412,7 +421,7 @@ class JobServiceExecutor(JobExecutor):
         elif job.unbegun():
             self._write_never(job, "cancelled", "")
         service.cancel(order.folder)
-        self._known(order).hosts |= set(order.hosts)
+        self._known(order, order.hosts)
 
     def _ask(self, order: AskOrder) -> None:
         """Say where an attempt is."""
@@ -422,8 +431,7 @@ class JobServiceExecutor(JobExecutor):
             return
         if not job.folder.exists():
             self._never(order, "failed", "its folder is gone")
-        one = self._known(order)
-        one.hosts |= {host for host, _ in order.leaving}
+        one = self._known(order, (host for host, _ in order.leaving))
         if order.leaving and not one.resizing:
             status = JobStatus.of(one.job)
             if status.state == "running" and status.hosts:
@@ -455,20 +463,37 @@ class JobServiceExecutor(JobExecutor):
     def _like(self, work: dict[str, Any], *asked: object) -> str:
         """Return by what a question about a job is the same as another: its files were not written since."""
         written = [_written(work.get(name)) for name in ("hosts", *FILES_OF_ESTIMATES)]
-        return json.dumps([work, written, *asked], sort_keys=True)
+        question = json.dumps([work, written, *asked], sort_keys=True)
+        return hashlib.sha256(question.encode()).hexdigest()
+
+    def _keep(self, answers: OrderedDict[str, Any], like: str, answer: Any) -> None:
+        """Keep an answer for jobs that are alike; one that is transient (`LaunchError`) is asked for again."""
+        with self._lock:
+            answers[like] = answer
+            if len(answers) > MOST_ESTIMATES:
+                answers.popitem(last=False)
 
     def _estimate(self, order: EstimateOrder) -> None:
-        """Say how long a job is going to run; one that is like one before is not estimated again."""
+        """Say how long a job is going to run; one that is like one before is not estimated again.
+
+        A model that has not answered in time counts as one that cannot say, also for jobs that are like this one:
+        they would each hold up the estimates of all others for as long.
+        """
         work = {**bare(order.work), "hosts": str(self._hosts)}
         like = self._like(work, order.hosts)
+        seconds = self._estimates.get(like)
         if like not in self._estimates:
-            seconds = None
-            with contextlib.suppress(ApplesError):  # its start says why
-                seconds = parked.call("estimate", order=work, hosts=order.hosts)
-            self._estimates[like] = seconds
-            if len(self._estimates) > MOST_ESTIMATES:
-                self._estimates.popitem(last=False)
-        self._say(RunTimeEstimate(order.job, self._estimates[like]))
+            keep = True
+            try:
+                seconds = parked.call(
+                    "estimate", seconds=ESTIMATE_SECONDS, order=work, hosts=order.hosts
+                )
+            except ApplesError as error:  # its start says why
+                late = isinstance(error, parked.UnansweredError)
+                keep = late or not isinstance(error, LaunchError)
+            if keep:
+                self._keep(self._estimates, like, seconds)
+        self._say(RunTimeEstimate(order.job, seconds))
 
     def _select(self, order: SelectOrder, until: float) -> None:
         """Say which hosts a job would rather have; where one that is like it was asked the same, as it was."""
@@ -479,15 +504,15 @@ class JobServiceExecutor(JobExecutor):
         }  # fmt: skip
         like = self._like(work, asked)
         if (found := self._selections.get(like)) is None:
-            if self._clock() >= until:
+            if (seconds := until - self._clock()) <= 0:
                 return  # nobody waits for it any more
-            found = {}
-            with contextlib.suppress(ApplesError):  # its start says why
-                found = parked.call("select", order=work, **asked)
-            with self._lock:
-                self._selections[like] = found
-                if len(self._selections) > MOST_ESTIMATES:
-                    self._selections.popitem(last=False)
+            found, keep = {}, True
+            try:
+                found = parked.call("select", seconds=seconds, order=work, **asked)
+            except ApplesError as error:  # its start says why
+                keep = not isinstance(error, LaunchError)
+            if keep:
+                self._keep(self._selections, like, found)
         said = tuple(found.get("hosts", ())), found.get("seconds", 0.0), found.get("otherwise")
         self._say(SelectedHosts(order.job, order.question, *said))
 
@@ -506,7 +531,8 @@ class JobServiceExecutor(JobExecutor):
                 with contextlib.suppress(Exception):  # a record that is none keeps no other unread
                     self._look(one)
             if self._looks is not None:
-                self._looks.step({host for one in watched for host in one.hosts})
+                with contextlib.suppress(Exception):  # nobody else would look at the jobs
+                    self._looks.step({host for one in watched for host in one.hosts})
             self._stop.wait(PAUSE_SECONDS)
 
     def _seconds(self) -> float:
@@ -559,17 +585,26 @@ class JobServiceExecutor(JobExecutor):
         with self._lock:
             self._attempts.pop(one.key, None)
         self._changes.forget(one.job)
-        if self._daemons is not None and record.get("exit_code") == LaunchError.exit_code:
+        hosts_failed = (
+            record["state"] == "failed" and record.get("exit_code") == LaunchError.exit_code
+        )
+        if self._daemons is not None and hosts_failed:
             self._workers.submit(self._say_failed, one, record, self._daemons)
         else:
             self._say_over(one, record)
 
     def _say_failed(self, one: _Attempt, record: store.Record, daemons: TopologyDaemons) -> None:
-        """Say that its hosts failed an attempt; first which of their daemons is down, for then it is to blame."""
-        with contextlib.suppress(ApplesError), self._missing():
-            for host in sorted(one.hosts) if _has_shared(one.job) else ():
-                daemons.check(host)
-        self._say_over(one, record)
+        """Say that its hosts failed an attempt; first which of their daemons is down, for then it is to blame.
+
+        A host that is not in the list any more has no daemon here to be asked.
+        """
+        try:
+            with contextlib.suppress(ApplesError), self._missing():
+                for host in sorted(one.hosts & daemons.sockets.keys()):
+                    if _has_shared(one.job):
+                        daemons.check(host)
+        finally:
+            self._say_over(one, record)
 
     def _say_over(self, one: _Attempt, record: store.Record) -> None:
         self._say(

@@ -76,26 +76,37 @@ LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startsw
 PACKAGES = ("apples", "hat", "nws", "blueprints")
 
 
-def call(do: str, **arguments: object) -> Any:
+class UnansweredError(LaunchError):
+    """A fork has not answered in the time that it had, and is ended. Transient, unless its code never returns."""
+
+
+def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
     """Return what a fork answers; it ends when nobody waits for the answer any more.
 
     Parameters
     ----------
     do
         What is asked for: a name of `apples.jobs.interpreter.ANSWERS`.
+    seconds
+        At most, for the answer of a fork that is there; None: as long as it takes.
 
     Raises
     ------
+    UnansweredError
+        There is no answer in `seconds`.
     ApplesError
         What kept it from answering, as if it had been asked in this process; or there is no fork (`LaunchError`).
     """
     with _fork() as connection, Path(os.devnull).open("wb") as nobody:
         _ask(connection, do, arguments, 2 if sys.__stderr__ else nobody.fileno())
         lines, found = LineBuffer(LINE_LIMIT), list[bytes]()
+        until = None if seconds is None else time.monotonic() + seconds
         try:
-            while not found and (data := connection.recv(1 << 16)):
+            while not found and (data := _heard(connection, until)):
                 found = lines.feed(data)
             answer = decode(found[0], LINE_LIMIT) if found else {}
+        except TimeoutError:
+            raise UnansweredError(f"there was no answer to {do} in {seconds:.3g} s") from None
         except (OSError, LineError) as error:
             raise LaunchError(f"the fork of the parked interpreter: {error}") from None
     if "error" in answer:
@@ -105,6 +116,13 @@ def call(do: str, **arguments: object) -> Any:
             "the fork of the parked interpreter ended without an answer: it was killed, or your code ended it"
         )
     return answer["answer"]
+
+
+def _heard(connection: socket.socket, until: float | None) -> bytes:
+    """Return what a fork says next; `TimeoutError` where it says nothing until then."""
+    if until is not None:
+        connection.settimeout(max(1e-3, until - time.monotonic()))
+    return connection.recv(1 << 16)
 
 
 def start(do: str, talk: int, handles: Sequence[int], **arguments: object) -> None:

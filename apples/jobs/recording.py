@@ -58,7 +58,7 @@ MOST_PAIRS_RECORDED = 200
 """Pairs of hosts of which the bytes of an iteration are."""
 SHOWN_DECISIONS = 20
 WRITE_SECONDS = 1.0
-"""How often, at most, the state of a run that its command waits for is written while it runs."""
+"""How often, at most, the state of a run is written while it runs; its progress goes to its events."""
 
 
 class EventLog:
@@ -145,12 +145,15 @@ class RunRecorder:
         What ``job.json`` says.
     document
         Of a run that came to its end; empty before.
+    kept
+        Whether `document` is on the disk.
     """
 
     def __init__(self, job: StoredJob | None, talk: Talk, every: float = WRITE_SECONDS) -> None:
         self.job = job
         self.state: Record = job.record() if job else {}
         self.document: Record = {}
+        self.kept = False
         self._talk, self._every = talk, every
         self._events = EventLog(job.events) if job else None
         self._written = -math.inf
@@ -209,8 +212,9 @@ class RunRecorder:
         self.event("running", hosts=self.state.get("hosts"), rows=self.state.get("rows"))
 
     def watched(self, execution: Execution, progress: Iterable[Progress]) -> Iterator[Progress]:
-        """Yield the progress of an execution to its end, and record it."""
+        """Yield the progress of an execution to its end, and record it; the first is in the state at once."""
         for at in progress:
+            first = not self.state.get("iteration")
             self.state.update(iteration=at.iteration, iterations=at.iterations)
             self._changes(execution)
             if isinstance(execution, AdaptiveExecution):
@@ -218,7 +222,7 @@ class RunRecorder:
             line = _event(PROGRESS, **asdict(at))
             del line["borders"]  # they are in what is measured in the end
             self._kept(partial(EventLog.append_progress, event=line))
-            if time.monotonic() - self._written >= self._every:
+            if first or time.monotonic() - self._written >= self._every:
                 self.note(**_messages(execution))
             yield at
         self._changes(execution)
@@ -259,12 +263,9 @@ class RunRecorder:
         reason, code
             Of a run whose result is not wrong.
         """
-        self.document = document
         self.verified(document)
-        if self.job is not None:
-            write = self.job.write_result
-            self._kept(lambda _: write(document))
-            self.note()
+        self._keep_result(document)
+        self.note()
         if wrong := verification_failure(document):
             self.over("failed", wrong, VerificationError.exit_code)
         else:
@@ -290,10 +291,7 @@ class RunRecorder:
         known
             For ``job.json``: `name`, `hosts`, `predicted_seconds`, `measured_seconds`, `verified`.
         """
-        self.document = document
-        if self.job is not None:
-            write = self.job.write_result
-            self._kept(lambda _: write(document))
+        self._keep_result(document)
         self.note(**known)
         self.event("verified", verified=known.get("verified"))
 
@@ -368,16 +366,23 @@ class RunRecorder:
         self._decided = decisions[-1]
         self.state["redistributions"] = [one.document() for one in decisions[-SHOWN_DECISIONS:]]
 
+    def _keep_result(self, document: Record) -> None:
+        """Keep the document of a run that came to its end."""
+        self.document = document
+        if self.job is not None:
+            write = self.job.write_result
+            self.kept = self._kept(lambda _: write(document))
+
     def _keep_document(self, name: str, text: Callable[[], str]) -> None:
         """Write a document of the record, durably."""
         if self.job is not None:
             path = self.job.folder / name
             self._kept(lambda _: documents.replace(path, text()))
 
-    def _kept(self, write: Callable[[EventLog], object]) -> None:
-        """Write; what the disk does not take is said once."""
+    def _kept(self, write: Callable[[EventLog], object]) -> bool:
+        """Write; return whether the disk has taken it, which is said once where it has not."""
         if self._events is None:
-            return
+            return False
         try:
             write(self._events)
         except OSError as error:
@@ -386,6 +391,8 @@ class RunRecorder:
             self.warn(f"the record is not whole: {_why(error)}", EVENTS)
         else:
             self._warned.pop(EVENTS, None)
+            return True
+        return False
 
 
 def _messages(execution: Execution) -> Record:

@@ -350,7 +350,7 @@ def plan_migration(job: str, source: str, target: str) -> PlannedMove:
     return _planned(job, source=source, target=target)
 
 
-def _planned(job: str, **wanted: object) -> PlannedMove:
+def _planned(job: str, **wanted: Any) -> PlannedMove:
     """Return a move that a fork of the parked interpreter has planned (`apples.jobs.resizing.plan`)."""
     found = store.job(job)
     talking = conversation(found)  # one that is over says so at once

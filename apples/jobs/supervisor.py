@@ -40,8 +40,6 @@ from apples.refusals import refusal_of
 from apples.supervision import job_processes
 from apples.wire.json_lines import encode
 
-WRITE_SECONDS = 0.2
-"""How often, at most, the record is written while the job runs."""
 STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""
 ANSWER_SECONDS = 0.5
@@ -59,7 +57,7 @@ class Supervisor:
 
     def __init__(self, job: StoredJob, told: Callable[[Record], None]) -> None:
         self.job = job
-        self.recorder = RunRecorder(job, to_stderr, WRITE_SECONDS)
+        self.recorder = RunRecorder(job, to_stderr)
         self.record = self.recorder.state
         self._told = told
         self._asked = 0.0
@@ -78,17 +76,17 @@ class Supervisor:
             return self._over("cancelled", "", 0)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the record must say so
             return self._over("failed", *refusal_of(error))
-        raised = bool(
-            self.recorder.document
-        )  # what a verification found wrong; its record has the rest
-        if not raised:
+        # A model of its own, as a master's, has told the recorder, and has raised what is wrong with the result.
+        told = bool(self.recorder.document)
+        if not told:
             self.recorder.verified(document)
         try:
-            self.job.write_result(document)
+            if not self.recorder.kept:
+                self.job.write_result(document)
         except OSError as error:
             why = f"the result cannot be kept: {error.filename}: {error.strerror}"
             return self._over("failed", why, LaunchError.exit_code)
-        wrong = "" if raised else verification_failure(document)
+        wrong = "" if told else verification_failure(document)
         if wrong:
             return self._over("failed", wrong, VerificationError.exit_code)
         return self._over("finished", "", 0)

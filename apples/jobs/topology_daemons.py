@@ -7,6 +7,7 @@ its part and waits until it has adapted; at the end of either the daemon gives t
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -86,7 +87,8 @@ class TopologyDaemons:
                     f"{hosts.source}: {name}: which topology daemon gives its CPUs is not said "
                     '(topologyd = "/path/of/its/socket")'
                 )
-        socket, most = Counter(sockets.values()).most_common(1)[0]
+        places = Counter(os.path.realpath(socket) for socket in sockets.values())
+        socket, most = places.most_common(1)[0]
         if most > 1:
             raise UsageError(
                 f"{hosts.source}: {most} hosts have the topology daemon at {socket}: each needs its own"

@@ -1,11 +1,15 @@
 """Which hosts Slurm's allocations give a live scheduler, and until when."""
 
+import errno
 import json
+from dataclasses import replace
 from math import inf
 
 import pytest
 
+import hat
 from apples.errors import LaunchError, UsageError
+from apples.jobs import allocations as module
 from apples.jobs.allocations import AllocationFollower, AllocationWatch
 from apples.launch.remote import sharing, ssh
 from apples.launch.slurm.nodes import AllocatedPart, SlurmNode
@@ -197,3 +201,84 @@ def test_a_node_has_its_memory_though_slurm_has_allocated_it_and_one_out_of_serv
     assert [host.name for host in watch.hosts] == ["n1"]
     assert watch.hosts["n1"].free_memory == 64
     assert said == [watch.problem]
+
+
+def test_a_list_that_the_disk_does_not_take_is_written_by_the_next_look(
+    slurm, tmp_path, monkeypatch
+):
+    watch, said, heard = slurm.watch(tmp_path, "pool"), [], []
+    one = AllocationFollower(watch, heard.append, heard.append, lambda _: None, said.append)
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n[1-2]", 4600.0)]
+    write, full = module.documents.replace, []
+
+    def refused(path, text):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(module.documents, "replace", refused)
+    full.append(True)
+    for _ in range(2):
+        one.look(lambda _: None)
+    assert (heard, len(said)) == ([], 1)
+    assert "No space left on device" in said[0]
+    full.clear()
+    one.look(lambda _: None)
+    assert [host.name for host in heard] == ["n1", "n2"]
+    assert 'name = "n2"' in watch.place.read_text()
+
+
+def test_a_list_that_is_none_does_not_take_the_place_of_the_one_that_jobs_read(slurm, tmp_path):
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n1", 4600.0)]
+    watch = slurm.watch(tmp_path, "pool")
+    watch.look()
+    before = watch.place.read_bytes()
+    watch._table["host"][0]["slots"] = 0
+    with pytest.raises(hat.DocumentError):
+        watch._written()
+    assert watch.place.read_bytes() == before
+
+
+def test_a_node_of_no_cores_stops_nothing(slurm, tmp_path):
+    slurm.listed[0] = replace(slurm.listed[0], cores=0, cpus=0)
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n[1-2]", 4600.0)]
+    watch = slurm.watch(tmp_path, "pool")
+    assert [one.host for one in watch.look()] == ["n1", "n2"]
+    assert [host.slots for host in watch.hosts] == [1, 4]
+
+
+def test_whatever_goes_wrong_at_a_look_is_said_and_the_next_one_is_made(slurm, tmp_path):
+    joined, said = [], []
+
+    def joins(host):
+        joined.append(host.name)
+        if len(joined) == 1:
+            raise KeyError(host.name)
+
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n1", 4600.0)]
+    watch = slurm.watch(tmp_path, "pool")
+    one = AllocationFollower(watch, joins, lambda _: None, lambda _: None, said.append)
+    for _ in range(3):
+        one._look_again(lambda _: None)
+    assert joined == ["n1", "n1"]
+    assert said == ["internal error: KeyError: 'n1'; the allocations are looked at again"]
+
+
+def test_a_list_whose_hosts_have_other_cores_is_told_though_none_of_them_joins(slurm, tmp_path):
+    slurm.jobs = [SlurmAllocationState(7, "pool", "n1", 4600.0)]
+    slurm.parts[7] = {"n1": AllocatedPart(2, 0)}
+    watch, told = slurm.watch(tmp_path, "pool"), []
+
+    def listed(hosts):
+        told.append([host.slots for host in hosts])
+
+    def joins(host):
+        told.append(host.name)
+
+    one = AllocationFollower(watch, joins, lambda _: None, lambda _: None, lambda _: None, listed)
+    for _ in range(2):
+        one.look(lambda _: None)
+    slurm.jobs = [SlurmAllocationState(8, "pool", "n1", 4600.0)]  # which has all of it
+    for _ in range(2):
+        one.look(lambda _: None)
+    assert told == [[1], "n1", [4]]

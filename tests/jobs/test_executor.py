@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from waiting import until
@@ -42,6 +43,11 @@ class Watched:
             "lab", tmp_path / "h.toml", time.monotonic, lambda: None
         )
         self.said = []
+
+    def hears(self, order, count):
+        """Have an order be carried out, after which there are so many reports in all."""
+        self.executor.carry_out([order])
+        until(lambda: self.said.extend(self.executor.reports()) or len(self.said) == count)
 
     def ended(self):
         self.said += self.executor.reports()
@@ -181,7 +187,7 @@ def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watc
     def call(_, **asked):
         calls.append(asked["count"])
         if asked["count"] == 2:
-            raise LaunchError("there is no plan")
+            raise InfeasibleError("there is no plan")
         return {"hosts": ["bob"], "seconds": 3.0, "otherwise": 4.0}
 
     monkeypatch.setattr(parked, "call", call)
@@ -210,6 +216,161 @@ def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watc
     asked(6, 1)
     until(lambda: said(1, 2, 3, 4, 6))  # for the fifth nobody waits any more
     assert calls == [1, 2]
+
+
+def answers(monkeypatch, *given):
+    """Have the parked interpreter give these answers, of which the last stands; return what it was asked."""
+    calls = []
+
+    def call(verb, **asked):
+        calls.append((verb, asked))
+        found = given[min(len(calls), len(given)) - 1]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(parked, "call", call)
+    return calls
+
+
+WISHES = SelectOrder(1, 1, 1, ("ada", "bob"), 1, (), ("ada",), {}, {}, 60.0, {"template": "t"})
+ESTIMATED = EstimateOrder(1, 1, 2, {"template": "t"})
+
+
+@pytest.mark.parametrize(
+    ("order", "answer"), [(WISHES, {"hosts": ["bob"], "seconds": 3.0}), (ESTIMATED, 3.0)]
+)
+def test_that_there_was_no_fork_to_ask_a_model_is_not_kept_as_its_answer(
+    watched, monkeypatch, order, answer
+):
+    calls = answers(monkeypatch, LaunchError("the parked interpreter gave no fork"), answer)
+    for count in (1, 2, 3):
+        watched.hears(order, count)
+    assert len(calls) == 2
+    assert [one.seconds or 0.0 for one in watched.said] == [0.0, 3.0, 3.0]
+
+
+def test_a_model_has_as_long_for_its_answer_as_somebody_waits_for_it(watched, monkeypatch):
+    calls = answers(monkeypatch, {"hosts": ["bob"]}, 3.0)
+    watched.executor.carry_out([WISHES])
+    until(watched.executor.reports)
+    watched.executor.carry_out([ESTIMATED])
+    until(watched.executor.reports)
+    (_, wishes), (_, estimate) = calls
+    assert 0 < wishes["seconds"] <= 60.0
+    assert estimate["seconds"] == executor.ESTIMATE_SECONDS
+
+
+def test_a_model_that_never_returns_holds_up_estimates_once_for_all_jobs_that_are_alike(
+    watched, monkeypatch
+):
+    calls = answers(monkeypatch, parked.UnansweredError("there was no answer"))
+    for count in (1, 2):
+        watched.hears(ESTIMATED, count)
+    assert len(calls) == 1
+
+
+def test_questions_about_jobs_are_known_by_a_short_name(watched, monkeypatch):
+    answers(monkeypatch, 3.0)
+    work = {"template": "t", "settings": "x" * 100_000}
+    watched.executor.carry_out([EstimateOrder(1, 1, 2, work)])
+    until(watched.executor.reports)
+    assert [len(like) for like in watched.executor._estimates] == [64]
+
+
+class Looking:
+    """The lock of an executor, whose holders leave the hosts of all attempts behind."""
+
+    def __init__(self, one):
+        self.lock, self.attempts, self.seen = one._lock, one._attempts, set()
+        one._lock = self
+
+    def __enter__(self):
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.seen |= {frozenset(one.hosts) for one in self.attempts.values()}
+        self.lock.release()
+
+
+def test_an_attempt_has_its_hosts_from_when_it_is_watched(watched):
+    """Looked at in between, it would be over, and have left no host."""
+    looking = Looking(watched.executor)
+    watched.executor.carry_out([END])
+    until(watched.ended)
+    assert looking.seen == {frozenset(("ada", "bob"))}
+
+
+def test_hosts_that_are_gone_through_do_not_change_with_the_next_order(watched):
+    job = running("0000abcd")
+    with job.supervising():
+        for hosts in (("ada",), ("ada", "bob")):
+            leaving = tuple((host, LAST) for host in hosts)
+            (one,) = watched.executor._attempts.values() or (None,)
+            listed = iter(one.hosts) if one else None
+            watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", True, leaving)])
+            until(lambda: not watched.executor._doing)
+        assert list(listed) == ["ada"]
+
+
+class Looks:
+    """Looks at hosts of which the first fails."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def step(self, _used):
+        self.steps += 1
+        if self.steps == 1:
+            raise RuntimeError("can't start new thread")
+
+    def left(self, *_):
+        return False
+
+    def silent(self):
+        return []
+
+    def close(self):
+        pass
+
+
+def test_jobs_are_watched_on_after_a_look_at_hosts_that_failed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    looks = Looks()
+    one = JobServiceExecutor(
+        "lab", tmp_path / "h.toml", time.monotonic, lambda: None, looks=lambda _: looks
+    )
+    try:
+        until(lambda: looks.steps > 1, 60)
+    finally:
+        one.close()
+
+
+def test_a_record_that_was_read_during_a_move_is_read_again_when_that_is_over(
+    watched, monkeypatch
+):
+    """It was reported without its hosts, and the job may not write again for long."""
+    job, at_it, go_on = running("0000abcd"), threading.Event(), threading.Event()
+
+    def busy():
+        at_it.set()
+        go_on.wait(60)
+        return {"busy": True}
+
+    monkeypatch.setattr(executor, "conversation", lambda _: SimpleNamespace(status=busy))
+    monkeypatch.setattr(executor, "SURE_SECONDS", 0.0)
+
+    def told(hosts):
+        watched.said += watched.executor.reports()
+        return any(isinstance(one, JobReport) and one.hosts == hosts for one in watched.said)
+
+    with job.supervising():
+        watched.executor.carry_out([ResizeOrder(1, 1, 1, "0000abcd", 1, ("ada", "bob"))])
+        assert at_it.wait(60)
+        until(lambda: told(()), 60)
+        watched.said.clear()
+        go_on.set()
+        until(lambda: told(("ada",)), 60)
 
 
 def test_a_record_that_is_none_keeps_no_other_job_unheard(watched):
@@ -289,22 +450,27 @@ class Daemons:
     def __init__(self):
         self.sockets = {"ada": "/ada", "bob": "/bob"}
         self.down, self.given, self.hanging = set(), set(), {}
-        self.asked = []
+        self.asked, self.checked = [], []
         self.refusal = ""
 
     def check(self, host):
+        self.checked.append(host)
+        self._ask(host)
+
+    def _ask(self, host):
+        place = self.sockets[host]
         if host in self.down:
-            raise SilentDaemonError(f"no topology daemon at {self.sockets[host]}", host)
+            raise SilentDaemonError(f"no topology daemon at {place}", host)
 
     def allocate(self, job, hosts, _epoch=0):
         for host in hosts:
-            self.check(host)
+            self._ask(host)
             if self.refusal:
                 raise InfeasibleError(self.refusal)
             self.given.add((job, host))
 
     def look(self, host, jobs):
-        self.check(host.name)
+        self._ask(host.name)
         self.asked += [(job, host.name) for job in jobs]
         for job in jobs:
             assert host.name not in self.hanging or self.hanging[host.name].wait(60)
@@ -400,6 +566,23 @@ def test_a_refusal_of_a_daemon_is_a_failure_of_the_job_and_its_silence_is_said_b
     until(lambda: sharing.left(2, "ada"))
     kinds = [type(one) for one in sharing.said if one == SILENT or isinstance(one, JobReport)]
     assert kinds == [HostAnswer, JobReport]
+
+
+def test_an_attempt_on_a_host_that_is_not_listed_any_more_is_said_to_be_over(sharing):
+    job = store.create({"scheduled": {"topologyd": {}}}, "", identifier="0000cdef")
+    job.write_last({**job.record(), "state": "failed", "reason": "no ranks", "exit_code": 4})
+    sharing.carry_out(EndOrder(2, 1, 1, "0000cdef", ("ada", "gone")))
+    until(lambda: sharing.left(2, "ada"), 60)
+    (ended,) = [one for one in sharing.said if isinstance(one, JobReport)]
+    assert (ended.state, ended.exit_code) == ("failed", 4)
+    assert sharing.daemons.checked == ["ada"]
+
+
+def test_the_daemons_of_an_attempt_that_was_cancelled_are_not_asked_whose_fault_it_was(sharing):
+    sharing.carry_out(END)
+    until(lambda: sharing.left(1, "ada", "bob"))
+    assert store.job("0000abcd").record()["state"] == "cancelled"
+    assert sharing.daemons.checked == []
 
 
 def test_a_job_that_asked_no_daemon_leaves_its_hosts_whatever_their_daemons_say(

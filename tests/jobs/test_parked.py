@@ -209,6 +209,15 @@ def test_a_users_code_that_ends_its_process_is_said_to_have(monkeypatch):
         parked.call("check", order=order())
 
 
+def test_a_fork_that_does_not_answer_in_time_is_ended(tmp_path, monkeypatch):
+    there = facts(tmp_path)["parent"]
+    monkeypatch.setenv("WORD", "wait")
+    with pytest.raises(parked.UnansweredError, match=r"no answer to check in 0\.5 s"):
+        parked.call("check", seconds=0.5, order=order())
+    forks = Path(f"/proc/{there}/task/{there}/children")
+    until(lambda: not forks.read_text())
+
+
 @pytest.mark.parametrize("how", ["killed", "stopped", "out of reach"])
 def test_an_interpreter_that_is_lost_is_replaced_by_the_next_that_needs_one(tmp_path, how):
     lost = facts(tmp_path)["parent"]

@@ -34,6 +34,7 @@ class Ran:
     def __init__(self, outcome=None, changes=()):
         self.found = outcome
         self.changes = changes
+        self.array_messages = ArrayMessages()
 
     def outcome(self):
         return self.found
@@ -44,11 +45,22 @@ def progress(k, iterations=100):
     return Progress(k, iterations, 0.1 * k, hosts)
 
 
+def test_the_first_progress_is_in_the_record_at_once_and_more_of_it_once_a_second(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(recording.time, "monotonic", lambda: now[0])
+    job = store.create({}, "")
+    recorder, shown = RunRecorder(job, pytest.fail), []
+    recorder.running()
+    for at in recorder.watched(Ran(), map(progress, range(1, 9))):
+        shown.append((at.iteration, job.record()["iteration"]))
+        now[0] += 0.3
+    assert shown == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 5), (7, 5), (8, 5)]
+
+
 def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_together(
     monkeypatch,
 ):
     recorder, ran = RunRecorder(store.create({}, ""), pytest.fail, 0.0), Ran()
-    ran.array_messages = ArrayMessages()
     sizes = []
     found = ArrayMessages.matrix
     monkeypatch.setattr(ArrayMessages, "matrix", lambda one: sizes.append(one.ranks) or found(one))

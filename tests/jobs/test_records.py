@@ -196,6 +196,27 @@ def test_a_job_whose_result_cannot_be_kept_has_failed(job, monkeypatch, kept):
     assert JobStatus.of(job).reason.startswith("the result cannot be kept: ")
 
 
+@pytest.mark.parametrize("by_its_own_model", [True, False])
+def test_the_result_of_a_job_is_written_once(job, monkeypatch, by_its_own_model):
+    supervisor, document = Supervisor(job, lambda _: None), {"verified": None}
+    written, write = [], store.StoredJob.write_result
+
+    def carried_out():
+        if by_its_own_model:
+            supervisor.recorder.came_to(document)
+        return document
+
+    def writes(one, result):
+        written.append(result)
+        write(one, result)
+
+    monkeypatch.setattr(supervisor, "_carried_out", carried_out)
+    monkeypatch.setattr(store.StoredJob, "write_result", writes)
+    assert supervisor.run() == 0
+    assert written == [document]
+    assert job.result.exists()
+
+
 def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, monkeypatch):
     supervisor = Supervisor(job, lambda _: None)
     FullDisk(job, monkeypatch)

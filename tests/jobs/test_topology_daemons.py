@@ -1,12 +1,13 @@
 """The topology daemons of hosts that jobs share, as whoever runs the jobs asks them."""
 
+import contextlib
 import socket
 import threading
 
 import pytest
 from daemons import Daemon
 
-from apples.errors import ApplesError, LaunchError
+from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
 from apples.resources import Host, HostList, Link, Network
 from apples.topology.daemon.node import DaemonOptions
@@ -38,11 +39,12 @@ def answering(tmp_path):
                 one, _ = server.accept()
             except OSError:
                 return
-            with one, one.makefile("rb") as lines:
+            one.settimeout(120)
+            with one, one.makefile("rb") as lines, contextlib.suppress(TimeoutError):
                 for _ in lines:
                     one.sendall(says[0] + b"\n")
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
 
     def made(line):
@@ -106,6 +108,16 @@ def test_one_that_does_not_answer_is_its_hosts_and_the_others_are_used(tmp_path)
         assert daemon.jobs == {}
     with pytest.raises(LaunchError, match="no topology daemon at"):
         daemons.look(ada, {})
+
+
+@pytest.mark.parametrize("other", ["link.sock", "there/../d.sock"])
+def test_a_daemon_that_is_named_in_two_ways_is_one_and_two_hosts_need_two(tmp_path, other):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.sock").symlink_to(tmp_path / "d.sock")
+    with pytest.raises(
+        UsageError, match=rf"2 hosts have the topology daemon at {tmp_path}/d\.sock"
+    ):
+        TopologyDaemons.of(listed(ada=tmp_path / "d.sock", bob=f"{tmp_path}/{other}"), 0.5)
 
 
 @pytest.mark.parametrize(

@@ -469,6 +469,25 @@ def test_the_reason_of_a_move_has_the_bytes_that_the_jobs_arrays_say(stage):
     assert all({a, b} <= running.node_ids for a, b, _ in running.messages)
 
 
+@pytest.mark.parametrize("policy", [FirstFit, PaybackMigration])
+def test_messages_are_noted_where_the_policy_looks_at_them(stage, policy):
+    s = stage(policy(), nodes=OWNED, prefer=HostPreference({}))
+    _, (start,) = s.submit(2, 2, JobKind.MALLEABLE)
+    one, other = start.hosts
+    s.say(start, hosts=start.hosts, messages=((one, other, 3e4), (one, "zoe", 1.0)))
+    noted = s.one.ledger.running[start.job].messages
+    nodes = HOSTS.index(one), HOSTS.index(other)
+    assert noted == (((*nodes, 3e4),) if policy is PaybackMigration else ())
+
+
+def test_what_the_host_list_says_anew_of_a_host_is_shown_though_its_load_is_as_it_was(stage):
+    s = stage(PaybackMigration(), nodes=OWNED)
+    loaded(s, None)
+    s.one.nodes = {host: node._replace(processes=4) for host, node in OWNED.items()}
+    loaded(s, None)
+    assert {node.processes for node in s.one.ledger.loads} == {4}
+
+
 def test_a_job_that_refuses_to_move_says_no_reason_and_one_that_is_over_is_no_owner(stage):
     s = stage(PaybackMigration(), nodes=OWNED, prefer=HostPreference({}))
     _, (start,) = s.submit(1, 1, JobKind.MALLEABLE)
@@ -1342,6 +1361,16 @@ def test_a_host_has_one_scheduler_until_that_ends(tmp_path):
     assert {one.name for one in tmp_path.iterdir()} == {".hosts"}
 
 
+def test_long_names_that_differ_at_their_end_alone_are_two_claims(tmp_path):
+    long = "/" + "d" * 250
+    first = HostClaims(tmp_path, tmp_path / "one", [f"{long}/a"])
+    second = HostClaims(tmp_path, tmp_path / "two", [f"{long}/b"])
+    with pytest.raises(LaunchError, match="is scheduled already"):
+        HostClaims(tmp_path, tmp_path / "three", [f"{long}/a"])
+    first.close()
+    second.close()
+
+
 class NoJobs(JobExecutor):
     """Carries nothing out."""
 
@@ -1900,6 +1929,27 @@ def test_a_host_that_two_jobs_have_not_left_is_quarantined_for_one_after_the_oth
         s.left(one, "ada", "bob")
         s.turn(20.0)
     assert all(map(s.one.state.is_free, ("ada", "bob")))
+    s.one.log.close()
+
+
+def test_an_order_to_end_a_job_whose_hosts_are_quarantined_for_another_is_repeated_seldom(
+    tmp_path,
+):
+    s = Stage(tmp_path, SHARING, ("ada", "bob"), cpus=4)
+    starts = []
+    for seconds in (1000.0, 10.0):
+        _, orders = on_both(s, seconds)
+        starts += orders
+        s.say(orders[0])
+    for one in starts:
+        s.one.report(s.now, JobReport(one.job, one.attempt, AttemptPhase.ENDED, state="finished"))
+    until(lambda: s.turn(1.0) is not None and s.one.state.quarantined)
+    other = next(one.job for one in starts if one.job != s.one.state.quarantined["ada"].job)
+    s.turn(30.0)
+    ticks = round(30.0 / s.patience.look)
+    orders = [one for _ in range(ticks) for one in s.turn(s.patience.look)]
+    about = [one for one in orders if isinstance(one, EndOrder) and one.job == other]
+    assert len(about) == 30.0 / s.patience.again
     s.one.log.close()
 
 

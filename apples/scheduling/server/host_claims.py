@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from apples.storage import documents
 
 CLAIMS = ".hosts"
 LONGEST_NAME = 200
+"""Of the file of a claim; a longer one ends in a digest, for two paths of sockets may differ at the end alone."""
 LONGEST_TEXT = 4096
 
 
@@ -54,7 +56,7 @@ class HostClaims:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            file = os.open(self._folder / quote(host, safe="")[:LONGEST_NAME], flags, 0o600)
+            file = os.open(self._folder / _name_of(host), flags, 0o600)
             try:
                 self._lock(file, host)
             except BaseException:
@@ -75,3 +77,12 @@ class HostClaims:
         """Give the hosts back."""
         while self._held:
             os.close(self._held.popitem()[1])
+
+
+def _name_of(host: str) -> str:
+    """Return the name of the file of a claim."""
+    name = quote(host, safe="")
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"

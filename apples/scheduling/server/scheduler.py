@@ -698,17 +698,19 @@ class LiveScheduler(SchedulerBackend):
             self._mark()
 
     def _note_messages(self, job: LiveJob, report: JobReport) -> None:
-        """Let the policy see what the hosts of a job send each other, where they are those that it has."""
-        hosts = {*job.hosts}
-        if job.number in self.ledger.running:
-            self.ledger.note_messages(
-                job.number,
-                tuple(
-                    (self._node(one), self._node(other), sent)
-                    for one, other, sent in report.messages
-                    if {one, other} <= hosts
-                ),
-            )
+        """Let a policy that looks at it see what the hosts that a job has send each other."""
+        if not self._shows_messages or job.number not in self.ledger.running:
+            return
+        hosts = {*job.hosts} if report.messages else set()
+        nodes = {host: node for node, host in enumerate(self.state.hosts) if host in hosts}
+        self.ledger.note_messages(
+            job.number,
+            tuple(
+                (nodes[one], nodes[other], sent)
+                for one, other, sent in report.messages
+                if one in nodes and other in nodes
+            ),
+        )
 
     def _expect_all(self) -> None:
         """Have each job be expected to end as was known before the ledger was made anew."""
@@ -899,7 +901,7 @@ class LiveScheduler(SchedulerBackend):
         others = sum(wanting for job, wanting in load.wanting.items() if job not in ours)
         error = math.sqrt(sum(e**2 for job, e in load.errors.items() if job not in ours))
         before = self.loads.get(load.host)
-        known = before or self.nodes.get(load.host, NodeLoad(load.host))
+        known = self.nodes.get(load.host, before or NodeLoad(load.host))
         now = known._replace(cpus=load.cpus, others=others, parts=load.parts, error=error)
         if before is not None and _alike(before, now):
             return
@@ -1051,12 +1053,16 @@ class LiveScheduler(SchedulerBackend):
 
     def _tell_what_is_seen(self) -> None:
         """Have the inputs tell what a policy that looks at it sees, where they have not yet."""
-        looks = "loads" in self.policy.looks_at
-        if looks:
+        if "loads" in self.policy.looks_at:
             self._tell_loads(self.state.hosts)
-        if looks or guard_of(self.policy) is not None:
+        if self._shows_messages:
             for number, running in self.ledger.running.items():
                 self._inputs.tell(self.now, "messages", number, running.messages)
+
+    @property
+    def _shows_messages(self) -> bool:
+        """Whether the policy may look at messages: what a user's own code looks at is not known."""
+        return "loads" in self.policy.looks_at or guard_of(self.policy) is not None
 
     def _tell_loads(self, hosts: Iterable[str]) -> None:
         for host in hosts:
@@ -1172,8 +1178,12 @@ class LiveScheduler(SchedulerBackend):
             elif (given_up := self._start_given_up(job, since)) is not None:
                 self._end(job, *given_up)
                 continue
-            elif job.leaving and since > wait.leave and (job.over or job.hosts):
-                self._quarantine(job)
+            elif (
+                job.leaving
+                and since > wait.leave
+                and (job.over or job.hosts)
+                and self._quarantine(job)
+            ):
                 continue
             resting = job.state is LiveJobState.RUNNING and not job.leaving
             if self.now - self._sent.get(number, -inf) >= (wait.ask if resting else wait.again):
@@ -1211,8 +1221,11 @@ class LiveScheduler(SchedulerBackend):
             return LiveJobState.FAILED, f"it did not run within {wait:g} s"
         return None
 
-    def _quarantine(self, job: LiveJob) -> None:
-        """Let go of a job's hosts that do not say that it has left them, and give them to nobody."""
+    def _quarantine(self, job: LiveJob) -> bool:
+        """Let go of a job's hosts that do not say that it has left them, and give them to nobody.
+
+        Return whether there was one: a host that is quarantined for another job stays this one's as well.
+        """
         found: dict[str, Any] = {}
         for host, epoch in job.leaving.items():
             if host in self.state.quarantined:
@@ -1224,13 +1237,13 @@ class LiveScheduler(SchedulerBackend):
             self._alarm(f"{host} is quarantined: {reason}")
             self.ledger.drain(self._node(host))
         if not found:
-            self._send(job)
-            return
+            return False
         for host in found:
             job = job.leave(host)
         job = self._change(job, "quarantine", quarantined=found)
         self._gone(job)
         self._answer(job)
+        return True
 
     # ------------------------------------------------------------------------------- records
     def _record(self, do: str, **values: Any) -> None:
@@ -1473,7 +1486,7 @@ class LiveScheduler(SchedulerBackend):
         best = prefer.best(rest, count - len(kept), stay)
         told = speeds if speeds.keys() >= {*rest} else {}
         wish = HostWish(rest, len(best), stay, self._shares({*rest, *stay}), best, told)
-        best = self.selections.chosen(job, wish)
+        best = self.selections.chosen(job, wish, self.now)
         return frozenset(map(self._node, (*kept, *best)))
 
     def _shares(self, hosts: Collection[str]) -> tuple[tuple[str, float], ...]:
@@ -1593,6 +1606,9 @@ def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
 def _alike(one: NodeLoad, other: NodeLoad) -> bool:
     """Return whether two loads of a host are so much alike that nothing follows from the difference."""
     if [name for name, _ in one.parts] != [name for name, _ in other.parts]:
+        return False
+    rest = other._replace(cpus=one.cpus, others=one.others, parts=one.parts, error=one.error)
+    if one != rest:  # what the host list says is another
         return False
     parts = zip(one.parts, other.parts, strict=True)
     apart = [abs(one.others - other.others), abs(one.error - other.error)]

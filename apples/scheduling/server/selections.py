@@ -16,6 +16,8 @@ QUESTIONS = 1 << 20
 """Their numbers begin again after so many."""
 STALE = 10.0
 """A decision that has not been carried out after so many times the patience is another one."""
+NOTED_SPEED = 0.2
+"""A wish is another one where a measured speed has changed by such a part: no two measurements are the same."""
 NAMED = 8
 """So many hosts are named in words."""
 
@@ -44,6 +46,25 @@ class HostWish:
     shares: tuple[tuple[str, float], ...]
     instead: tuple[str, ...] = field(compare=False)
     speeds: Mapping[str, float] = field(default_factory=dict, compare=False, hash=False)
+
+    def is_like(self, other: HostWish) -> bool:
+        """Whether an answer to the one answers the other.
+
+        Examples
+        --------
+        >>> one = HostWish(("a", "b"), 1, (), (), ("a",), {"a": 1.0, "b": 2.0})
+        >>> [one.is_like(replace(one, speeds={"a": speed, "b": 2.0})) for speed in (1.1, 1.5)]
+        [True, False]
+        """
+        ours, theirs = self.speeds, other.speeds
+        return (
+            self == other
+            and ours.keys() == theirs.keys()
+            and all(
+                abs(ours[host] - theirs[host]) <= NOTED_SPEED * max(ours[host], theirs[host])
+                for host in ours
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +110,18 @@ class HostSelections:
         self.held: set[int] = set()
         self.said: dict[int, str] = {}
 
-    def chosen(self, job: int, wish: HostWish) -> tuple[str, ...]:
-        """Return the hosts of a wish: those of the answer, where just this was asked, else `instead`."""
+    def chosen(self, job: int, wish: HostWish, now: float) -> tuple[str, ...]:
+        """Return the hosts of a wish: those of the answer, where just this was asked lately, else `instead`."""
         self._wishes[job] = wish
-        asked = self._questions.get(job)
-        known = asked is not None and asked.wish == wish and asked.hosts
+        asked = self._asked(job, now)
+        known = asked is not None and asked.wish.is_like(wish) and asked.hosts
         return known or wish.instead
+
+    def _asked(self, job: int, now: float) -> _Question | None:
+        """Return what was asked of a job last; None: nothing, or too long ago to be about this decision."""
+        asked = self._questions.get(job)
+        stale = asked is not None and now >= asked.since + STALE * self._patience
+        return None if stale else asked
 
     def ask(
         self,
@@ -112,23 +139,23 @@ class HostSelections:
         order
             Makes the question of a wish; None: there is nothing to be asked.
         """
-        wish, asked = self._wishes.get(job), self._questions.get(job)
+        wish, asked = self._wishes.get(job), self._asked(job, now)
         self.held.discard(job)
+        if asked is None:
+            self._questions.pop(job, None)
         if wish is None:
             return False, None
-        if asked is not None and asked.wish == wish and asked.hosts:
+        if asked is not None and asked.wish.is_like(wish) and asked.hosts:
             return False, None
         if {*come}.difference(wish.beside) != {*wish.instead}:
             return False, None
-        if asked is not None and now >= asked.since + STALE * self._patience:
-            asked = None
         since = now if asked is None else asked.since
         if asked is not None and now >= since + self._patience:
             late = f"the host list; its model had not answered after {self._patience:g} s"
             self._questions[job] = _Question(wish, 0, since, wish.instead, late)
             return False, None
         question = None
-        if asked is None or asked.wish != wish:
+        if asked is None or not asked.wish.is_like(wish):
             self._number = self._number % QUESTIONS + 1
             question = order(wish, self._number)
             if question is None:
@@ -166,7 +193,9 @@ class HostSelections:
     def take(self, job: int) -> str:
         """Return who has chosen the hosts of a decision that is carried out now; empty: the host list."""
         asked, wish = self._questions.pop(job, None), self._wishes.pop(job, None)
-        return asked.said if asked is not None and asked.wish == wish else ""
+        if asked is None or wish is None or not asked.wish.is_like(wish):
+            return ""
+        return asked.said
 
     def late(self, now: float) -> list[int]:
         """Return the jobs that are held and have waited for long enough."""
