@@ -27,9 +27,10 @@ demo: setup
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n3 --dist loadgroup
 # With AGAIN=1, as CI sets it, the tests that failed run once more, by themselves, with both outcomes shown: hundreds of
-# them wait for real processes, on machines whose processors others take away. What needed it is a fault to mend.
+# them wait for real processes, on machines whose processors others take away. What needed it is a fault to mend. Five
+# that fail again, or half an hour, are enough.
 tested = $(PYTEST) $(2) -m '$(1)' || ( failed=$$?; [ $$failed = 1 ] && [ -n "$(AGAIN)" ] || exit $$failed; \
-	echo "== the tests that failed, once more by themselves"; $(PYTEST) --last-failed -m '$(1)' )
+	echo "== the tests that failed, once more by themselves"; $(PYTEST) --last-failed --maxfail=5 --session-timeout=1800 -m '$(1)' )
 test: setup
 	$(call tested,not hardware and not more,$(SPREAD))
 	$(call tested,hardware and not more)

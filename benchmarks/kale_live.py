@@ -61,6 +61,7 @@ from apples.simulation.sources import load_workload
 from apples.simulation.speedup import Speedup
 from apples.simulation.workload import Workload, rigid
 from apples.storage.journal import parse
+from apples.supervision.job_processes import kill_marked
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = 64
@@ -274,6 +275,7 @@ class Site:
             self.process.terminate()
             raise
         if "ready at" not in line:
+            self.process.kill()  # or it goes on, and what it says has no end
             raise SystemExit(f"the scheduler does not start: {line}{self.process.stderr.read()}")
 
     def submit(self, submission: dict[str, Any]) -> None:
@@ -286,7 +288,17 @@ class Site:
         return [one["state"] for one in self.client.ask("GET", "/v1/queue")["jobs"]]
 
     def close(self) -> None:
-        """End all jobs, and the scheduler."""
+        """End all jobs, and the scheduler; where they do not end kill them."""
+        try:
+            self._end()
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait(30)
+                for record in (self.folder / "apples" / "jobs").glob("*/"):
+                    kill_marked(record.name, 10.0)
+
+    def _end(self) -> None:
         if self.process.poll() is None:
             for one in self.client.ask("GET", "/v1/queue")["jobs"]:
                 if one["state"] not in OVER:

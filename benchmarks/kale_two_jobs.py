@@ -30,6 +30,7 @@ from apples.monitoring.master import LoadMonitor
 from apples.monitoring.node_load import NodeSnapshot
 from apples.resources import read_host_list
 
+HOSTS = 4
 EVERY = 0.5
 """Seconds between two snapshots."""
 BARS = " ▁▂▃▄▅▆▇█"
@@ -136,7 +137,7 @@ def drawn(series: Series, end: float, most: float) -> str:
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[Watcher]:
     """Yield who watches a scheduler of four hosts, which is there meanwhile."""
-    site = Site(folder / "site", "equipartition", on_cpus(4))
+    site = Site(folder / "site", "equipartition", on_cpus(HOSTS))
     try:
         hosts = read_host_list(site.folder / "hosts.toml")
         one = Watcher(site)
@@ -155,6 +156,9 @@ def main() -> int:
     parser.add_argument("--grid", type=int, default=1500)
     parser.add_argument("--second", type=int, default=6000, help="iterations of the second job")
     asked = parser.parse_args()
+    if (cpus := len(os.sched_getaffinity(0))) < HOSTS:
+        print(f"skipped: {HOSTS} CPUs are needed, one a host; there are {cpus}")
+        return 0
     with (
         tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as place,
         watched(Path(place)) as one,

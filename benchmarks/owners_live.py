@@ -25,6 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kale_live import end_at_sigterm
+
 import hat
 from apples import jobs, lab
 from apples.agent.session.spec import RunSpec
@@ -174,6 +176,7 @@ def drawn(seed: int, hosts: int, seconds: int, *, changes: bool = True) -> list[
 
 def main() -> int:
     """Make the lab, run, print the ratios."""
+    end_at_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)

@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kale_live import end_at_sigterm
 from owners import BEHIND, BETTER, interval, mean
 from owners_live import SPEED_OF_TIME, Owners
 
@@ -258,6 +259,7 @@ def weigh(made: Lab, weight: int) -> None:
 
 def main() -> int:
     """Make the lab, run, print the ratios."""
+    end_at_sigterm()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)

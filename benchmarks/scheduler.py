@@ -54,6 +54,7 @@ from apples.scheduling.server.orders import (
 )
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import SchedulerService
+from apples.supervision.job_processes import as_child
 
 LIVE = 10_000
 NULL = 400
@@ -117,20 +118,24 @@ def serving(folder: Path, hosts: int = 8) -> Iterator[SchedulerClient]:
     ready, listens = os.pipe()
     process = os.fork()
     if process == 0:
-        jobs = InstantJobs()
-        service = SchedulerService(machine(folder, POLICIES["easy"](), hosts), time.monotonic)
-        jobs.news = service.wake
-        signal.signal(signal.SIGTERM, lambda *_: service.stop())
-        serve(service, jobs, folder, lambda _: os.close(listens))
-        os._exit(0)
+        as_child(lambda: serve_instantly(folder, hosts, listens))
     os.close(listens)
-    os.read(ready, 1)
-    os.close(ready)
     try:
+        os.read(ready, 1)
+        os.close(ready)
         yield SchedulerClient(folder)
     finally:
         os.kill(process, signal.SIGTERM)
         os.waitpid(process, 0)
+
+
+def serve_instantly(folder: Path, hosts: int, listens: int) -> None:
+    """Serve until SIGTERM a scheduler whose jobs are over as soon as they are started."""
+    jobs = InstantJobs()
+    service = SchedulerService(machine(folder, POLICIES["easy"](), hosts), time.monotonic)
+    jobs.news = service.wake
+    signal.signal(signal.SIGTERM, lambda *_: service.stop())
+    serve(service, jobs, folder, lambda _: os.close(listens))
 
 
 def submit(client: SchedulerClient) -> tuple[str, float]:
@@ -332,7 +337,7 @@ def site(hosts: int) -> Iterator[Site]:
 def running(jobs: int) -> None:
     """Measure what a scheduler and its running jobs take of the head, while nothing happens."""
     alike = Experiment(1, jobs, 0.5, 1, 1000.0)
-    alike.iterations[:] = 100  # 10 s each
+    alike.iterations[:] = 100  # of 1000 s / ITERATIONS each: no job ends while it is watched
     with site(jobs) as made:
         for job in range(jobs):
             made.submit(alike.submission(job, made.folder, False))

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import endings
 import labs
 import pytest
 import sshd as own
@@ -25,6 +26,11 @@ os.environ.setdefault("UCX_LOG_FILE", "stderr")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in a background shell, and the commands that tests start and interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Have every run end, whatever hangs in it."""
+    config.pluginmanager.register(endings)
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from waiting import until
 
+from apples.jobs import store
 from apples.scheduling.server.client import SchedulerClient
-from apples.supervision.job_processes import all_processes
+from apples.supervision.job_processes import all_processes, kill_marked, marked
 
 SAMPLE = Path(__file__).parent / "jobs" / "sample"
 SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
@@ -66,10 +67,18 @@ class Site:
             [sys.executable, "-m", "apples", "scheduler", "--policy", self.policy, *self.options],
             cwd=SAMPLE, env=self.environment, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        for text in before:
-            assert text in (said := self.process.stderr.readline()), said
-        line = self.process.stderr.readline()
-        assert "ready at" in line, line + self.process.stderr.read()
+        try:
+            for text in (*before, "ready at"):
+                self._hear(text)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _hear(self, text):
+        said = self.process.stderr.readline()
+        if text not in said:
+            self.process.kill()  # or it goes on, and what it says has no end
+        assert text in said, said + self.process.stderr.read()
 
     def stop(self, number=signal.SIGTERM):
         self.process.send_signal(number)
@@ -112,11 +121,32 @@ class Site:
         return next(one for one in self.queue()["hosts"] if one["host"] == name)
 
     def close(self):
-        """Cancel all jobs and stop, unless it was stopped."""
-        if self.process.poll() is None:
+        """Cancel all jobs and stop, unless it was stopped or never started; where that fails kill it and them."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        try:
             for job in self.queue()["jobs"]:
                 self.run("cancel", job["job"])
             self.stop()
+        finally:
+            if self.process.poll() is None:
+                self.kill()
+
+    def kill(self):
+        """Kill it, and what is left of its jobs on this machine."""
+        self.process.kill()
+        self.process.wait(30)
+        self.process.stderr.close()
+        for record in (self.folder / "apples" / "jobs").glob("*/"):
+            kill_marked(record.name, 10.0)
+
+
+def assert_no_job_is_left():
+    """Fail if jobs of this state directory have processes here, and kill those."""
+    left = [job.id for job in store.jobs() if marked(job.id)]
+    for job in left:
+        kill_marked(job, 10.0)
+    assert left == []
 
 
 def masters(folder):

@@ -131,6 +131,7 @@ def test_rectangles_that_touch_are_near_and_each_host_has_as_much_to_do_as_befor
         assert one.rows == one.rectangle.points / 900
 
 
+@pytest.mark.more
 def test_declared_messages_change_a_plan_of_rectangles_only_where_the_model_gains_by_it():
     chance, gains = np.random.default_rng(0), []
     for _ in range(20):

@@ -209,6 +209,7 @@ def test_a_run_is_cut_as_the_user_wants_and_its_result_is_verified_and_the_same(
 
 @pytest.mark.mpi
 @pytest.mark.slow
+@pytest.mark.more
 def test_when_hosts_change_partitions_move_whole_and_the_result_is_the_same(field):
     program = (sys.executable, str(field / "field.py"))
     slots, begin = dict.fromkeys("abc", 1), [HostShare("a"), HostShare("b")]

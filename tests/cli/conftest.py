@@ -1,22 +1,20 @@
-import pytest
-from sites import Site
+import contextlib
 
-from apples.jobs import store
-from apples.supervision.job_processes import marked
+import pytest
+from sites import Site, assert_no_job_is_left
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """What starts a scheduler of hosts of this machine, which is stopped and leaves nothing of its jobs."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    made = []
+    with contextlib.ExitStack() as stack:
 
-    def started(policy="fcfs", *options):
-        made.append(Site(tmp_path, policy, *options))
-        made[-1].start()
-        return made[-1]
+        def started(policy="fcfs", *options):
+            one = Site(tmp_path, policy, *options)
+            stack.callback(one.close)
+            one.start()
+            return one
 
-    yield started
-    for one in made:
-        one.close()
-    assert [job.id for job in store.jobs() if marked(job.id)] == []
+        yield started
+    assert_no_job_is_left()

@@ -65,6 +65,7 @@ def lying(tile):
 
 
 @pytest.mark.mpi
+@pytest.mark.more
 def test_rectangles_run_verified_with_the_digest_of_strips_and_are_on_record_and_on_the_page(
     tmp_path,
 ):

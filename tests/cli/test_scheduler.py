@@ -7,10 +7,11 @@ import signal
 import socket
 
 import pytest
-from sites import LONG, SHORT
+from sites import LONG, SHORT, Site
 from waiting import until
 
 from apples.jobs.submission import between_hosts
+from apples.scheduling.server.log import SchedulerLog
 from apples.views.documents import DOCUMENTS
 
 
@@ -111,14 +112,16 @@ def test_a_job_runs_on_the_hosts_that_its_model_estimates_it_to_be_soonest_done_
     place = tmp_path / "hosts.toml"
     place.write_text(UNEQUAL)
     one = site("fcfs", "--hosts", str(place))
-    chosen = ""
-    while not chosen.startswith("its model:"):  # it has answered by then, if late
+    for _ in range(3):  # the model may answer too late for the first
         job = one.submit("--min", "2", *LONG)
         hosts = one.until(job, "running")["hosts"]
         chosen = one.ask("why", job)["placed_by"]
         assert f"(chosen by {chosen})" in one.run("why", job).stdout
         one.ask("cancel", job)
         one.until(job, "cancelled")
+        if chosen.startswith("its model:"):
+            break
+    assert chosen.startswith("its model:")
     assert sorted(hosts) == ["dan", "eve"]
     assert "s on dan, cleo" in chosen
     quick = one.submit("--min", "5", *SHORT)
@@ -185,6 +188,7 @@ def foretold(one, *words):
 
 
 @pytest.mark.mpi
+@pytest.mark.more
 def test_after_ten_runs_a_waiting_job_knows_when_it_starts_and_what_if_knows_both(site):
     one = site("easy")
     few = one.submit("--min", "1", *SHORT)
@@ -224,6 +228,7 @@ def test_after_ten_runs_a_waiting_job_knows_when_it_starts_and_what_if_knows_bot
 
 
 @pytest.mark.mpi
+@pytest.mark.more
 def test_the_verbs_for_jobs_take_the_ids_of_a_scheduler(site, tmp_path):
     one = site()
     job = one.submit("--min", "1", "--max", "3", *LONG)
@@ -360,3 +365,17 @@ def test_the_socket_answers_what_is_malformed_and_goes_on(site, tmp_path):
 
 def test_the_documents_are_described():
     assert {"apples.queue", "apples.submitted", "apples.history"} <= DOCUMENTS.keys()
+
+
+def test_a_second_scheduler_on_a_directory_leaves_the_host_list_of_the_first_alone(tmp_path):
+    where = tmp_path / "there"
+    first = SchedulerLog.open(where)
+    text = '[[host]]\nname = "ada"\nallocation = "7"\n'
+    (where / "hosts.toml").write_text(text)
+    words = ("--slurm", "7", "--reach", "srun", "--directory", str(where))
+    done = Site(tmp_path, "fcfs").run("scheduler", *words)
+    first.close()
+    assert (done.returncode, done.stderr) == (
+        4, f"apples: {where}: another scheduler works on this directory\n",
+    )  # fmt: skip
+    assert (where / "hosts.toml").read_text() == text

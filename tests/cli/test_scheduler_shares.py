@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import QUICK, Daemon, needs_cpusets
-from sites import LONG, SHORT, Site
+from sites import LONG, SHORT, Site, assert_no_job_is_left
 from waiting import until
 
 from apples.jobs import store
@@ -32,12 +32,12 @@ def shared(tmp_path, monkeypatch):
             hosts = tmp_path / "hosts.toml"
             hosts.write_text(listed({f"h{k + 1}": one.socket for k, one in enumerate(daemons)}))
             one = Site(tmp_path, "sd", "--hosts", str(hosts), *options)
-            one.start()
             stack.callback(one.close)
+            one.start()
             return one
 
         yield started
-    assert [job.id for job in store.jobs() if marked(job.id)] == []
+    assert_no_job_is_left()
 
 
 def listed(sockets):

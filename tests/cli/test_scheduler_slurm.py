@@ -44,10 +44,11 @@ def hosts(slurm, reach, tmp_path):
 def site(hosts, reach, state):
     """A scheduler on the allocations that are called so; everything is gone afterwards."""
     one = Site(state, "equipartition", "--hosts", str(hosts), "--slurm", POOL, "--reach", reach)
-    yield one
-    if one.process is not None:
+    try:
+        yield one
         one.close()
-    client.run(["scancel", f"--name={POOL}"])
+    finally:
+        client.run(["scancel", f"--name={POOL}"])
 
 
 def allocated(*nodes):
@@ -153,9 +154,10 @@ def test_nodes_are_monitored_from_when_their_allocation_joins_until_it_is_over(
         job = site.submit("--min", "1", *SHORT)
         assert site.until(job, "finished", 180)["hosts"] == []
     finally:
-        if site.process is not None:
+        try:
             site.close()
-        client.run(["scancel", f"--name={POOL}"])
+        finally:
+            client.run(["scancel", f"--name={POOL}"])
     until(lambda: not monitored(lab))
 
 

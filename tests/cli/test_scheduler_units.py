@@ -192,6 +192,7 @@ def test_wishes_that_only_lie_in_the_folder_do_not_keep_a_master_from_its_schedu
         assert request.body()["submission"]["name"] == "squares"
 
 
+@pytest.mark.more
 def test_an_evolving_one_grows_leaves_hosts_that_it_is_to_leave_and_gives_back_what_adds_nothing(
     site,
 ):

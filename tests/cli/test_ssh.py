@@ -90,6 +90,7 @@ def test_a_detached_job_is_planned_without_the_dead_host_too(hosts, tmp_path, ma
 
 @pytest.mark.ssh
 @pytest.mark.mpi
+@pytest.mark.more
 def test_rectangles_run_over_ssh_in_the_foreground_and_in_a_job_that_is_not_moved(hosts, tmp_path):
     text = (EXAMPLE / "template.toml").read_text().replace("solver.py", str(EXAMPLE / "solver.py"))
     template = tmp_path / "template.toml"

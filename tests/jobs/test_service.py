@@ -60,6 +60,7 @@ def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.more
 def test_of_moves_one_right_after_another_every_one_is_on_record_and_in_the_timeline():
     job = submit(**LONG)
     places = (

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import until
+from waiting import begun, until
 
 TRIALS = Path(__file__).parent / "faults" / "trials.py"
 
@@ -20,8 +20,12 @@ def test_thirty_random_kills_and_stops_end_right():
     """Thirty jobs of up to four MPI ranks run, three at a time."""
     there = {**os.environ, "APPLES_END_SECONDS": "30"}  # beside other tests
     argv = [sys.executable, str(TRIALS), "30", "--seed", "20261120", "--at-once", "3"]
-    run = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False, env=there)
-    assert run.returncode == 0, run.stdout + run.stderr
+    # Longer than a trial waits, and less long than pytest does.
+    with begun(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=there
+    ) as run:
+        said, _ = run.communicate(timeout=420)
+    assert run.returncode == 0, said
 
 
 def test_a_series_of_trials_tells_what_all_runs_of_it_met(tmp_path):
@@ -55,10 +59,10 @@ def test_a_series_that_is_ended_keeps_and_tells_the_trials_that_were_over(tmp_pa
     log = tmp_path / "trials.jsonl"
     argv = [sys.executable, str(TRIALS), "1000", "--at-once", "1", "--log", str(log)]
     there = {**os.environ, "APPLES_END_SECONDS": "30"}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=there) as run:
-        until(lambda: log.exists() and log.read_text().endswith("\n"), seconds=300)
+    with begun(argv, stdout=subprocess.PIPE, text=True, env=there) as run:
+        until(lambda: log.exists() and log.read_text().endswith("\n"), seconds=200)
         run.send_signal(signal.SIGTERM)
-        said, _ = run.communicate(timeout=300)
+        said, _ = run.communicate(timeout=200)
     trials = len(log.read_text().splitlines())
     assert 1 <= trials < 1000
     assert f"\n{trials} trials, " in said

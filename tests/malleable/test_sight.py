@@ -1,6 +1,8 @@
 """A job outlives its connections: one that ends is taken up again, and no word is lost or comes twice."""
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import selectors
@@ -8,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -140,7 +143,7 @@ def test_a_supervisor_that_ended_behind_its_connection_is_a_lost_host_at_once(tm
     rolled, *done = rehearsed(tmp_path, [["ada", "bob", "eve"]], strikes)
     assert isinstance(rolled, RolledBack)
     assert (rolled.lost, rolled.reason) == (("bob",), "its supervisor ended")
-    assert [type(one) for one in done] == [ResizeDone] * len(done)
+    assert [type(one) for one in done] == [ResizeDone]
 
 
 @pytest.mark.mpi
@@ -179,7 +182,7 @@ def test_mpi_that_failed_is_judged_once_it_is_known_what_became_of_a_host_out_of
     with selectors.DefaultSelector() as selector:
         engine = ReconfigurationEngine(job, selector, lambda _: None, tmp_path)
         group = engine.groups["ada"]
-        group.in_sight = False
+        group.phase, group.in_sight = "member", False
         if known:
             group.kill()
         engine.stage = "leave"
@@ -214,26 +217,147 @@ def test_of_two_hosts_the_one_that_went_out_of_sight_is_lost_unless_it_comes_bac
             group.kill()
 
 
+@pytest.mark.parametrize("phase", ["parked", "starting", "empty"])
+def test_a_host_of_which_no_rank_speaks_to_others_keeps_no_loss_from_being_judged(phase, tmp_path):
+    places = [HostSpec(h, 1, ("x",), sys.executable, "x", "/bin/false") for h in ("ada", "bob")]
+    job = JobFile("spare", str(tmp_path), tuple(places), tuple(shares("ada", "bob")), {})
+    with selectors.DefaultSelector() as selector:
+        engine = ReconfigurationEngine(job, selector, lambda _: None, tmp_path)
+        ada, bob = engine.groups
+        engine.stage = "idle"
+        ada.phase, bob.phase, ada.in_sight = phase, "member", False
+        engine._on_lost(bob, "rank 0 was killed by SIGSEGV")
+        assert (engine.stage, engine._change.lost) == ("clear", ("bob",))
+        engine.stage = "leave"
+        engine._broken = (time.monotonic() - 60.0, "bob", "rank 0 on bob: MPI failed")
+        engine._judge_broken(time.monotonic())
+        assert engine.stage == "clear"
+        for group in (ada, bob):
+            group.kill()
+
+
+# ------------------------------------------------------- where there can be no more processes
+
+
+def pipes():
+    found = []
+    for handle in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found.append(str(handle.readlink()))
+    return sorted(one for one in found if one.startswith("pipe:"))
+
+
+@pytest.fixture
+def led_to(tmp_path):
+    """A group at the end of a line that says nothing, and why it was lost."""
+    line = ("/bin/sh", "-c", "exec sleep 1000", "sh")
+    place = HostSpec("ada", 1, ("x",), "{python}", "x", "x", reach=line, again=(*line, "itself"))
+    job = JobFile("few", str(tmp_path), (place,), (HostShare("ada"),), {})
+    lost = []
+    with selectors.DefaultSelector() as selector:
+        group = ProcessGroup(
+            job, [place], 1, selector, tmp_path, lambda *_: None, lambda _, why: lost.append(why)
+        )
+        yield group, lost
+        group.kill()
+
+
+@pytest.fixture
+def no_processes(monkeypatch, led_to):  # noqa: ARG001 - which has its process before
+    def refuse():
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    with monkeypatch.context() as one:
+        one.setattr(os, "fork", refuse)
+        yield one
+
+
+def test_a_connection_that_no_process_can_be_had_for_is_tried_again(led_to, no_processes):
+    group, lost = led_to
+    group._door = "/nowhere"
+    group._lose_sight()
+    before, now = pipes(), time.monotonic()
+    for second in range(3):
+        group.check(now + second)
+        assert (group._from.closed, pipes()) == (True, before)
+    no_processes.undo()
+    group.check(now + 3)
+    assert (group._from.closed, group.gone, lost) == (False, False, [])
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_a_host_for_whose_own_login_no_process_can_be_had_is_lost(led_to):
+    group, lost = led_to
+    group._log_in_itself()
+    assert (group.gone, lost) == (
+        True,
+        ["no other connection to it can be made: no more processes"],
+    )
+
+
+def test_a_connection_is_let_go_of_though_there_can_be_no_more_threads(led_to, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    group, _ = led_to
+    group._door = "/nowhere"
+    with monkeypatch.context() as one:
+        one.setattr(threading.Thread, "start", refuse)
+        group._lose_sight()
+    assert not group.in_sight
+    os.waitpid(group.pid, 0)
+
+
+def test_a_supervisor_that_nobody_has_heard_ends_with_its_connection(tmp_path):
+    said = tmp_path / "said"
+    reach = ("/bin/sh", "-c", f'exec "$@" > {said}', "sh", sys.executable)
+    own = ("/bin/sh", "-c", "exec sleep 1000", "sh")
+    place = HostSpec("ada", 1, ("x",), "{python}", "x", "/bin/false", reach=reach, again=own)
+    job = JobFile("slow", str(tmp_path), (place,), (HostShare("ada"),), {})
+    with selectors.DefaultSelector() as selector:
+        group = ProcessGroup(job, [place], 1, selector, tmp_path, lambda *_: None, lambda *_: None)
+        group.start()
+        until(lambda: said.exists() and b'"empty"' in said.read_bytes())
+        ((supervisor, _),) = descendants(group.pid)
+        group._log_in_itself()
+        until(lambda: not Path(f"/proc/{supervisor}").exists())
+        group.kill()
+    assert b'"waiting"' not in said.read_bytes()
+
+
 @pytest.fixture
 def supervisor():
     """A remote supervisor at the far end of a relay, and what to say to it."""
-    words = [sys.executable, relay.__file__, sys.executable, "-I", "-m", remote_supervisor.MODULE]
+    words = [
+        sys.executable,
+        relay.__file__,
+        sys.executable,
+        "-I",
+        "-m",
+        remote_supervisor.__name__,
+    ]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == node.HELLO
-        process.stdin.write(encode({"order": "hold", "secret": "s"}))
-        process.stdin.flush()
-        lines = (json.loads(line) for line in process.stdout)
-        path = next(one["path"] for one in lines if one["report"] == "waiting")
-        yield process, path
-        process.kill()
+        try:
+            assert process.stdout.readline() == node.HELLO
+            process.stdin.write(encode({"order": "hold", "secret": "s"}))
+            process.stdin.flush()
+            lines = (json.loads(line) for line in process.stdout)
+            path = next(one["path"] for one in lines if one["report"] == "waiting")
+            yield process, path
+        finally:
+            process.kill()
     until(lambda: not Path(path).parent.exists())
+
+
+TRIES = itertools.count(1)
 
 
 def succeed(path, **told):
     """Return a successor, which has been told where to go, and the first thing it is answered."""
+    told = {"secret": "s", "heard": 1, "number": next(TRIES), **told}
     words = [sys.executable, "-I", "-m", successor.__name__]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    process.stdin.write(encode({"path": path, "secret": "s", "heard": 1, **told}))
+    process.stdin.write(encode({"path": path, **told}))
     process.stdin.flush()
     assert process.stdout.readline() == node.HELLO
     line = process.stdout.readline()
@@ -306,6 +430,46 @@ def test_nobody_takes_a_supervisor_over_who_does_not_know_its_secret_or_what_it_
     dismissed(heir)
 
 
+def test_a_successor_that_comes_later_than_the_one_after_it_is_refused(supervisor):
+    _, path = supervisor
+    heir, said = succeed(path, number=1002)
+    assert said["report"] == "resumed"
+    for number in (1001, 1002, "1003"):
+        late, said = succeed(path, number=number)
+        assert said is None
+        late.communicate()
+    dismissed(heir)
+
+
+def test_a_launcher_that_talks_after_the_connection_has_ended_lives_and_is_heard(tmp_path):
+    words = [sys.executable, "-I", "-m", remote_supervisor.__name__]
+    ways = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    script = f"""
+echo before >&2
+until [ -e {tmp_path}/go ]; do sleep .05; done
+echo after >&2
+touch {tmp_path}/done
+"""
+    order = {"order": "start", "group": 1, "ranks": 1, "argv": ["sh", "-c", script], "commits": ""}
+    launch = json.dumps({"directory": str(tmp_path), "hosts": []})
+    with subprocess.Popen(words, **ways) as process:
+        assert process.stdout.readline() == node.HELLO
+        process.stdin.write(encode({"order": "hold", "secret": "s"}))
+        process.stdin.write(encode({**order, "files": {"launch": launch}, "environment": {}}))
+        process.stdin.flush()
+        lines = (json.loads(line) for line in process.stdout)
+        path = next(one["path"] for one in lines if one["report"] == "waiting")
+        assert "before" in (one["line"] for one in lines if one["report"] == "errors")
+        for way in ways:
+            getattr(process, way).close()
+        (tmp_path / "go").touch()
+        until((tmp_path / "done").exists, 60)
+        heir, _ = succeed(path, heard=2)
+        reports = map(json.loads, heir.stdout)
+        assert next(one["line"] for one in reports if one["report"] == "errors") == "after"
+        dismissed(heir)
+
+
 def test_a_supervisor_whose_manager_does_not_come_back_ends_with_its_hold():
     run = (
         "from apples.malleable.node import remote_supervisor as it; it.peer.HOLD_SECONDS = 0.5; "
@@ -328,7 +492,7 @@ def test_a_supervisor_whose_manager_does_not_come_back_ends_with_its_hold():
 def test_an_attempt_ends_what_those_before_it_left_on_a_host_and_no_other_jobs(supervisor):
     first, _ = supervisor
     names = [("far", "1"), ("far", "2"), ("other", "1")]
-    words = [sys.executable, "-I", "-m", remote_supervisor.MODULE]
+    words = [sys.executable, "-I", "-m", remote_supervisor.__name__]
 
     def started(job, attempt):
         process = subprocess.Popen(
@@ -409,8 +573,8 @@ def looked(sshd):
     reach, shared = reached(sshd)
     argv = ssh.command(reach, ["-c", "print(flush=True); open(0).read()"], shared)
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as look:
-        assert look.stdout.readline() == b"\n"
         try:
+            assert look.stdout.readline() == b"\n"
             yield
         finally:
             look.kill()  # its end is not that of its output, which a login that hangs holds
@@ -423,6 +587,7 @@ def all_done(notices):
 @pytest.mark.ssh
 @pytest.mark.mpi
 @pytest.mark.slow
+@pytest.mark.more
 def test_jobs_make_no_login_where_there_is_one_and_it_ends_after_the_last(
     state, sshd, tmp_path, capfd
 ):

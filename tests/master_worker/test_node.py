@@ -49,8 +49,12 @@ def progress():
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
-    """Give what begins a master of so many units, and has what came of it once it has ended."""
+    """Give what begins a master of so many units, and has what came of it once it has ended.
+
+    It waits for all of its workers: on a busy machine each of them may come late.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(node, "JOIN_SECONDS", 600.0)
     threads = []
 
     def begin(count):

@@ -114,10 +114,13 @@ def run_meanwhile(spec, act):
         except Exception as error:  # noqa: BLE001 - it is raised below
             ended.append(error)
 
-    thread = Thread(target=run)
+    thread = Thread(target=run, daemon=True)
     thread.start()
-    act()
-    thread.join()
+    try:
+        act()
+    finally:
+        thread.join(120)
+    assert ended, "the run has not ended"
     if isinstance(ended[0], Exception):
         raise ended[0]
     return ended[0]
@@ -165,10 +168,12 @@ def at_a_gate(folder, number):
     )
 
     def act():
-        (worker,) = until(lambda: processes(folder, b"ada#"))
-        until(lambda: processes(folder, b"bob#"))
-        os.kill(worker, number)
-        gate.touch()
+        try:
+            (worker,) = until(lambda: processes(folder, b"ada#"))
+            until(lambda: processes(folder, b"bob#"))
+            os.kill(worker, number)
+        finally:
+            gate.touch()
 
     return act
 
@@ -211,12 +216,14 @@ def test_without_any_worker_the_run_ends(folder):
                 with suppress(ProcessLookupError):
                     os.kill(worker, signal.SIGKILL)
 
-    thread = Thread(target=kill)
+    thread = Thread(target=kill, daemon=True)
     thread.start()
-    with pytest.raises(LaunchError, match="no worker is left: killed by SIGKILL"):
-        run_master_worker(MasterWorkerSpec(workers=("ada",)))
-    ended.set()
-    thread.join()
+    try:
+        with pytest.raises(LaunchError, match="no worker is left: killed by SIGKILL"):
+            run_master_worker(MasterWorkerSpec(workers=("ada",)))
+    finally:
+        ended.set()
+        thread.join(120)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +234,7 @@ def test_without_any_worker_the_run_ends(folder):
         (("ada",), "os.kill(os.getpid(), 9)"),
     ],
 )
+@pytest.mark.more
 def test_a_unit_that_ends_its_workers_is_named_and_the_others_are_done(folder, workers, how):
     deaths = folder / "deaths"
     program(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import until
+from waiting import begun, until
 
 SOAK = Path(__file__).parents[1] / "soak_scheduler_log.py"
 PLANTED = "orders leave before their records"
@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.more, pytest.mark.xdist_group("soak")]
 
 def outcome(*words):
     command = [sys.executable, str(SOAK), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, json.loads(done.stdout), done.stderr
+    with begun(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        said, errors = run.communicate(timeout=300)
+    return run.returncode, json.loads(said), errors
 
 
 @pytest.mark.parametrize("part", ["kills", "power"])
@@ -44,10 +45,10 @@ def test_a_scheduler_that_acknowledges_before_it_records_is_found_out(part):
 def test_a_series_that_is_ended_tells_what_it_has_done(tmp_path):
     argv = [sys.executable, str(SOAK), "kills=1000000"]
     there = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=there) as run:
-        until(lambda: [*tmp_path.glob("soak-kills-*/kills/0/*")])
+    with begun(argv, stdout=subprocess.PIPE, text=True, env=there) as run:
+        until(lambda: [*tmp_path.glob("soak-kills-*/kills/0/*")], 200)
         run.send_signal(signal.SIGTERM)
-        said, _ = run.communicate(timeout=300)
+        said, _ = run.communicate(timeout=200)
     found = json.loads(said)
     assert run.returncode == 0
     assert found["failures"] == 0

@@ -1,6 +1,7 @@
 """`apples simulate` as a user sees it: stdout, stderr, exit codes."""
 
 import csv
+import gzip
 import json
 import random
 import subprocess
@@ -301,16 +302,21 @@ def test_a_policy_that_breaks_is_reported_with_its_line(tmp_path):
     ],
 )
 def test_a_policy_that_cannot_be_obeyed_is_named_and_the_run_goes_on(tmp_path, name, message):
-    path = tmp_path / "mine.py"
+    path, few = tmp_path / "mine.py", tmp_path / "few.swf"
     path.write_text(POLICY)
-    answer = run(SAMPLE, "--policy", f"{path}:{name}", *SIXTY_FOUR, "--json")
+    lines = gzip.decompress(Path(SAMPLE).read_bytes()).splitlines()
+    jobs = [line.split() for line in lines if not line.startswith(b";")][
+        :40
+    ]  # each waits for long
+    few.write_bytes(b"".join(b" ".join([job[0], b"0", *job[2:], b"\n"]) for job in jobs))
+    answer = run(few, "--policy", f"{path}:{name}", *SIXTY_FOUR, "--json")
     assert answer.code == 2
     lines = [line for line in answer.err.splitlines() if line.startswith("apples: policy ")]
     assert message in lines[0]
     assert f"{path}:" in lines[0]
     assert "first-come-first-served decided" in lines[0]
     document = answer.document
-    assert document["completed"] == document["jobs"] == 150
+    assert document["completed"] == document["jobs"] == 40
     assert document["failed_passes"] > 0
     assert sum(kind["passes"] for kind in document["policy_failures"]) == document["failed_passes"]
 

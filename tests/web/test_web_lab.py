@@ -1,5 +1,6 @@
 """A job on hosts of a real lab, from the form to its end, by the pages alone: in a browser, and without script."""
 
+import contextlib
 import re
 import shutil
 
@@ -39,11 +40,12 @@ def own_state(monkeypatch, lab, state):
 def scheduler(own_state):
     """A scheduler of the lab's hosts, all of which have answered."""
     hosts = str(own_state / "hosts.toml")
-    one = Site(own_state.parent, "fcfs", "--hosts", hosts, "--actuator", "ssh")
-    one.start()
-    until(lambda: all(one.host(name)["state"] == "free" for name in ("ada", "bob", "far")), 180)
-    yield one
-    one.close()
+    site = Site(own_state.parent, "fcfs", "--hosts", hosts, "--actuator", "ssh")
+    with contextlib.closing(site) as one:
+        one.start()
+        names = ("ada", "bob", "far")
+        until(lambda: all(one.host(name)["state"] == "free" for name in names), 180)
+        yield one
 
 
 @pytest.fixture

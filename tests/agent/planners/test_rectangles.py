@@ -58,6 +58,7 @@ def test_where_every_message_is_dear_strips_have_fewer_of_them():
     assert not chosen.rectangles
 
 
+@pytest.mark.more
 def test_on_random_worlds_every_schedule_is_whole_feasible_and_as_estimated():
     generator = np.random.default_rng(4)
     feasible = 0

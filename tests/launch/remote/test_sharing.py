@@ -135,7 +135,9 @@ def test_jobs_join_a_login_until_it_has_ten_sessions_and_then_log_in_for_themsel
         assert len(masters(state)) == 1
     finally:
         for one in held:
-            one.communicate()
+            one.kill()  # where a login hangs its output does not end by itself
+        for one in held:
+            one.communicate(timeout=60)
 
 
 def test_where_a_login_has_one_session_whoever_comes_second_logs_in(
