@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import random
 import resource
 import secrets
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +32,7 @@ from functools import partial
 from pathlib import Path
 
 from jobs import cpu_of, looked_at, pss
-from kale_live import OVER, Experiment, Site, end_at_sigterm, here
+from kale_live import OVER, SOLVER, Experiment, Site, end_at_sigterm, here
 
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.policies import POLICIES
@@ -59,6 +61,7 @@ from apples.supervision.job_processes import as_child
 LIVE = 10_000
 NULL = 400
 ONE_AFTER_THE_OTHER = 20
+FIRSTS = 9
 WATCHED_SECONDS = 30.0
 LATER = itertools.count(time.monotonic() + 1.0, 0.1)
 """A clock for a machine that nobody serves: each event some time after the last."""
@@ -377,6 +380,48 @@ def freed() -> None:
              f"at most {max(gaps):.0f}; {len(jobs) / took:.2f} real jobs a second on one host")  # fmt: skip
 
 
+def first() -> None:
+    """Measure `apples submit` of the Jacobi solver on one host, by the clock, to its first recorded iteration."""
+    submission = [
+        sys.executable,
+        "-m",
+        "apples",
+        "submit",
+        "--template",
+        SOLVER,
+        "--max",
+        "1",
+        "--json",
+    ]
+    submission += ["--set", "grid=200", "--set", "iterations=100000000"]
+    took = []
+    with site(1) as made:
+        environment = {**os.environ, "XDG_STATE_HOME": str(made.folder)}
+        for _ in range(FIRSTS + 1):
+            begun = time.perf_counter()
+            said = subprocess.run(
+                submission, cwd=made.folder, env=environment, stdout=subprocess.PIPE, check=True
+            )
+            job = json.loads(said.stdout)["job"]
+            while not _has_computed(made):
+                time.sleep(0.002)
+            took.append(time.perf_counter() - begun)
+            made.client.ask("POST", f"/v1/jobs/{job}/cancel", {"request": secrets.token_hex(8)})
+            while set(made.states()) - OVER:
+                time.sleep(0.1)
+    show("from apples submit to the first iteration, s", statistics.median(took[1:]), "<= 1.0",
+         f"at most {max(took[1:]):.2f} of {FIRSTS}; the first of all {took[0]:.2f}")  # fmt: skip
+
+
+def _has_computed(made: Site) -> bool:
+    """Whether a job that is not over has an iteration in its record."""
+    for one in (made.folder / "apples" / "jobs").glob("*/job.json"):
+        record = json.loads(one.read_text())
+        if record["state"] == "running" and record["iteration"]:
+            return True
+    return False
+
+
 def show(what: str, value: float, bar: str, more: str) -> None:
     """Print a figure beside its bar, and the machine's load."""
     load = os.getloadavg()[0]
@@ -394,7 +439,7 @@ def main() -> int:
     parts: dict[str, Callable[[], None]] = {
         "submits": submits, "null": partial(null, asked.past), "restart": restart, "passes": passes,
         "selections": selections,
-        "running": partial(running, asked.jobs), "freed": freed,
+        "running": partial(running, asked.jobs), "freed": freed, "first": first,
     }  # fmt: skip
     if unknown := set(asked.parts) - parts.keys():
         parser.error(f"{min(unknown)!r} is none of {', '.join(parts)}")

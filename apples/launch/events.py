@@ -17,6 +17,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from apples.errors import ApplicationError
+from apples.malleable.control.command import HOSTS_LIMIT
 
 LINE_LIMIT = 64 * 1024
 """Bytes of one line; a longer one is no event."""
@@ -214,10 +215,6 @@ class HostsChanging:
     ranks: Count
 
 
-MOST_HOSTS = 512
-"""Hosts of one job."""
-
-
 @dataclass(frozen=True, slots=True)
 class HostsChanged:
     """A job manager has changed the program's hosts or rows; not the program's own word.
@@ -239,7 +236,7 @@ class HostsChanged:
     at: Finite
     epoch: Count
     iteration: Count
-    members: Annotated[tuple[tuple[Short, Count], ...], Field(max_length=MOST_HOSTS)]
+    members: Annotated[tuple[tuple[Short, Count], ...], Field(max_length=HOSTS_LIMIT)]
     seconds: Duration
     phases: Mapping[Short, Duration]
 
@@ -292,7 +289,7 @@ class MessagesSent:
 
     hosts: Annotated[
         tuple[tuple[Short, Annotated[int, Field(ge=1, le=MOST_RANKS)]], ...],
-        Field(min_length=1, max_length=MOST_HOSTS),
+        Field(min_length=1, max_length=HOSTS_LIMIT),
         AfterValidator(_of_one_job),
     ]
     sent: tuple[tuple[Count, Count, Count, Count], ...]

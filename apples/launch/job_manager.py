@@ -56,11 +56,12 @@ def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **target.environment}
     if target.reach is None:
         return _here(rank_group, environment, warm)
-    # The login that a user's jobs share may end at any time: then each goes on with one of its own.
+    # The login that a user's jobs share may end at any time: then each goes on with one of its own. A step of
+    # Slurm's ends with its connection.
     reach = line.command(target.reach, shared=sharing.socket_name(target.reach), begins=False)
     return replace(
         _there(rank_group, target.reach.python, reach, environment, warm),
-        again=tuple(line.command(target.reach)),
+        again=() if target.reach.allocation else tuple(line.command(target.reach)),
         directory=target.directory,
         programs=target.programs,
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 import os
 import select
 import signal
@@ -43,6 +44,8 @@ QUIET_MILLISECONDS = 1000
 """After so long without a word it is seen whether somebody is gone of whom nobody tells."""
 COUNTS_SECONDS = 5.0
 """How often the messages that ranks have counted are sent to the agent."""
+LAST_WORDS_SECONDS = 5.0
+"""For the agent to read what is said once no process of the run is left."""
 BEAT_MILLISECONDS = 10_000
 """A word now and then: a network that is cut is noticed by whoever has sent something."""
 CHUNK = 1 << 16
@@ -209,8 +212,12 @@ class RunSupervisor:
         self._await_farewells()
         job_processes.kill_descendants(os.getpid())
         self._unlink_files()
+        self.say_last()
         job_processes.remove_run(self.directory, self.cgroups)
         self.report("clear")
+
+    def say_last(self) -> None:
+        """Say what only files of the run know, whose processes have all ended, before these are removed."""
 
 
 class LocalSupervisor(RunSupervisor):
@@ -321,6 +328,7 @@ class RemoteSupervisor(RunSupervisor):
         self.told = told
         self.pipes: dict[int, str] = {}
         self.counts, self.counts_due = "", 0.0
+        self.deadline = math.inf  # after which nothing is written any more
 
     def report(self, line: str) -> None:
         """Send a frame; where the connection is gone nobody is told."""
@@ -330,12 +338,15 @@ class RemoteSupervisor(RunSupervisor):
     def run(self) -> int:
         """Start the proxy and supervise it to its end or the agent's."""
         os.umask(0o077)
+        os.environ[job_processes.MARK] = self.told["job"]
         os.write(1, HELLO)
         os.mkdir(self.directory, 0o700)  # noqa: PTH102 - pathlib is slow to load
         try:
             self._furnish()
             self._start_proxy()
             self._supervise()
+        except counting.NotWanted:
+            pass
         finally:
             self.clear()
         return self.status or 0
@@ -378,7 +389,7 @@ class RemoteSupervisor(RunSupervisor):
             return
         entry = self.told["launch"]["hosts"][0]
         try:
-            found = counting.begin(self.told["counting"], self.directory)
+            found = counting.begin(self.told["counting"], self.directory, 0, self.on_message)
         except OSError as error:
             why = f"note: {entry['host']}: messages are not counted there: {error.strerror}\n"
             self._send("error", why.encode())
@@ -394,13 +405,18 @@ class RemoteSupervisor(RunSupervisor):
             self._send("messages", data)
 
     def clear(self) -> None:
-        """Clear up as ever; what ranks have counted is sent before it is gone."""
-        with contextlib.suppress(OSError):
-            self._send_counts()
+        """Clear up as ever; requests to end change nothing any more."""
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
         super().clear()
 
+    def say_last(self) -> None:
+        """Send what ranks have counted; an agent that does not read holds nothing up for long."""
+        self.deadline = time.monotonic() + LAST_WORDS_SECONDS
+        with contextlib.suppress(OSError):
+            self._send_counts()
+
     def _start_proxy(self) -> None:
-        os.environ[job_processes.MARK] = self.told["job"]
         proxy = os.path.join(os.path.dirname(sys.executable), "hydra_pmi_proxy")  # noqa: PTH118, PTH120
         supervisor = os.getpid()
         self.launcher = os.fork()
@@ -452,10 +468,22 @@ class RemoteSupervisor(RunSupervisor):
         return True
 
     def _send(self, kind: str, data: bytes) -> None:
-        """Write a frame; a connection that is gone ends this process' watch by the error."""
+        """Write a frame; a connection that is gone ends this process' watch by the error.
+
+        Raises
+        ------
+        OSError
+            It is gone or, after the run's end, takes nothing: then nothing is written any more.
+        """
         left = memoryview(f"{kind} {len(data)}\n".encode() + data)
+        size = len(left)
         while left:
-            left = left[os.write(1, left) :]
+            if self.deadline < math.inf:
+                size = select.PIPE_BUF  # so much does not wait where the end is ready
+                seconds = self.deadline - time.monotonic()
+                if seconds <= 0 or not select.select([], [1], [], seconds)[1]:
+                    raise TimeoutError
+            left = left[os.write(1, left[:size]) :]
 
 
 def be_manager(name: str, arguments: list[str], supervisor: int) -> int:
@@ -500,11 +528,18 @@ def serve(told: dict[str, Any]) -> int:
     except OSError as error:
         sys.stderr.write(f"apples: {error.filename or 'the connection'}: {error.strerror}\n")
         return 1
+    except EndedBySignal as ended:
+        sys.stderr.write(f"apples: {ended}\n")
+        return 1
+
+
+class EndedBySignal(BaseException):
+    """A signal asks this process to end: raised anywhere, and no fault of what it is raised in."""
 
 
 def _end(number: int, frame: object) -> None:
     del frame
-    raise OSError(0, f"ended by signal {number}")
+    raise EndedBySignal(f"ended by signal {number}")
 
 
 def main() -> int:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
+import select
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
 """Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.bind`)."""
 COMPILE_SECONDS = 60.0
+MOST_WORDS = 1 << 16
+"""Bytes that are kept of what a compiler says."""
 HEADER_BYTES, DESTINATION_BYTES = 112, 24
 USED_AT = 40
 """Where the header of a rank's file says how many destinations it has."""
@@ -45,16 +49,29 @@ def digest_of(path: str) -> str:
     return found.hexdigest()
 
 
-def begin(carried: dict[str, Any], folder: str) -> dict[str, str]:
+class NotWanted(Exception):  # noqa: N818 - it says no fault
+    """The run is not wanted any more. Permanent."""
+
+
+def begin(
+    carried: dict[str, Any], folder: str, orders: int, wanted: Callable[[], bool]
+) -> dict[str, str]:
     """Return the variables by which ranks count into files of a run's folder, which go with it.
 
     The library that came along is taken where the MPI library is the same; else one is compiled with the MPI's own
     wrapper.
 
+    Parameters
+    ----------
+    orders, wanted
+        What is listened to meanwhile; and what reads there, and returns whether the run is still wanted.
+
     Raises
     ------
     OSError
         Neither is possible, and why in its text. Permanent.
+    NotWanted
+        The run was given up meanwhile. Nothing that was started is left.
     """
     library = os.path.join(folder, "counting.so")  # noqa: PTH118
     own = mpi_library(sys.executable)
@@ -62,11 +79,13 @@ def begin(carried: dict[str, Any], folder: str) -> dict[str, str]:
         with open(library, "wb") as stream:  # noqa: PTH123
             stream.write(binascii.a2b_base64(carried["library"]))
     else:
-        _compile(carried["source"], library, folder)
+        _compile(carried["source"], library, folder, orders, wanted)
     return {FOLDER: folder, LIBRARY: library}
 
 
-def _compile(source: str, library: str, folder: str) -> None:
+def _compile(
+    source: str, library: str, folder: str, orders: int, wanted: Callable[[], bool]
+) -> None:
     wrapper = os.path.join(os.path.dirname(sys.executable), "mpicc")  # noqa: PTH118, PTH120
     if not os.access(wrapper, os.X_OK):
         raise OSError(
@@ -81,20 +100,54 @@ def _compile(source: str, library: str, folder: str) -> None:
     # Standard input is the connection to the agent; and a wrapper has children, which are to end with it.
     ran = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, errors="replace", start_new_session=True,
+        start_new_session=True,
     )  # fmt: skip
+    assert ran.stderr is not None  # noqa: S101 - for the type checker: it is a pipe
     try:
-        _, text = ran.communicate(timeout=COMPILE_SECONDS)
-    except subprocess.TimeoutExpired:
+        text = _words_of(ran.pid, ran.stderr.fileno(), orders, wanted)
+    except TimeoutError:
+        raise OSError(0, f"{wrapper} took more than {COMPILE_SECONDS:g} s") from None
+    finally:
+        # One that has ended was not reaped yet, so the number is its own; its children may be left.
         with contextlib.suppress(OSError):
             os.killpg(ran.pid, signal.SIGKILL)
-        ran.communicate()
-        raise OSError(0, f"{wrapper} took more than {COMPILE_SECONDS:g} s") from None
+        ran.stderr.close()
+        ran.wait()
     if ran.returncode:
         first = next(
             (one for one in text.splitlines() if "error" in one or "not found" in one), text
         )
         raise OSError(0, f"{wrapper} does not compile the counting library: {first[:200]}")
+
+
+def _words_of(process: int, words: int, orders: int, wanted: Callable[[], bool]) -> str:
+    """Return what a child writes to a pipe until it ends; it is not reaped.
+
+    Raises
+    ------
+    TimeoutError
+        It has not ended in `COMPILE_SECONDS`.
+    NotWanted
+        As for `begin`.
+    """
+    deadline = time.monotonic() + COMPILE_SECONDS
+    text, end, poll = b"", os.pidfd_open(process), select.poll()
+    try:
+        for one in (end, words, orders):
+            poll.register(one, select.POLLIN)
+        while ready := [one for one, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]:
+            if orders in ready and not wanted():
+                raise NotWanted
+            if words in ready:
+                data = os.read(words, MOST_WORDS)
+                text += data[: MOST_WORDS - len(text)]
+                if not data:
+                    poll.unregister(words)
+            elif end in ready:  # and all that it wrote was read
+                return text.decode(errors="replace")
+        raise TimeoutError
+    finally:
+        os.close(end)
 
 
 def counted(folder: str) -> Iterator[bytes]:

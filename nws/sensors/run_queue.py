@@ -77,8 +77,8 @@ class RunQueueReader:
 
     Most of a machine sleeps, and the kernel tells how many do not: processes that were found running
     before are looked at first, then those that are new, and the look ends where all are found. Where it may open
-    no more files it ends too, and the next one goes on from there among those that sleep. A process that
-    vanishes while it is read does not want to run any more.
+    no more files it ends too, and the next one goes on from there among those that sleep, to which half of the
+    files are left however many are new. A process that vanishes while it is read does not want to run any more.
 
     Parameters
     ----------
@@ -180,14 +180,17 @@ class RunQueueReader:
             pids = sorted([int(one.name) for one in entries if one.name.isdigit()])
         here = set(pids)
         self._lately = {pid: None for pid in self._lately if pid in here}
-        self._known &= here
+        self._known = (self._known & here) or here  # at the first look nobody is newer than others
         new = [pid for pid in pids if pid not in self._known]
         first = bisect_left(pids, self._next)
         asked = self._lately.keys() | {*new, self._own}
         rest = [pid for pid in (*pids[first:], *pids[:first]) if pid not in asked]
-        for pid in (*self._lately, *new, *rest):
-            if pid != self._own:
-                yield pid
+        yield from self._lately
+        waiting, least = iter([pid for pid in new if pid != self._own]), self._left // 2
+        while self._left > least and (pid := next(waiting, None)) is not None:
+            yield pid
+        yield from rest
+        yield from waiting
 
     def _threads(self, pid: int) -> Iterator[tuple[int, bool, Runnable]]:
         """Yield number, whether it is the kernel's, and what it is without groups, of each that wants to run."""

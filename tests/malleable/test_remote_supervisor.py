@@ -20,6 +20,8 @@ from apples.agent.launching import launch_plan
 from apples.launch import job_manager
 from apples.launch.actuators.ssh import SshActuator
 from apples.launch.hydra import RankGroup
+from apples.launch.remote.ssh import Reach
+from apples.launch.ssh import LaunchTarget
 from apples.malleable.control.job_file import HostShare, HostSpec, JobFile
 from apples.malleable.manager.process_groups import SUPERVISOR, ProcessGroup, ProcessGroups
 from apples.malleable.node import remote_supervisor, supervisor
@@ -228,6 +230,15 @@ def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
     assert {"--nodes=1", "--ntasks=1", "--nodelist=n1", "--jobid=42", "--chdir=/"} <= set(step)
     assert {"SLURM_CPUS_PER_TASK", "SSH_CONNECTION"} <= set(place.reach)
     assert (place.program, place.directory) == (("{python}", "heat.py"), "/shared")
+
+
+@pytest.mark.parametrize(("allocation", "outlives"), [("", True), ("47", False)])
+def test_a_supervisor_outlives_its_connection_unless_that_is_a_step_of_slurms(
+    allocation, outlives
+):
+    reach = Reach("n1", "n1", "/opt/python", allocation=allocation)
+    target = LaunchTarget(RankGroup("n1", 1, ("/opt/python", "heat.py")), "10.0.0.1", reach)
+    assert bool(job_manager.remote_spec(target).again) == outlives
 
 
 @pytest.mark.parametrize("through", [LocalActuator, SshActuator])

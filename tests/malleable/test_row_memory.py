@@ -1,5 +1,6 @@
 """Memory of rows is there when it was asked for, and only that of the rows that were."""
 
+import math
 from pathlib import Path
 
 from apples.malleable.control.strips import RowRange
@@ -23,19 +24,26 @@ def there(memory):
 def test_pages_of_the_rows_that_are_made_exist_and_no_others_do():
     memory = MappedRows(ROWS, RowRange(0, 1), PITCH, unused_pages(ROWS * PITCH))
     before = there(memory)
-    memory.make(RowRange(1000, 1500))
+    memory.make(RowRange(1000, 1500), math.inf)
     assert 500 * PITCH <= there(memory) - before <= 500 * PITCH + 2 * HUGE
 
 
 def test_making_rows_leaves_what_they_hold():
     memory = MappedRows(ROWS, RowRange(0, 1), PITCH, unused_pages(ROWS * PITCH))
     memory._rows[1100] = 7
-    memory.make(RowRange(1000, 1500))
+    memory.make(RowRange(1000, 1500), math.inf)
     assert memory._rows[1100].min() == 7
 
 
 def test_no_rows_need_no_memory():
     memory = MappedRows(ROWS, RowRange(0, 0), PITCH, unused_pages(ROWS * PITCH))
     before = there(memory)
-    memory.make(RowRange(0, 0))
+    memory.make(RowRange(0, 0), math.inf)
+    assert there(memory) == before
+
+
+def test_rows_whose_deadline_has_passed_with_those_of_other_arrays_are_not_made():
+    memory = MappedRows(ROWS, RowRange(0, 1), PITCH, unused_pages(ROWS * PITCH))
+    before = there(memory)
+    memory.make(RowRange(1000, 1500), -math.inf)
     assert there(memory) == before

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from apples.jobs.records import RunRecord
 from apples.jobs.unfinished import document_so_far
 from apples.launch import array_messages
 from apples.launch.array_messages import ArrayMessages
-from apples.launch.events import MessagesSent
+from apples.launch.events import MessagesSent, parse
+from apples.malleable.control.command import HOSTS_LIMIT
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.declared import RowArray, TileArray
 from apples.malleable.runtime.halo_messages import (
@@ -110,10 +112,10 @@ def test_what_an_exchange_sends_is_what_its_messages_are(every, halo, of_tiles):
     array.tiles = array.parts(every)
     owned, needed = map(array.owned, array.tiles), map(array.needed, array.tiles)
     owned, needed = list(owned), list(needed)
-    found = exchanged_bytes(array)
+    found = exchanged_bytes(array).tolist()
     for rank in range(len(every)):
         told = {other: array.size(part) for other, part in transfers(rank, owned, needed).sends}
-        assert {other: size for other, size in enumerate(found[rank].tolist()) if size} == told
+        assert {other: size for one, other, size in found if one == rank} == told
 
 
 def said_by(messages, iteration, capfd):
@@ -139,6 +141,47 @@ def test_a_job_tells_its_messages_when_there_are_new_ones_and_no_line_is_too_lon
     sent = [pair for one in lines for pair in one["sent"]]
     assert len(sent) == 2 * 1999
     assert sent[:3] == [[0, 1, 5, 80], [1, 0, 5, 80], [1, 2, 5, 80]]
+
+
+def test_what_several_arrays_exchange_is_added_up_by_ranks_that_exchange_any(capfd):
+    one, other = RowArray("u", (6, 1), halo=1), RowArray("v", (6, 1), "f4", halo=2)
+    rows = [RowRange(k, k + 2) for k in (0, 2, 4)]
+    rows.insert(1, RowRange(2, 2))
+    for array in (one, other):
+        array.hold(array.parts(rows), 0)
+    layout = [("ada", each) for each in rows]
+    messages = HaloMessages([one, other], layout, 0, anew=False, together=True)
+    one.exchanges, other.exchanges = 3, 5
+    ((line),) = said_by(messages, 1, capfd)
+    each = [8, 3 * 8 + 5 * 2 * 4]
+    assert line["sent"] == [[0, 2, *each], [2, 0, *each], [2, 3, *each], [3, 2, *each]]
+
+
+@pytest.mark.parametrize(("hosts", "lines"), [(HOSTS_LIMIT, 1), (HOSTS_LIMIT + 1, 0)])
+def test_nothing_is_told_of_more_hosts_than_an_agent_takes(hosts, lines, capfd):
+    array = RowArray("u", (hosts, 2), halo=1)
+    layout = [(f"h{rank}", RowRange(rank, rank + 1)) for rank in range(hosts)]
+    array.hold(array.parts([rows for _, rows in layout]), 0)
+    messages = HaloMessages([array], layout, 0, anew=False, together=True)
+    messages.tell(0)
+    said = capfd.readouterr().out.encode().splitlines()
+    assert [type(parse(line)) for line in said] == [MessagesSent] * lines
+
+
+def test_what_is_told_of_many_ranks_takes_no_memory_for_those_that_send_nothing(capfd):
+    array = RowArray("u", (MOST_RANKS, 2), halo=1)
+    layout = [(f"h{rank // 8}", RowRange(rank, rank + 1)) for rank in range(MOST_RANKS)]
+    array.hold(array.parts([rows for _, rows in layout]), 0)
+    messages = HaloMessages([array], layout, 0, anew=False, together=True)
+    array.exchanges = 1
+    tracemalloc.start()
+    try:
+        messages.tell(1)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    capfd.readouterr()
+    assert most < MOST_RANKS**2  # of a matrix each number has eight bytes
 
 
 def test_a_job_of_very_many_ranks_tells_nothing_and_makes_no_matrix_of_them(capfd):
@@ -211,6 +254,26 @@ def test_pairs_are_bounded_through_all_maps_and_those_that_are_known_go_on(monke
     assert heard(MessagesSent(ADA_BOB, pairs, 1), *later).matrix().messages[0][1] == 1
     found = heard(MessagesSent(ADA_BOB, pairs, 1), *later, MessagesSent(ADA_BOB, pairs, 1))
     assert sum(map(sum, found.matrix().messages)) == 3
+
+
+def test_messages_with_ranks_beyond_the_most_are_missed_while_the_map_goes_on_and_afterwards():
+    hosts = (("ada", array_messages.MOST_RANKS), ("bob", 1))
+    found = heard(MessagesSent(hosts, ((0, 1, 1, 8), (0, array_messages.MOST_RANKS, 5, 40))))
+    assert found.matrix().missed == 5
+    found.hear(MessagesSent((("ada", 1),), (), 1))
+    assert found.matrix().missed == 5
+
+
+def test_a_matrix_of_as_many_ranks_as_there_can_be_is_no_burden():
+    most = array_messages.MOST_RANKS
+    found = heard(MessagesSent((("ada", most),), tuple((k, k + 1, 1, 8) for k in range(most - 1))))
+    tracemalloc.start()
+    try:
+        found.matrix()
+        _, used = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 64 << 20
 
 
 def test_a_program_that_says_nothing_has_no_matrix():

@@ -210,10 +210,26 @@ def test_a_new_process_is_looked_at_before_those_that_slept_the_last_time(tree):
     asleep = [thread(pid, state="S") for pid in range(100, 340)]
     root = tree(machine(*asleep, running=3))
     reader = RunQueueReader(root, own=0, most_files=60)
-    for _ in range(5):  # now all are known
+    for _ in range(5):  # now all were looked at
         assert reader.look().threads == {}
     tree(thread(350) | thread(50))
     assert set(reader.look().threads) == {50, 350}
+
+
+def test_a_sleeper_that_wakes_is_found_however_many_processes_are_new_at_each_look(tree):
+    asleep = [thread(pid, state="S") for pid in range(100, 130)]
+    root = tree(machine(*asleep, thread(200, state="S"), running=2))
+    reader = RunQueueReader(root, own=0, most_files=60)
+    for _ in range(2):  # now all were looked at
+        assert reader.look().threads == {}
+    tree(thread(200))
+    for first in (1000, 2000):
+        for pid in range(first, first + 80):
+            tree(thread(pid, state="S"))
+        found = reader.look().threads
+        if found:
+            break
+    assert set(found) == {200}
 
 
 def test_a_process_of_very_many_threads_does_not_stop_the_look(tree, monkeypatch):

@@ -16,13 +16,56 @@ def wrapper(folder, monkeypatch, script):
     return {"library": "", "mpi": "/lib/libmpi.so.12", "fits": "another", "source": "int x;"}
 
 
-def test_a_compiler_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch):
+@pytest.fixture
+def orders():
+    """The end of a connection at which nothing is said, and the other end."""
+    reader, writer = os.pipe()
+    yield reader, writer
+    os.close(reader)
+    os.close(writer)
+
+
+def still():
+    return True
+
+
+def test_a_compiler_that_hangs_is_ended_with_its_children(tmp_path, monkeypatch, orders):
     monkeypatch.setattr(counting, "COMPILE_SECONDS", 1.0)
     carried = wrapper(tmp_path, monkeypatch, f"sleep 600 & echo $! > {tmp_path}/child; wait")
     with pytest.raises(OSError, match="took more than 1 s"):
-        counting.begin(carried, str(tmp_path))
+        counting.begin(carried, str(tmp_path), orders[0], still)
     child = (tmp_path / "child").read_text().strip()
     until(lambda: not running(child))
+
+
+def test_a_compiler_is_ended_with_its_children_where_the_run_is_not_wanted_any_more(
+    tmp_path, monkeypatch, orders
+):
+    carried = wrapper(tmp_path, monkeypatch, f"sleep 600 & echo $! > {tmp_path}/child; wait")
+    heard = []
+
+    def wanted():
+        heard.append(os.read(orders[0], 9))
+        until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
+        return heard[-1] != b"end"
+
+    os.write(orders[1], b"look")
+    with pytest.raises(counting.NotWanted):
+        counting.begin(
+            carried, str(tmp_path), orders[0], lambda: wanted() and os.write(orders[1], b"end")
+        )
+    assert heard == [b"look", b"end"]
+    child = (tmp_path / "child").read_text().strip()
+    until(lambda: not running(child))
+
+
+def test_what_a_compiler_says_is_read_to_its_end_and_its_fault_is_named(
+    tmp_path, monkeypatch, orders
+):
+    script = "yes note | head -c 1000000 >&2; echo x.c:1: error: no such thing >&2; exit 1"
+    monkeypatch.setattr(counting, "MOST_WORDS", 2_000_000)
+    with pytest.raises(OSError, match=r"does not compile the counting library: x.c:1: error"):
+        counting.begin(wrapper(tmp_path, monkeypatch, script), str(tmp_path), orders[0], still)
 
 
 def running(process):
@@ -33,14 +76,17 @@ def running(process):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_a_compiler_is_not_given_the_connection_to_the_agent_to_read(tmp_path, monkeypatch):
+def test_a_compiler_is_not_given_the_connection_to_the_agent_to_read(
+    tmp_path, monkeypatch, orders
+):
     reader, writer = os.pipe()
     before = os.dup(0)
     try:
         os.write(writer, b"an order of the agent's")
         os.close(writer)
         os.dup2(reader, 0)
-        counting.begin(wrapper(tmp_path, monkeypatch, f"cat > {tmp_path}/read"), str(tmp_path))
+        carried = wrapper(tmp_path, monkeypatch, f"cat > {tmp_path}/read")
+        counting.begin(carried, str(tmp_path), orders[0], still)
         assert (tmp_path / "read").read_bytes() == b""
     finally:
         os.dup2(before, 0)

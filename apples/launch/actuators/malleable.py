@@ -32,9 +32,8 @@ from apples.malleable.control.client import (
     ControlClient,
     carried_out,
 )
-from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand
+from apples.malleable.control.command import HOSTS_LIMIT, HostShare, HostSpec, ResizeCommand
 from apples.malleable.control.job_file import RUN_FILE, EngineName, JobFile
-from apples.malleable.control.messages import HOSTS_LIMIT
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.malleable.migration.ranks import (
     RANKS_FOLDER,
@@ -281,13 +280,13 @@ class MalleableActuator(Actuator):
 
     def _among_its_cpus(self, one: HostSpec) -> HostSpec:
         """Return a host where a topology daemon has given the job CPUs with what starts its ranks among them."""
-        socket = self.topologyd.get(one.host)
-        if socket is None:
+        daemon = self.topologyd.get(one.host)
+        if daemon is None:
             return one
-        named = {SOCKET_VARIABLE: socket, JOB_VARIABLE: self.job}
+        named = {SOCKET_VARIABLE: daemon, JOB_VARIABLE: self.job}
         return replace(
             one,
-            enter=(sys.executable, "-I", "-S", starter.__file__, socket, self.job),
+            enter=(sys.executable, "-I", "-S", starter.__file__, daemon, self.job),
             environment={**one.environment, **named},
         )
 

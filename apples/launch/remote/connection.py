@@ -24,6 +24,7 @@ from apples.errors import LaunchError
 from apples.launch.remote import sharing, shipping, ssh
 from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
 from apples.launch.remote.look import SCHEMA
+from apples.malleable.control.command import SSH_FAILED
 from apples.resources import Host, HostList
 from apples.supervision.job_processes import MARK, mark
 from nws import SensorDialogue, SensorReply
@@ -312,7 +313,7 @@ class HostConnections:
             if connection is None:
                 return RemoteAnswer(b"", self._failed[name].encode(), 127, time.time()), 0.0
             answer = connection.look(parcels[name], deadline, more)
-            if answer.code == sharing.SSH_FAILED and self._shares:  # it may be the sharing
+            if answer.code == SSH_FAILED and self._shares:  # it may be the sharing
                 connection.close(0.0)
                 connection = self._by_name[name] = self._logins[name]()
                 answer = connection.look(parcels[name], deadline, more)

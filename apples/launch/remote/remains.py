@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from apples.errors import LaunchError
 from apples.launch.remote import sharing, shipping, ssh
 from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
+from apples.malleable.control.command import SSH_FAILED
 from apples.resources import Host, HostList
 from apples.supervision import job_processes
 
@@ -52,7 +53,7 @@ def _asked(reach: ssh.Reach, parcel: bytes, shared: str) -> RemoteAnswer:
         return ask({"": RemoteQuestion(argv, parcel)}, LOOK_SECONDS, BUSY_SECONDS)[""]
 
     answer = one(shared)
-    return one("") if shared and answer.code == sharing.SSH_FAILED else answer
+    return one("") if shared and answer.code == SSH_FAILED else answer
 
 
 def told_of(text: str) -> dict[str, int] | None:

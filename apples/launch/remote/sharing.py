@@ -25,8 +25,6 @@ PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 """Paths in which ssh expands nothing."""
 LONGEST_FOLDER = 107 - len("/01234567-.0123456789abcdef") - 40
 """What leaves room in a socket's name for ours, for ssh's 40 letters of host, port and user, and for a suffix."""
-SSH_FAILED = 255
-"""The exit code of an ssh that failed itself."""
 
 
 def socket_name(reach: Reach) -> str:

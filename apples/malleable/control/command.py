@@ -51,6 +51,12 @@ class HostShare:
         return cls(host, max(1.0, float(rows)), rows=int(rows) if rows == int(rows) else 0)
 
 
+HOSTS_LIMIT = 512
+"""Hosts of one job."""
+SSH_FAILED = 255
+"""The exit code of an ssh that failed itself or whose connection ended, and of no command that it ran."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostSpec:
     """A host the job may use, and how its processes get there.

@@ -12,12 +12,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand, place_of
+from apples.malleable.control.command import (
+    HOSTS_LIMIT,
+    HostShare,
+    HostSpec,
+    ResizeCommand,
+    place_of,
+)
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
 PROTOCOL = 4
 """Changes with the messages; 3 had no places in a request, 2 no rate, and called a rollback ``failed``."""
-HOSTS_LIMIT = 512
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")
 

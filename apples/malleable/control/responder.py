@@ -12,10 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from apples.malleable.control.command import ResizeCommand
+from apples.malleable.control.command import HOSTS_LIMIT, ResizeCommand
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.messages import (
-    HOSTS_LIMIT,
     PROTOCOL,
     CommandOutcome,
     CommandRequest,

@@ -189,6 +189,8 @@ PREPARING = ("start", "meet", "wait", "ahead")
 """Stages of a change before the job stands still for it."""
 COMPUTING = ("idle", *PREPARING)
 """Stages in which the program computes, and no loss but that of a member is any of its business."""
+SPEAKING = ("joining", "member", "leaving")
+"""Phases of groups whose loss may be why MPI fails on another host; ranks that are parked have no connection."""
 MOST_ROLLBACKS = 3
 """In a row, without a commit between them."""
 MOST_REPAIRS = 3
@@ -631,8 +633,9 @@ class ReconfigurationEngine:
 
     @property
     def _sees_all(self) -> bool:
-        """Whether no host is out of sight of which nobody knows what became of it."""
-        return all(group.in_sight or group.gone for group in self.groups)
+        """Whether no host whose ranks speak to others' is out of sight, so that nobody knows what became of it."""
+        speaking = (group for group in self.groups if group.phase in SPEAKING)
+        return all(group.in_sight or group.gone for group in speaking)
 
     def _judge_doubtful(self) -> None:
         """Take the loss of a member for one, where no host was lost that had been out of sight."""

@@ -29,9 +29,15 @@ from selectors import BaseSelector
 from typing import Any, Literal
 from zlib import crc32
 
-from apples.malleable.control.command import HostSpec
+from apples.malleable.control.command import SSH_FAILED, HostSpec
 from apples.malleable.control.job_file import JobFile
-from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, ORDER_LIMIT, NodeSupervisor
+from apples.malleable.node.supervisor import (
+    HELLO,
+    LINE_LIMIT,
+    ORDER_LIMIT,
+    REMOTE_SUPERVISOR,
+    NodeSupervisor,
+)
 from apples.supervision import peer
 from apples.supervision.job_processes import (
     MARK,
@@ -46,7 +52,6 @@ from apples.wire.resumable_stream import ResumableStream
 
 SUPERVISOR = "apples-node"
 """What the kernel calls the supervisor of a part of this machine."""
-REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
 SUCCESSOR = "apples.malleable.node.successor"
 BIRTH_SECONDS = 12.0
 """How much longer than later ones the first report of a supervisor may take."""
@@ -56,8 +61,6 @@ TRY_SECONDS, BETWEEN_TRIES_SECONDS = 7.5, 0.5
 """For a new connection to a host that is out of sight, and from one that failed to the next."""
 EXIT_CODE_SECONDS = 0.5
 """For what leads to a host to end when it has nothing more to pass on."""
-SSH_FAILED = 255
-"""The exit code of an ssh whose connection ended."""
 GONE_SECONDS = 5.0
 """For what leads to a host to end once its supervisor was dismissed."""
 UNCOUNTED = ("alive", "resumed", "nobody")
@@ -124,26 +127,37 @@ class ProcessGroup:
         self._secret = secrets.token_hex(16)  # for a successor
         self._door = ""  # where one is waited for
         self._login = ""  # through which the supervisor was reached first, which others may share
-        self._tried = 0.0
+        self._tried, self._tries = 0.0, 0
         # Whether it is reached through a login that this user's jobs share.
         self._joins = self.places[0].again not in ((), self.places[0].reach)
         self._unacknowledged = 0
         self._folder = str(folder.absolute())
         self._connect()
-        if self.places[0].again:
-            self._order("hold", secret=self._secret)
 
     def _connect(self) -> None:
-        """Start the supervisor or, once there is one, a new connection to it."""
-        self._lines = LineBuffer(LONGEST_LINE)
+        """Start the supervisor or, once there is one, a new connection to it.
+
+        Raises
+        ------
+        OSError
+            There can be no more processes or open files here; nothing has changed. Transient.
+        """
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe()
+            pipes += os.pipe()
+            with warnings.catch_warnings():
+                # Python 3.12 warns of forks beside threads; those of a manager only wait for supervisors' ends.
+                warnings.simplefilter("ignore")
+                pid = os.fork()
+        except OSError:
+            for handle in pipes:
+                os.close(handle)
+            raise
+        orders, to, come_from, reports = pipes
+        self.pid, self._lines = pid, LineBuffer(LONGEST_LINE)
         self._greeting = Greeting(HELLO, LONGEST_GREETING) if self.places[0].reach else None
-        orders, to = os.pipe()
-        come_from, reports = os.pipe()
-        with warnings.catch_warnings():
-            # Python 3.12 warns of forks beside threads; those of a manager only wait for supervisors' ends.
-            warnings.simplefilter("ignore")
-            self.pid = os.fork()
-        if self.pid == 0:
+        if pid == 0:
             as_child(lambda: self._be_supervisor(orders, reports))
         os.close(orders)
         os.close(reports)
@@ -286,8 +300,13 @@ class ProcessGroup:
         self._stream.cut()
         self._stream.resume(0)
         self._silence.broken(time.monotonic())
-        self._connect()
-        self._flush()
+        try:
+            self._connect()
+        except OSError as error:
+            self._end()
+            self._on_lost(f"no other connection to it can be made: {error.strerror}")
+        else:
+            self._flush()
 
     def _lose_sight(self) -> None:
         """Give the connection up, not the host."""
@@ -302,10 +321,16 @@ class ProcessGroup:
         if silent > peer.HOLD_SECONDS or self._stream.full:
             self._give_up(f"it was out of sight for {now - self._last_heard:.0f} s")
         elif self._from.closed and now - self._tried >= BETWEEN_TRIES_SECONDS:
-            self._tried = now
-            self._connect()
-            told = {"path": self._door, "secret": self._secret, "heard": self._stream.heard}
-            with contextlib.suppress(OSError):  # it has just ended
+            self._tried, self._tries = now, self._tries + 1
+            told = {
+                "path": self._door,
+                "secret": self._secret,
+                "heard": self._stream.heard,
+                "number": self._tries,
+            }
+            # No process can be had at the moment, or the one that was had has just ended: it is tried again.
+            with contextlib.suppress(OSError):
+                self._connect()
                 os.write(self._to.fileno(), encode(told))
         elif not self._from.closed and now - self._tried > TRY_SECONDS:
             self._kill_process()
@@ -417,7 +442,12 @@ class ProcessGroup:
     def _hear(self) -> None:
         self._silence.broken(time.monotonic())
         self._last_heard = time.monotonic()
-        self._born = True
+        if not self._born:
+            self._born = True
+            # Not before it is heard: a supervisor of which nothing is known must not outlive its connection,
+            # since another one may be started in its place (`_log_in_itself`).
+            if self.places[0].again:
+                self._order("hold", secret=self._secret)
 
     def _on_end(self) -> None:
         """Take the end of the supervisor, or of the connection to it."""
@@ -499,8 +529,10 @@ class ProcessGroup:
         self._selector.unregister(self._from)
         self._from.close()
         self._to.close()
-        # In a thread of its own, because the manager's loop must not stand still while this one ends.
-        threading.Thread(target=_reap, args=(self.pid,), daemon=True).start()
+        # In a thread of its own, because the manager's loop must not stand still while this one ends. Where there
+        # can be no more threads the process stays to be reaped by the run's supervisor, which ends what is left.
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=_reap, args=(self.pid,), daemon=True).start()
 
     def _end(self) -> None:
         self.gone = True
@@ -512,24 +544,27 @@ def _may_be_there(pid: int) -> bool:
 
     Then ssh says so by its exit code, or was killed; that of the supervisor's login is another.
     """
-    handle = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    poll.poll(EXIT_CODE_SECONDS * 1000)
-    os.close(handle)
+    _ends_within(EXIT_CODE_SECONDS, pid)
     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     return found is None or found.si_code != os.CLD_EXITED or found.si_status == SSH_FAILED
 
 
 def _reap(pid: int) -> None:
     """Wait for a child to end, and kill it where it does not."""
-    handle = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    if not poll.poll(GONE_SECONDS * 1000):
+    if not _ends_within(GONE_SECONDS, pid):
         os.kill(pid, signal.SIGKILL)  # not reaped yet: its number is its own
-    os.close(handle)
     os.waitpid(pid, 0)
+
+
+def _ends_within(seconds: float, pid: int) -> bool:
+    """Wait for a child to end, and leave it to be reaped; whether it has."""
+    handle = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(handle)
 
 
 REPORT_FIELDS = {

@@ -1,7 +1,8 @@
 """The supervisor of a node that is another machine: ``python -I -m apples.malleable.node.remote_supervisor``.
 
 It differs from a node supervisor of this machine in five things. It makes a folder of its own, because the run's
-is elsewhere. The ranks write into pipes of that folder, and it sends their lines to the manager as reports. It
+is elsewhere. The ranks and their launcher write into pipes of that folder, and it sends their lines to the manager
+as reports. It
 fills into the ``start`` order what only its machine knows. A login may print something before it does: what
 counts begins after `supervisor.HELLO`. And it may outlive its connection.
 
@@ -30,7 +31,12 @@ import time
 from functools import partial
 from typing import Any
 
-from apples.malleable.node.supervisor import HELLO, LINE_LIMIT, NodeSupervisor
+from apples.malleable.node.supervisor import (
+    HELLO,
+    LINE_LIMIT,
+    REMOTE_SUPERVISOR,
+    NodeSupervisor,
+)
 from apples.supervision import peer
 from apples.supervision.job_processes import marked, read, remove_run
 from apples.supervision.this_host import located, network
@@ -38,7 +44,6 @@ from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, encode
 from apples.wire.resumable_stream import ResumableStream
 
-MODULE = "apples.malleable.node.remote_supervisor"
 DOOR = "successor"
 """A socket in its folder."""
 KEPT_BYTES = 4 << 20
@@ -69,6 +74,7 @@ class RemoteNodeSupervisor(NodeSupervisor):
         self._login: socket.socket | None = None  # it ends, with its login, when this is closed
         self._pipes: dict[int, Any] = {}  # that ranks write to, and what reads them
         self._paused = self._stuck = self._released = False
+        self._try = 0  # the number of the successor that was taken last
 
     def open(self) -> None:
         """Begin to listen, also to the ranks' output and to signals."""
@@ -81,6 +87,10 @@ class RemoteNodeSupervisor(NodeSupervisor):
             lines = LineBuffer(LINE_LIMIT, truncating=True)
             self._pipes[pipe] = partial(self._forward, name, pipe, lines)
             self.selector.register(pipe, selectors.EVENT_READ, self._pipes[pipe])
+        # The login's standard error is no place for the launcher's words: a launcher that writes there after the
+        # connection has ended dies of it, and its ranks with it.
+        errors = os.path.join(self.folder, "errors")  # noqa: PTH118 - likewise
+        self.launcher_talk = os.open(errors, os.O_WRONLY)
         super().open()
 
     def check(self) -> None:
@@ -197,7 +207,7 @@ class RemoteNodeSupervisor(NodeSupervisor):
                 self._stuck = False
             self.selector.unregister(0)
             nothing = os.open(os.devnull, os.O_RDWR)
-            for number in (0, 1):
+            for number in (0, 1, 2):
                 os.dup2(nothing, number)
             os.close(nothing)
         self._leave_login()
@@ -231,8 +241,13 @@ class RemoteNodeSupervisor(NodeSupervisor):
 
         if not hmac.compare_digest(str(told["secret"]).encode(), self.secret.encode()):
             raise ValueError("another secret")
+        # The manager has given up every try before its last one, and would not see the connection of one that
+        # comes late.
+        if told["number"] <= self._try:
+            raise ValueError("a try that was given up")
         # Before anything of the old connection is given up.
         self.stream.acknowledged(told["heard"])
+        self._try = told["number"]
         login = str(told["login"])
         if self.in_sight:
             self._lose_sight()
@@ -333,7 +348,7 @@ def end_attempts_before(job: str, attempt: int) -> None:
 def _attempt_of(pid: int) -> int:
     """Return which attempt to run its job a process supervises; 0 where it is no such supervisor."""
     words = read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
-    return int(words[-1]) if MODULE in words[:-1] and words[-1].isdecimal() else 0
+    return int(words[-1]) if REMOTE_SUPERVISOR in words[:-1] and words[-1].isdecimal() else 0
 
 
 def hold_login(supervisor: int) -> int:

@@ -50,6 +50,8 @@ LINE_LIMIT = 1 << 20
 """Bytes of a line, and of a rank's message."""
 ORDER_LIMIT = 64 * LINE_LIMIT
 """Bytes of an order: it may carry the task of a job."""
+REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
+"""The module of the supervisor at the far end of a connection."""
 HELLO = b"apples.node-supervisor/1\n"
 """The first bytes of a supervisor at the far end of a connection."""
 CHECK_SECONDS = 0.25
@@ -71,9 +73,10 @@ KEPT_COMMITS = 2
 class SupervisorProcess:
     """A process that supervises others for the job manager at the other end of its standard input and output.
 
-    Whatever it supervises, it guarantees: orders are carried out in the order they came; the end of its input
-    ends it, as does a manager that takes no report; it is the subreaper of all its descendants, so that none
-    can escape it; and none is left when it ends.
+    Whatever it supervises, it guarantees: orders are carried out in the order they came; it is the subreaper of
+    all its descendants, so that none can escape it; and none is left when it ends. The end of its input ends it,
+    as does a manager that takes no report; one that may outlive its connection (`remote_supervisor`) waits for
+    another first.
 
     Attributes
     ----------
@@ -247,6 +250,8 @@ class NodeSupervisor(SupervisorProcess):
         Number of the group, as the manager counts them; 0 while there is none.
     launcher
         Process number of mpiexec; 0 when it has ended.
+    launcher_talk
+        What the launcher itself writes goes to this open file.
     ranks
         Connections of the ranks, each with the rank's number, process, and whether it said that it leaves.
     awaited
@@ -263,6 +268,7 @@ class NodeSupervisor(SupervisorProcess):
         self.ranks: dict[socket.socket, dict[str, Any]] = {}
         self.launcher = 0
         self.launcher_handle = -1
+        self.launcher_talk = 2
         self.group = 0
         self.lost = self.ending = self.leaving = self.releasing = False
         self.awaited = 0
@@ -361,7 +367,8 @@ class NodeSupervisor(SupervisorProcess):
             )  # Python 3.12 warns of forks beside threads; an exec follows
             self.launcher = os.fork()
         if self.launcher == 0:
-            os.dup2(2, 1)  # its standard output is the wire to the manager
+            for number in (1, 2):  # standard output is the wire to the manager
+                os.dup2(self.launcher_talk, number)
             exec_launcher(argv, supervisor, environment)
         self.launcher_handle = os.pidfd_open(self.launcher)
         self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)

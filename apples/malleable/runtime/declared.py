@@ -278,9 +278,9 @@ class DistributedArray(ABC):
         self._coming = (list(every), rank, memory)
         return memory
 
-    def make_room(self, every: Sequence[Tile], rank: int) -> None:
-        """Expect a tile, and have its memory before any of it comes."""
-        self.expect(every, rank).make(self.needed(every[rank]).rows)
+    def make_room(self, every: Sequence[Tile], rank: int, deadline: float) -> None:
+        """Expect a tile, and have its memory before any of it comes, or as much as is made by the deadline."""
+        self.expect(every, rank).make(self.needed(every[rank]).rows, deadline)
 
     def keep(self) -> None:
         """Copy what stays on this rank to the memory of the tile that is expected, if that is other memory."""

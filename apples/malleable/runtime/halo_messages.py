@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apples.malleable.control.command import HOSTS_LIMIT
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.tiles import Tile
@@ -22,7 +23,7 @@ from apples.program import emit
 LINE_BYTES = 60_000
 """Of an event, at most: an agent takes no longer ones than 64 KiB."""
 MOST_RANKS = 2048
-"""Of a map of which something is told: what an array's exchange sends between so many has 32 MB on rank 0."""
+"""Of a map of which something is told."""
 PAIR_BYTES = 80
 """Of two ranks, and messages and bytes between them, in an event, at most."""
 
@@ -53,12 +54,16 @@ class HaloMessages:
         anew: bool,
         together: bool,
     ) -> None:
-        few = len(layout) <= MOST_RANKS
+        hosts = [(host, len(list(ranks))) for host, ranks in groupby(host for host, _ in layout)]
+        # What is told of more hosts than a job has is taken for a fault of the program.
+        few = len(layout) <= MOST_RANKS and len(hosts) <= HOSTS_LIMIT
         self._arrays = [one for one in arrays if few and any(one.halos)]
         self._before = [one.exchanges for one in self._arrays]
-        hosts = [(host, len(list(ranks))) for host, ranks in groupby(host for host, _ in layout)]
         self._map = {"epoch": epoch, "anew": anew, "together": together, "hosts": hosts}
-        self._each: list[NDArray[np.int64]] | None = None
+        self._pairs: NDArray[np.int64] | None = None  # from rank, to rank
+        self._each: list[
+            NDArray[np.int64]
+        ] = []  # bytes of an exchange of each array, by these pairs
         self._told: list[int] = []
 
     def tell(self, iteration: int) -> None:
@@ -79,32 +84,51 @@ class HaloMessages:
         """Return the pairs of ranks of which one has sent the other something: from, to, messages, bytes."""
         if not any(counts):
             return []
-        if self._each is None:
-            self._each = [exchanged_bytes(one) for one in self._arrays]
-        messages, sent = (np.zeros_like(self._each[0]) for _ in range(2))
+        if self._pairs is None:
+            self._pairs, self._each = _by_pair([exchanged_bytes(one) for one in self._arrays])
+        messages, sent = (np.zeros(len(self._pairs), np.int64) for _ in range(2))
         for count, each in zip(counts, self._each, strict=True):
             messages += count * (each > 0)
             sent += count * each
-        pairs = np.argwhere(sent)
-        found: list[list[int]] = [
-            [int(a), int(b), int(messages[a, b]), int(sent[a, b])] for a, b in pairs
-        ]
+        found: list[list[int]] = np.column_stack((self._pairs, messages, sent))[sent > 0].tolist()
         return found
 
 
 def exchanged_bytes(array: DistributedArray) -> NDArray[np.int64]:
-    """Return the bytes that one exchange of an array sends from the rank of the row to that of the column."""
+    """Return what one exchange of an array sends: rows of from which rank, to which, and how many bytes.
+
+    One rank after the other is asked, because a matrix of all pairs is much larger than what is in it.
+    """
     owned, needed = (
         _corners([of(tile) for tile in array.tiles]) for of in (array.owned, array.needed)
     )
-    cells: Any = 1
-    for axis in (0, 2):
-        begin = np.maximum(owned[:, None, axis], needed[None, :, axis])
-        end = np.minimum(owned[:, None, axis + 1], needed[None, :, axis + 1])
-        cells = cells * np.maximum(end - begin, 0)
-    np.fill_diagonal(cells, 0)
-    found: NDArray[np.int64] = cells * array.cell_bytes
-    return found
+    found = []
+    for rank, own in enumerate(owned):
+        cells: Any = 1
+        for axis in (0, 2):
+            begin = np.maximum(own[axis], needed[:, axis])
+            end = np.minimum(own[axis + 1], needed[:, axis + 1])
+            cells = cells * np.maximum(end - begin, 0)
+        cells[rank] = 0
+        to = np.flatnonzero(cells)
+        found.append(np.column_stack((np.full_like(to, rank), to, cells[to] * array.cell_bytes)))
+    return np.concatenate(found)
+
+
+def _by_pair(
+    each: Sequence[NDArray[np.int64]],
+) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Return the pairs of ranks between which any array sends something, and by pair the bytes of each array."""
+    pairs, places = np.unique(
+        np.concatenate([one[:, :2] for one in each]), axis=0, return_inverse=True
+    )
+    places, found, first = places.reshape(-1), [], 0
+    for one in each:
+        sent = np.zeros(len(pairs), np.int64)
+        sent[places[first : first + len(one)]] = one[:, 2]
+        found.append(sent)
+        first += len(one)
+    return pairs, found
 
 
 def _corners(tiles: Sequence[Tile]) -> NDArray[np.int64]:

@@ -67,6 +67,7 @@ from apples.malleable.runtime.membership import (
     carry_out,
 )
 from apples.malleable.runtime.packing import Arrays
+from apples.malleable.runtime.row_memory import MAKING_SECONDS
 from apples.malleable.runtime.saved_state import RankState, UndecidedChange
 from apples.program import TASK, ProgramTask, TaskDocument, TaskError, task_of_agent
 
@@ -487,11 +488,12 @@ class MalleableJob:
     def _make_room(self, plan: ChangePlan, rank: int) -> None:
         """Have the memory for what this rank, which joins, will get: else it is made while the job waits."""
         _, new, _ = membership.layout(membership.rank_ids(plan), plan)
+        deadline = time.monotonic() + MAKING_SECONDS
         for array in self._declared.arrays:
             if isinstance(
                 array, DeclaredArray
             ):  # where the parts of others lie is found out in the change
-                array.make_room(array.parts(new), rank)
+                array.make_room(array.parts(new), rank, deadline)
 
     def _run_rigid(self) -> HostChange:
         """Share everything out over the MPI world the program was started with, as the task has it."""

@@ -105,7 +105,8 @@ def _end() -> None:
     atexit._run_exitfuncs()  # what the program registered before
     objects, kinds = gc.get_objects(), _kinds_of_files()
     # By their types, for `isinstance` would ask weak proxies, and in one pass without a line of Python for each.
-    for one in compress(objects, map(kinds.__contains__, map(type, objects))):
+    # And by which type it is: a program's class of classes may compare as it likes, and have no hash.
+    for one in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
         with contextlib.suppress(OSError, ValueError):  # its other end is gone, or it is closed
             one.flush()
     if not MPI.Is_finalized():
@@ -113,13 +114,13 @@ def _end() -> None:
     os._exit(0)
 
 
-def _kinds_of_files() -> set[type]:
-    """Return every class of files there is: to ask `io.IOBase` of each class that has objects takes longer."""
-    found: set[type] = set()
+def _kinds_of_files() -> dict[int, type]:
+    """Return every class of files there is, by its `id`: to ask `io.IOBase` of every class takes longer."""
+    found: dict[int, type] = {}
     waiting: list[type] = [_IOBase]
     while waiting:
         kind = waiting.pop()
-        found.add(kind)
+        found[id(kind)] = kind
         waiting += type.__subclasses__(kind)
     return found
 

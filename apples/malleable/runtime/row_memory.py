@@ -16,7 +16,7 @@ Bytes = NDArray[np.uint8]
 MADV_POPULATE_WRITE = 23
 """To `madvise`, for which Python has no name."""
 MADE_BYTES, MAKING_SECONDS = 1 << 26, 5.0
-"""Of pages that are made at once, and for how long they are, one after another."""
+"""Of pages that are made at once, and for how long those of all arrays together are, one after another."""
 
 
 class RowMemory:
@@ -62,16 +62,21 @@ class MappedRows(RowMemory):
         tile = Tile(RowRange(0, rows), columns)
         super().__init__(tile, cell_bytes, np.frombuffer(pages, np.uint8))
 
-    def make(self, rows: RowRange) -> None:
-        """Have the kernel make and clear the pages of these rows now, as far as it gets in `MAKING_SECONDS`."""
-        begin = time.monotonic()
+    def make(self, rows: RowRange, deadline: float) -> None:
+        """Have the kernel make and clear the pages of these rows now, as far as it gets.
+
+        Parameters
+        ----------
+        deadline
+            On time.monotonic's clock: `MAKING_SECONDS` from when the first array's were begun.
+        """
         first = rows.first * self._pitch // mmap.PAGESIZE * mmap.PAGESIZE
         stop = rows.stop * self._pitch
         with contextlib.suppress(
             OSError
         ):  # a kernel before Linux 5.14: they are made when they are written to
             for start in range(first, stop, MADE_BYTES):
-                if time.monotonic() - begin > MAKING_SECONDS:
+                if time.monotonic() > deadline:
                     break
                 self.pages.madvise(MADV_POPULATE_WRITE, start, min(MADE_BYTES, stop - start))
 

@@ -11,8 +11,8 @@ stop, made = Path(sys.argv[1]), []
 plain = MappedRows.make
 
 
-def make(memory, rows):
-    plain(memory, rows)
+def make(memory, rows, deadline):
+    plain(memory, rows, deadline)
     made.append(range(rows.first, rows.stop))
 
 
