@@ -25,6 +25,10 @@ AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 """Until a host is asked again that was not empty; the last stands for all that follow."""
 SILENT_SECONDS: Final = (2.0, 5.0, 10.0, 20.0)
 """Until a host is asked again that did not answer."""
+MISSED_SECONDS: Final = (0.0, 5.0, 15.0, 60.0)
+"""Until a host is asked that did not answer somebody else though it answers here, each time anew."""
+FORGOTTEN_SECONDS: Final = 600.0
+"""After so long without a miss the next counts as the first."""
 DAEMON_SECONDS: Final = 2.0
 """Between two looks at a topology daemon: it is on this machine, and costs little."""
 
@@ -53,6 +57,8 @@ class _FarHost:
         Why it could not be asked the last time, empty: it could; None: it was not asked yet.
     over
         Whether whoever gave it has taken it back, with all that ran there.
+    missed, missed_at
+        How often it did not answer somebody else when it had just answered here, and when last.
     """
 
     host: Host
@@ -62,6 +68,8 @@ class _FarHost:
     tries: int = 0
     said: str | None = None
     over: bool = False
+    missed: int = 0
+    missed_at: float = -FORGOTTEN_SECONDS
 
 
 class HostLooks:
@@ -167,10 +175,17 @@ class HostLooks:
             return True
 
     def miss(self, host: str, reason: str) -> None:
-        """Take it that a host did not answer somebody else; it is looked at at once."""
+        """Take it that a host did not answer somebody else; it is looked at at once.
+
+        One that answers here each time, and never when it is to be used, is left alone for longer and longer.
+        """
         with self._lock:
-            one = self._far[host]
-            changed, one.said, one.due = reason != one.said, reason, self._clock()
+            one, now = self._far[host], self._clock()
+            if not one.said:
+                one.missed = one.missed + 1 if now - one.missed_at < FORGOTTEN_SECONDS else 1
+                one.missed_at = now
+                one.due = now + MISSED_SECONDS[min(one.missed, len(MISSED_SECONDS)) - 1]
+            changed, one.said = reason != one.said, reason
         if changed:
             self._say(HostAnswer(host, reason))
 
@@ -197,7 +212,7 @@ class HostLooks:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, one: _FarHost, asked: Mapping[tuple[int, int], _Leaving]) -> None:
-        reason, found = "", dict[str, int]()
+        reason, found, begun = "", dict[str, int](), self._clock()
         try:
             jobs = {each.folder: each.epoch == LAST for each in asked.values()}
             found = dict(self._look(one.host, jobs))
@@ -209,13 +224,18 @@ class HostLooks:
             for key in empty:
                 if one.leaving.get(key) == asked[key]:
                     del one.leaving[key]
-            changed, one.said, one.busy = reason != one.said, reason, False
+            one.busy = False
+            if one.missed_at > begun:  # by somebody else, meanwhile: it is asked again in its time
+                reason, changed = one.said or "", False
+            else:
+                changed, one.said = reason != one.said, reason
             waits = SILENT_SECONDS if reason else AGAIN_SECONDS
             one.tries = 1 if changed else one.tries + 1
             again = waits[min(one.tries, len(waits)) - 1]
             new = one.leaving.keys() - asked.keys()
             wait = again if reason or (one.leaving and not new) else 0.0 if new else IDLE_SECONDS
-            one.due = self._clock() + (wait if self._every is None else min(wait, self._every))
+            if one.missed_at <= begun:
+                one.due = self._clock() + (wait if self._every is None else min(wait, self._every))
         if changed:
             self._say(HostAnswer(one.host.name, reason))
         for key in empty:

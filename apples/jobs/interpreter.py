@@ -290,8 +290,8 @@ def _plan_once() -> None:
     """Plan the sample that comes with the package, from the values of its files alone, and forget the plan.
 
     The first plan of a process loads modules and makes validators, and the interpreter writes into the code that
-    it runs often. Done here, once, forks share all of that: each of them was 9 MB larger, and planned six times
-    as long. Nothing of a user's is read, and nothing is started.
+    it runs often. Done here, once, forks share all of that: 9 MB more of each were its own, and it planned six
+    times as long. Nothing of a user's is read, and nothing is started.
     """
     from apples.agent.session.running import prepare  # noqa: PLC0415 - loaded while nothing is collected
     from apples.agent.session.spec import RunSpec  # noqa: PLC0415 - likewise

@@ -120,6 +120,47 @@ def test_a_host_that_somebody_else_has_missed_is_lost_and_looked_at_at_once(mach
     assert m.step() == [HostAnswer("ada", "no daemon"), HostAnswer("ada")]
 
 
+def test_a_host_that_answers_but_cannot_be_used_is_left_alone_for_longer_each_time(machines):
+    m = machines("ada", every=2.0)
+    m.step()
+    for waits in (0.0, 5.0, 15.0, 60.0, 60.0):
+        m.looks.miss("ada", "no CPUs")
+        m.looks.miss("ada", "no CPUs")  # to another start of that moment
+        if waits:
+            assert m.step(waits - 1.0) == [HostAnswer("ada", "no CPUs")]
+            assert m.step(1.0) == [HostAnswer("ada")]
+        else:
+            assert m.step() == [HostAnswer("ada", "no CPUs"), HostAnswer("ada")]
+    for _ in range(400):
+        m.step(2.0)
+    m.looks.miss("ada", "no CPUs")
+    assert m.step() == [HostAnswer("ada", "no CPUs"), HostAnswer("ada")]
+
+
+def test_a_look_from_before_a_miss_says_nothing_of_it(machines):
+    m = machines("ada")
+    m.step()
+    begun, go_on = threading.Event(), threading.Event()
+    look = m.look
+
+    def slow(host, jobs):
+        begun.set()
+        go_on.wait(30)
+        return look(host, jobs)
+
+    m.looks._look = slow
+    m.now += IDLE_SECONDS
+    m.looks.step(set())
+    begun.wait(30)
+    m.now += 1.0
+    m.looks.miss("ada", "no CPUs")
+    go_on.set()
+    until(lambda: not any(one.busy for one in m.looks._far.values()))
+    assert m.looks.silent() == ["ada"]
+    m.looks._look = look
+    assert m.step()[-1] == HostAnswer("ada")
+
+
 def test_hosts_that_cost_little_are_looked_at_as_often_where_jobs_use_them(machines):
     m = machines("ada", every=2.0)
     m.step()
