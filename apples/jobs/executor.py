@@ -53,8 +53,9 @@ from apples.supervision import job_processes
 
 LOOK_SECONDS = 0.1
 """Between two looks at what the kernel says nothing of: hosts, and jobs of which it cannot tell."""
-SURE_SECONDS = 2.0
-"""A job is looked at after so long, told of or not: what the kernel tells may be lost."""
+SURE_SECONDS, SURE_LOOKS = 2.0, 20
+"""A job is looked at after so long, told of or not, for what the kernel tells may be lost; or, of many jobs, so many
+a second."""
 ENDING_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Until a job that is ending is looked at again; each look lists this machine's processes."""
 PAUSE_SECONDS = 0.01
@@ -524,10 +525,11 @@ class JobServiceExecutor(JobExecutor):
             now = self._clock()
             with self._lock:
                 watched = list(self._attempts.values())
+            sure = max(SURE_SECONDS, len(watched) / SURE_LOOKS)
             for one in watched:
                 if one.told and one.job.id not in told and now < one.due:
                     continue
-                one.due = now + SURE_SECONDS
+                one.due = now + sure
                 with contextlib.suppress(Exception):  # a record that is none keeps no other unread
                     self._look(one)
             if self._looks is not None:
