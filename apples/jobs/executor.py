@@ -54,8 +54,8 @@ from apples.supervision import job_processes
 LOOK_SECONDS = 0.1
 """Between two looks at what the kernel says nothing of: hosts, and jobs of which it cannot tell."""
 SURE_SECONDS, SURE_LOOKS = 2.0, 20
-"""A job is looked at after so long, told of or not, for what the kernel tells may be lost; or, of many jobs, so many
-a second."""
+"""A job is looked at after so long, told of or not, for what the kernel tells may be lost; of many jobs, so many a
+second are."""
 ENDING_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Until a job that is ending is looked at again; each look lists this machine's processes."""
 PAUSE_SECONDS = 0.01
