@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -336,12 +336,14 @@ class JobServiceExecutor(JobExecutor):
         return True
 
     def _give_cpus(
-        self, order: StartOrder | ResizeOrder, hosts: Iterable[str], epoch: int = 0
+        self, order: StartOrder | ResizeOrder, hosts: Collection[str], epoch: int = 0
     ) -> None:
         """Have an attempt have CPUs of hosts, if it asks for them; raises as `TopologyDaemons.allocate`."""
         if order.cpus and self._daemons is not None:
             with self._missing():
                 self._daemons.allocate(order.folder, hosts, epoch)
+            if self._looks is not None:
+                self._looks.used(hosts)
 
     @contextlib.contextmanager
     def _missing(self) -> Iterator[None]:

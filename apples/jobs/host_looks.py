@@ -26,7 +26,7 @@ AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
 SILENT_SECONDS: Final = (2.0, 5.0, 10.0, 20.0)
 """Until a host is asked again that did not answer."""
 MISSED_SECONDS: Final = (0.0, 5.0, 15.0, 60.0)
-"""Until a host is asked that did not answer somebody else though it answers here, each time anew."""
+"""For how long a host is lost that did not answer somebody else though it answers here, each time anew."""
 FORGOTTEN_SECONDS: Final = 600.0
 """After so long without a miss the next counts as the first."""
 DAEMON_SECONDS: Final = 2.0
@@ -57,8 +57,11 @@ class _FarHost:
         Why it could not be asked the last time, empty: it could; None: it was not asked yet.
     over
         Whether whoever gave it has taken it back, with all that ran there.
-    missed, missed_at
-        How often it did not answer somebody else when it had just answered here, and when last.
+    failed
+        Whether the last look here had no answer.
+    missed, missed_at, lost_until
+        How often it did not answer somebody else when it had just answered here, when last, and until when it is
+        lost by that, though it answers here.
     """
 
     host: Host
@@ -68,8 +71,10 @@ class _FarHost:
     tries: int = 0
     said: str | None = None
     over: bool = False
+    failed: bool = False
     missed: int = 0
     missed_at: float = -FORGOTTEN_SECONDS
+    lost_until: float = 0.0
 
 
 class HostLooks:
@@ -169,7 +174,7 @@ class HostLooks:
             known = one.leaving.get((job, attempt))
             if known is None:
                 one.tries = 0
-                one.due = min(one.due, self._clock()) if not one.said else one.due
+                one.due = one.due if one.failed else min(one.due, self._clock())
             if known is None or known.epoch < epoch:
                 one.leaving[job, attempt] = _Leaving(job, attempt, folder, epoch)
             return True
@@ -177,17 +182,24 @@ class HostLooks:
     def miss(self, host: str, reason: str) -> None:
         """Take it that a host did not answer somebody else; it is looked at at once.
 
-        One that answers here each time, and never when it is to be used, is left alone for longer and longer.
+        One that answers here each time, and never when it is to be used, is lost for longer and longer. What is
+        left of jobs there is asked meanwhile as ever.
         """
         with self._lock:
             one, now = self._far[host], self._clock()
             if not one.said:
                 one.missed = one.missed + 1 if now - one.missed_at < FORGOTTEN_SECONDS else 1
-                one.missed_at = now
-                one.due = now + MISSED_SECONDS[min(one.missed, len(MISSED_SECONDS)) - 1]
+                one.lost_until = now + MISSED_SECONDS[min(one.missed, len(MISSED_SECONDS)) - 1]
+            one.missed_at = one.due = now
             changed, one.said = reason != one.said, reason
         if changed:
             self._say(HostAnswer(host, reason))
+
+    def used(self, hosts: Collection[str]) -> None:
+        """Take it that hosts have answered somebody else: what they missed before is forgotten."""
+        with self._lock:
+            for host in self._far.keys() & {*hosts}:
+                self._far[host].missed = 0
 
     def silent(self) -> list[str]:
         """Return the hosts that did not answer when they were asked last, or were taken back."""
@@ -224,18 +236,19 @@ class HostLooks:
             for key in empty:
                 if one.leaving.get(key) == asked[key]:
                     del one.leaving[key]
-            one.busy = False
-            if one.missed_at > begun:  # by somebody else, meanwhile: it is asked again in its time
-                reason, changed = one.said or "", False
-            else:
-                changed, one.said = reason != one.said, reason
+            now = self._clock()
+            one.busy, one.failed = False, bool(reason)
+            lost = not reason and (one.missed_at > begun or now < one.lost_until)
+            changed = reason != one.said and not lost
+            one.said = one.said if lost else reason
             waits = SILENT_SECONDS if reason else AGAIN_SECONDS
             one.tries = 1 if changed else one.tries + 1
             again = waits[min(one.tries, len(waits)) - 1]
             new = one.leaving.keys() - asked.keys()
             wait = again if reason or (one.leaving and not new) else 0.0 if new else IDLE_SECONDS
-            if one.missed_at <= begun:
-                one.due = self._clock() + (wait if self._every is None else min(wait, self._every))
+            one.due = now + (wait if self._every is None else min(wait, self._every))
+            if lost:
+                one.due = min(one.due, max(now, one.lost_until))
         if changed:
             self._say(HostAnswer(one.host.name, reason))
         for key in empty:

@@ -169,6 +169,7 @@ class Supervisor:
             return
         with suppress(ApplesError):
             position = execution.position(ANSWER_SECONDS)
+            before = self.record.get("asks"), self.record["epoch"]
             if self._scheduled:
                 limits = [position["minimum"], position["maximum"]]
                 self.record["asks"] = limits if position.get("requested") else None
@@ -176,6 +177,8 @@ class Supervisor:
                 self._grant(execution, position)
             news = position_record(position)
             self.record.update(news)
+            if before != (self.record.get("asks"), self.record["epoch"]):
+                self.recorder.note()  # whoever schedules is to hear of it at once
         rate = self._performance.rate()
         if rate is not None:
             rows = dict(zip(self.record["hosts"], self.record["rows"], strict=True))

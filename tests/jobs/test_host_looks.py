@@ -120,21 +120,40 @@ def test_a_host_that_somebody_else_has_missed_is_lost_and_looked_at_at_once(mach
     assert m.step() == [HostAnswer("ada", "no daemon"), HostAnswer("ada")]
 
 
-def test_a_host_that_answers_but_cannot_be_used_is_left_alone_for_longer_each_time(machines):
+def test_a_host_that_answers_but_cannot_be_used_is_lost_for_longer_each_time(machines):
     m = machines("ada", every=2.0)
     m.step()
-    for waits in (0.0, 5.0, 15.0, 60.0, 60.0):
+    lost, back = HostAnswer("ada", "no CPUs"), HostAnswer("ada")
+    for seconds in (0.0, 5.0, 15.0, 60.0, 60.0):
+        m.looks.miss("ada", lost.reason)
+        m.looks.miss("ada", lost.reason)  # to another start of that moment
+        assert m.step() == ([lost] if seconds else [lost, back])
+        if seconds:
+            assert m.step(seconds - 1.0) == []
+            assert m.step(1.0) == [back]
+    for forgotten in (
+        lambda: [m.step(2.0) for _ in range(400)],
+        lambda: m.looks.used(["ada", "eve"]),
+    ):
+        forgotten()
+        m.looks.miss("ada", lost.reason)
+        assert m.step() == [lost, back]
+
+
+def test_a_host_that_is_lost_because_it_cannot_be_used_is_asked_what_is_left_there(machines):
+    m = machines("ada", every=2.0)
+    m.step()
+    for _ in range(4):
+        m.step(60.0)
         m.looks.miss("ada", "no CPUs")
-        m.looks.miss("ada", "no CPUs")  # to another start of that moment
-        if waits:
-            assert m.step(waits - 1.0) == [HostAnswer("ada", "no CPUs")]
-            assert m.step(1.0) == [HostAnswer("ada")]
-        else:
-            assert m.step() == [HostAnswer("ada", "no CPUs"), HostAnswer("ada")]
-    for _ in range(400):
-        m.step(2.0)
-    m.looks.miss("ada", "no CPUs")
-    assert m.step() == [HostAnswer("ada", "no CPUs"), HostAnswer("ada")]
+    m.step()
+    assert m.looks.silent() == ["ada"]
+    m.looks.left(1, 1, JOB, "ada", LAST)
+    assert m.step() == [HostLeft(1, 1, "ada", LAST)]
+    m.cut.add("ada")  # it is down now
+    assert m.step(2.0) == [HostAnswer("ada", "no route")]
+    m.cut.clear()
+    assert m.step(60.0) == [HostAnswer("ada")]
 
 
 def test_a_look_from_before_a_miss_says_nothing_of_it(machines):

@@ -109,7 +109,7 @@ def test_a_run_that_nobody_can_command_any_more_ends_with_a_line(job, monkeypatc
 
 @pytest.mark.parametrize("state", ["finished", "failed", "cancelled"])
 def test_a_host_that_nobody_knows_is_refused_and_whoever_waits_hears_how_the_run_ended(job, state):
-    with commanded(job, ended=JobEnded(state)) as giver:
+    with commanded(job, ended=JobEnded(state, "why " * 1000)) as giver:
         thread, came = resized(job, "ada", secrets.token_hex(4))
         thread.join(30)
         assert isinstance(came[0], UsageError)

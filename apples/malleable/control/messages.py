@@ -21,6 +21,8 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
+DETAIL_LIMIT = 1000
+"""Characters of what an outcome says beyond its kind."""
 PROTOCOL = 4
 """Changes with the messages; 3 had no places in a request, 2 no rate, and called a rollback ``failed``."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -205,7 +207,7 @@ def outcome_of(body: Body) -> CommandOutcome:
         identifier_of(body),
         count_of(body, "epoch"),
         text_of(body, "reason"),
-        text_of(body, "detail", 1000),
+        text_of(body, "detail", DETAIL_LIMIT),
         float(seconds),
         phases_in_order(phases),
         count_of(body, "iteration"),

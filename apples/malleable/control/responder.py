@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from apples.malleable.control.command import HOSTS_LIMIT, ResizeCommand
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.messages import (
+    DETAIL_LIMIT,
     PROTOCOL,
     CommandOutcome,
     CommandRequest,
@@ -217,7 +218,7 @@ class ResizeLedger:
         self._ended = state
         if self.begun is not None:
             request = self._over()
-            detail = f"the job is {state}" + (f": {why}" if why else "")
+            detail = (f"the job is {state}" + (f": {why}" if why else ""))[:DETAIL_LIMIT]
             outcome = CommandOutcome("ended", request.id, request.command.epoch, detail=detail)
             return self._settle(request, outcome)
         if self.waiting is None:

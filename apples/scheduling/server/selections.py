@@ -152,6 +152,8 @@ class HostSelections:
         since = now if asked is None else asked.since
         if asked is not None and now >= since + self._patience:
             late = f"the host list; its model had not answered after {self._patience:g} s"
+            if asked.hosts:
+                late = "the host list; what its model answered was about other speeds or hosts"
             self._questions[job] = _Question(wish, 0, since, wish.instead, late)
             return False, None
         question = None
