@@ -39,7 +39,7 @@ RUNNING = st.builds(
 
 LOADS = st.builds(
     NodeLoad, st.text(max_size=9), NODES, NODES, TIMES, TIMES, st.booleans(), st.text(max_size=9),
-    st.lists(st.tuples(st.text(max_size=9), st.floats(0, 1)), max_size=3).map(tuple),
+    st.lists(st.tuples(st.text(max_size=9), st.floats(0, 1)), max_size=3).map(tuple), TIMES,
 )  # fmt: skip
 
 
