@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from apples.errors import LaunchError, UsageError
 from apples.storage import state
-from apples.supervision.counting import FOLDER, LIBRARY, digest_of, mpi_library
+from apples.supervision.counting import COMPILER_FLAGS, FOLDER, LIBRARY, digest_of, mpi_library
 from apples.units import counted
 
 SOURCE = Path(__file__).with_name("count_messages.c")
@@ -459,7 +459,7 @@ def counting_library() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="apples-", dir=folder) as work:
         fresh = Path(work, made.name)
-        command = [str(wrapper), "-std=gnu11", "-O2", "-fPIC", "-shared", "-o", str(fresh)]
+        command = [str(wrapper), *COMPILER_FLAGS, "-o", str(fresh)]
         try:
             ran = subprocess.run(
                 [*command, str(SOURCE), "-lpthread"],

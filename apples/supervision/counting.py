@@ -18,6 +18,7 @@ from typing import Any
 
 FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
 """Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.bind`)."""
+COMPILER_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared")
 COMPILE_SECONDS = 60.0
 MOST_WORDS = 1 << 16
 """Bytes that are kept of what a compiler says."""
@@ -96,7 +97,7 @@ def _compile(
         stream.write(source)
     import subprocess  # noqa: PLC0415 - as above
 
-    argv = [wrapper, "-std=gnu11", "-O2", "-fPIC", "-shared", "-o", library, path, "-lpthread"]
+    argv = [wrapper, *COMPILER_FLAGS, "-o", library, path, "-lpthread"]
     # Standard input is the connection to the agent; and a wrapper has children, which are to end with it.
     ran = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 from waiting import until
@@ -43,6 +44,27 @@ class Machines:
         until(lambda: not any(one.busy for one in self.looks._far.values()))
         news, self.said[:] = list(self.said), []
         return news
+
+    @contextmanager
+    def looking(self, seconds):
+        """Be in the midst of the looks that are due after some seconds, which end with this."""
+        begun, go_on, look = threading.Event(), threading.Event(), self.looks._look
+
+        def slow(host, jobs):
+            begun.set()
+            go_on.wait(30)
+            return look(host, jobs)
+
+        self.looks._look = slow
+        self.now += seconds
+        self.looks.step(set())
+        assert begun.wait(30)
+        try:
+            yield
+        finally:
+            go_on.set()
+            self.looks._look = look
+            until(lambda: not any(one.busy for one in self.looks._far.values()))
 
 
 @pytest.fixture
@@ -159,24 +181,10 @@ def test_a_host_that_is_lost_because_it_cannot_be_used_is_asked_what_is_left_the
 def test_a_look_from_before_a_miss_says_nothing_of_it(machines):
     m = machines("ada")
     m.step()
-    begun, go_on = threading.Event(), threading.Event()
-    look = m.look
-
-    def slow(host, jobs):
-        begun.set()
-        go_on.wait(30)
-        return look(host, jobs)
-
-    m.looks._look = slow
-    m.now += IDLE_SECONDS
-    m.looks.step(set())
-    begun.wait(30)
-    m.now += 1.0
-    m.looks.miss("ada", "no CPUs")
-    go_on.set()
-    until(lambda: not any(one.busy for one in m.looks._far.values()))
+    with m.looking(IDLE_SECONDS):
+        m.now += 1.0
+        m.looks.miss("ada", "no CPUs")
     assert m.looks.silent() == ["ada"]
-    m.looks._look = look
     assert m.step()[-1] == HostAnswer("ada")
 
 
@@ -198,24 +206,12 @@ def test_what_was_asked_during_a_look_is_asked_by_the_next(machines):
     """Its answer is of another moment: by then the attempt may have come and gone again."""
     m = machines("ada")
     m.step()
-    begun, go_on = threading.Event(), threading.Event()
-    look = m.look
-
-    def slow(host, jobs):
-        begun.set()
-        go_on.wait(30)
-        return look(host, jobs)
-
-    m.looks._look = slow
     m.looks.left(1, 1, JOB, "ada", 1)
-    m.now += 1.0
-    m.looks.step(set())
-    assert begun.wait(30)
-    m.looks.left(1, 1, JOB, "ada", 2)
-    m.looks.left(2, 1, "0000beef", "ada", LAST)
-    go_on.set()
-    assert HostLeft(1, 1, "ada", 1) in m.step()
-    assert m.step(1.0) == [HostLeft(1, 1, "ada", 2), HostLeft(2, 1, "ada", LAST)]
+    with m.looking(1.0):
+        m.looks.left(1, 1, JOB, "ada", 2)
+        m.looks.left(2, 1, "0000beef", "ada", LAST)
+    assert m.said == [HostLeft(1, 1, "ada", 1)]
+    assert m.step()[1:] == [HostLeft(1, 1, "ada", 2), HostLeft(2, 1, "ada", LAST)]
 
 
 def test_many_hosts_are_asked_a_few_at_a_time_and_each_by_one_look(machines):
