@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from apples.malleable.manager.process_groups import REMOTE_SUPERVISOR
+from apples.malleable.manager.process_groups import RANK_INTERPRETER, REMOTE_SUPERVISOR
 from apples.supervision.job_processes import descendants, marked, read
 
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
@@ -118,6 +118,8 @@ class Strike:
             return REMOTE_SUPERVISOR in argv and "relay.py" not in argv[1]
         if kind == "rank":
             return any(word.endswith(("counting.py", "shapes.py")) for word in argv[1:2])
+        if kind == "interpreter":
+            return RANK_INTERPRETER in argv
         return argv[0].endswith({"launcher": "mpiexec", "proxy": "hydra_pmi_proxy"}[kind])
 
     def _go_on(self):

@@ -28,6 +28,11 @@ OUTPUT = "output"
 """What the first rank under Slurm says: the events of the run."""
 PROCESSES = "processes"
 """The file of the run in which every rank notes its number, where the run's supervisor has made it."""
+INTERPRETER = "APPLES_RANK_INTERPRETER"
+"""The variable that names the socket of the host's parked interpreter, where there is one that forks ranks."""
+BESIDE = "APPLES_BESIDE"
+"""The variable by which a rank that was forked there knows the process that stays beside it."""
+WORD_BYTES = 1 << 10
 COUNTING = "APPLES_COUNT_LIBRARY"
 """The variable that names the library which counts a program's messages (`apples.monitoring.message_counts`)."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it, by the number of its process
@@ -56,6 +61,11 @@ def main() -> NoReturn:
         die_with(os.getppid())  # of srun's daemon it would be one thread
         rank = int(os.environ.get("PMI_RANK", "0"))
         entry = launch["hosts"][int(sys.argv[2])]
+    if forked := _forked_elsewhere(rank):
+        child, channel = forked
+        _leave_signals()
+        tell = lambda line: _tell(folder, child, line)  # noqa: E731
+        end_as(watch(child, rank, tell, channel.fileno(), lambda: _status_of(channel)))
     # The program does not inherit this pipe: its end says that it was started.
     started, starting = os.pipe()
     own = os.getpid()
@@ -64,18 +74,69 @@ def main() -> NoReturn:
         os.close(started)
         die_with(own)
         become(entry, launch, folder, rank, by_srun=by_srun)
-    for number in LEFT_TO_LAUNCHER:
-        signal.signal(number, signal.SIG_IGN)
+    _leave_signals()
     os.close(starting)
     os.read(started, 1)
-    if by_srun:
-        end_as(watch(child, rank, on_standard_error))
-    end_as(watch(child, rank, lambda line: _tell(folder, child, line)))
+    tell = on_standard_error if by_srun else lambda line: _tell(folder, child, line)
+    end_as(watch(child, rank, tell, os.pidfd_open(child), lambda: os.waitpid(child, 0)[1]))
+
+
+def _leave_signals() -> None:
+    for number in LEFT_TO_LAUNCHER:
+        signal.signal(number, signal.SIG_IGN)
+
+
+# ------------------------------------------------------------------ a rank that is another's child
+def _forked_elsewhere(rank: int) -> tuple[int, Any] | None:
+    """Have the host's parked interpreter fork the rank; None where there is none, or it is not for this program.
+
+    Returns
+    -------
+    tuple
+        The rank's process, and the connection that says how it ended; the rank ends when this process does.
+    """
+    path, pmi = os.environ.pop(INTERPRETER, ""), os.environ.get("PMI_FD", "")
+    if not (path and pmi.isdecimal()):
+        return None
+    import _socket  # noqa: PLC0415 - as in `_tell`
+
+    request = {
+        "launch": os.path.abspath(sys.argv[1]),  # noqa: PTH100 - as above
+        "index": int(sys.argv[2]), "rank": rank, "pmi": int(pmi), "environment": dict(os.environ),
+    }  # fmt: skip
+    handles = b"".join(one.to_bytes(4, sys.byteorder) for one in (0, 1, 2, int(pmi)))
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    try:
+        channel.connect(path)
+        files = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)]
+        channel.sendmsg([json.dumps(request).encode()], files)
+        return json.loads(channel.recv(WORD_BYTES))["pid"], channel
+    except (OSError, ValueError):
+        channel.close()
+    return None
+
+
+def _status_of(channel: Any) -> int:
+    """Return how a rank ended, as its parent says it; a rank is killed with its parent."""
+    try:
+        return int(channel.recv(WORD_BYTES))
+    except (OSError, ValueError):
+        return int(signal.SIGKILL)
 
 
 # ------------------------------------------------------------------ in the child: becoming the rank
+def _execute(program: list[str]) -> NoReturn:
+    os.execvp(program[0], program)  # noqa: S606 - an argument list, no shell
+
+
 def become(
-    entry: dict[str, Any], launch: dict[str, Any], folder: str, rank: int, *, by_srun: bool
+    entry: dict[str, Any],
+    launch: dict[str, Any],
+    folder: str,
+    rank: int,
+    *,
+    by_srun: bool,
+    run: Callable[[list[str]], NoReturn] = _execute,
 ) -> NoReturn:
     """Prepare this process and become the program."""
     try:
@@ -98,7 +159,7 @@ def become(
             signal.SIGXFSZ,
         ):  # Python ignores them, which a program would inherit
             signal.signal(number, signal.SIG_DFL)
-        os.execvp(entry["program"][0], entry["program"])  # noqa: S606 - an argument list, no shell
+        run(entry["program"])
     except OSError as error:
         what = error.filename or entry["program"][0]
         sys.stderr.write(f"apples: cannot start on {entry['host']}: {what}: {error.strerror}\n")
@@ -200,14 +261,23 @@ def target(hosts: list[dict[str, Any]], rank: int) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ beside the rank: what becomes of it
-def watch(child: int, rank: int, tell: Callable[[str], None]) -> int:
-    """Return the status with which the rank ended; what becomes of it is told meanwhile."""
+def watch(
+    child: int, rank: int, tell: Callable[[str], None], ended: int, status_of: Callable[[], int]
+) -> int:
+    """Return the status with which the rank ended; what becomes of it is told meanwhile.
+
+    Parameters
+    ----------
+    ended
+        An open file that can be read when it has.
+    status_of
+        Says then how.
+    """
     kills = OutOfMemoryKills(child)
     pmi = os.environ.get("PMI_FD", "")
     if pmi.isdecimal():
         with contextlib.suppress(OSError):
             os.close(int(pmi))  # it is the rank's: its end is to be the connection's
-    ended = os.pidfd_open(child)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     waited = told = False
@@ -217,7 +287,7 @@ def watch(child: int, rank: int, tell: Callable[[str], None]) -> int:
             told = waits and waited
             tell(f"{rank} {'waits' if told else 'goes on'}")
         waited = waits
-    _, status = os.waitpid(child, 0)
+    status = status_of()
     tell(f"{rank} ended {how_it_ended(status)}{kills.words(status)}")
     return status
 

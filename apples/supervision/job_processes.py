@@ -12,13 +12,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 MARK = "APPLES_JOB"
 """The variable that every process of a job bears, with the job's name."""
 RANK_VARIABLES = (b"PMI_RANK", b"PMIX_RANK", b"OMPI_COMM_WORLD_RANK")
 """In which launchers tell a process which rank of its world it is."""
+FIRST = (MARK, *(name.decode() for name in RANK_VARIABLES))
+"""By which a process is found."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -118,12 +120,30 @@ def be(name: str, task: Callable[[], int | None]) -> int:
     return task() or 0
 
 
-def close_inherited() -> None:
-    """Close every open file but the first three, one by one: their limit may be a thousand million numbers."""
+def close_inherited(spare: Collection[int] = (0, 1, 2)) -> None:
+    """Close every open file but some, one by one: their limit may be a thousand million numbers."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to load
-        if int(name) >= 3:
+        if int(name) not in spare:
             with contextlib.suppress(OSError):  # the listing's own
                 os.close(int(name))
+
+
+def show_words(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Have ``ps`` and whoever looks in /proc see these as this process's own, as far as those it had leave room.
+
+    For a fork, in which the kernel shows those of its parent. The variables of `FIRST` come first. Nothing may
+    point to the old ones any more: `os.environ` was cleared before it was filled.
+    """
+    fields = [int(one) for one in _stat(os.getpid())[45:49]]
+    if len(fields) < 4 or not all(fields):
+        return
+    first = {k: environment[k] for k in FIRST if k in environment}
+    variables = [f"{k}={v}" for k, v in {**first, **environment}.items()]
+    places: list[tuple[int, int, Sequence[str]]]
+    places = [(fields[0], fields[1], argv), (fields[2], fields[3], variables)]
+    for begin, end, words in places:
+        text = b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
+        ctypes.memmove(begin, text[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)
 
 
 # ------------------------------------------------------------------ found by ancestry

@@ -43,6 +43,7 @@ NEWCOMERS = [
         ("change", "rank", "STOP"),
     ),
     *(("wait", "supervisor", "STOP"), ("change", "proxy", "KILL")),
+    ("wait", "interpreter", "KILL"),
 ]
 """Stage, victim and how it is struck, on a host that is to join."""
 MEMBERS = [
@@ -55,10 +56,11 @@ MEMBERS = [
     ),
     *(("change", "supervisor", "KILL"), ("save", "supervisor", "KILL")),
     *(("clear", "supervisor", "KILL"), ("launch", "rank", "KILL"), ("launch", "rank", "STOP")),
-    ("leave", "launcher", "KILL"),
+    *(("leave", "launcher", "KILL"), ("idle", "interpreter", "KILL")),
+    ("change", "interpreter", "KILL"),
 ]
 """Stage, victim and how it is struck, on a host that is a member."""
-NO_CHANGE = ["idle", "finish", "stop", "over"]
+NO_CHANGE = ["finish", "stop", "over"]
 """Stages in which no change is under way, or only one of the restart engine."""
 
 

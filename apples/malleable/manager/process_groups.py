@@ -52,6 +52,7 @@ from apples.wire.resumable_stream import ResumableStream
 
 SUPERVISOR = "apples-node"
 """What the kernel calls the supervisor of a part of this machine."""
+RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
 SUCCESSOR = "apples.malleable.node.successor"
 BIRTH_SECONDS = 12.0
 """How much longer than later ones the first report of a supervisor may take."""
@@ -207,6 +208,7 @@ class ProcessGroup:
             ranks=self.ranks,
             group=self.number,
             argv=self._argv(),
+            interpreter=self._interpreter(),
             files=files,
             environment=environment,
             commits=self.job.commits,
@@ -372,6 +374,18 @@ class ProcessGroup:
                 str(index),
             ]
         return argv
+
+    def _interpreter(self) -> list[str]:
+        """Return the command line of the interpreter that is to fork the ranks; empty where each is started.
+
+        One rank starts as soon by itself.
+        """
+        first = self.places[0]
+        if self.ranks < 2 or len(self.places) > 1 or self.job.world:
+            return []
+        if first.program[0] != first.python:
+            return []
+        return [*first.enter, first.python, "-m", RANK_INTERPRETER, first.bind]
 
     def _launch_file(self) -> str:
         first = self.places[0]

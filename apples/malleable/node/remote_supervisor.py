@@ -285,7 +285,8 @@ def localize(order: dict[str, Any]) -> None:
     """Fill into a ``start`` order what only this host knows: its network, interpreter, MPI and folders."""
     server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
     order["environment"] = {**network(server), **order["environment"]}
-    order["argv"] = [local_word(word) for word in order["argv"]]
+    for words in ("argv", "interpreter"):
+        order[words] = [local_word(word) for word in order.get(words, ())]
     launch = json.loads(order["files"]["launch"])
     directory = launch["directory"] = os.path.expanduser(launch["directory"] or "~")  # noqa: PTH111
     for entry in launch["hosts"]:

@@ -5,9 +5,9 @@ It starts the group's launcher (mpiexec), notices a rank that ended or was stopp
 hand it, so that a checkpoint in memory outlives its rank, though not its host. Three parties talk to it:
 
 - The job manager, over standard input and output, in JSON lines. Its orders: ``start`` (group, ranks, argv,
-  files, environment, commits), ``send`` (a message to one rank or to all), ``end``, ``release`` (end with the
-  group), ``ping``. The reports to it: ``alive``, ``message`` (of a rank), ``lost`` (why), ``empty`` (no process of
-  the group is left). `remote_supervisor` has some of its own.
+  interpreter, files, environment, commits), ``send`` (a message to one rank or to all), ``end``, ``release`` (end
+  with the group), ``ping``. The reports to it: ``alive``, ``message`` (of a rank), ``lost`` (why), ``empty`` (no
+  process of the group is left). `remote_supervisor` has some of its own.
 - The ranks, each over a connection of the local socket: `apples.malleable.runtime.channel`.
 - The kernel: it is the subreaper of all its descendants, and none of them outlives it.
 """
@@ -25,6 +25,7 @@ import socket
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from apples.storage.naming import naming
@@ -50,6 +51,10 @@ LINE_LIMIT = 1 << 20
 """Bytes of a line, and of a rank's message."""
 ORDER_LIMIT = 64 * LINE_LIMIT
 """Bytes of an order: it may carry the task of a job."""
+RANK_INTERPRETER = "APPLES_RANK_INTERPRETER"
+"""The variable by which what is to become a rank knows the interpreter that forks it."""
+ROOM = " " * 1000
+"""A word of its command line, which is as long as that of a rank can be shown."""
 REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
 """The module of the supervisor at the far end of a connection."""
 HELLO = b"apples.node-supervisor/1\n"
@@ -252,6 +257,8 @@ class NodeSupervisor(SupervisorProcess):
         Process number of mpiexec; 0 when it has ended.
     launcher_talk
         What the launcher itself writes goes to this open file.
+    interpreter
+        Process number of the parked interpreter that forks the group's ranks; 0 where they are started one by one.
     ranks
         Connections of the ranks, each with the rank's number, process, and whether it said that it leaves.
     awaited
@@ -266,7 +273,7 @@ class NodeSupervisor(SupervisorProcess):
         super().__init__()
         self.folder = folder
         self.ranks: dict[socket.socket, dict[str, Any]] = {}
-        self.launcher = 0
+        self.launcher = self.interpreter = 0
         self.launcher_handle = -1
         self.launcher_talk = 2
         self.group = 0
@@ -360,18 +367,40 @@ class NodeSupervisor(SupervisorProcess):
             self.files.add(path)
         argv = [os.environ["APPLES_LAUNCH"] if a == "{launch}" else a for a in order["argv"]]
         environment = {**os.environ, **order["environment"], "APPLES_MALLEABLE": self.path}
+        if parked := order.get("interpreter"):
+            environment[RANK_INTERPRETER] = self._park(parked, environment)
+        self.launcher = self._started(argv, environment)
+        self.launcher_handle = os.pidfd_open(self.launcher)
+        self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)
+
+    def _park(self, argv: list[str], environment: Mapping[str, str]) -> str:
+        """Fork the interpreter that is to fork the ranks; return where it listens, from now on."""
+        path = f"{self.path}-ranks"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108 - that of a group before
+        self.files.add(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            with naming(path):
+                listener.bind(path)
+            listener.listen(1024)
+            listener.set_inheritable(True)
+            words = [*argv, ROOM, str(listener.fileno())]
+            self.interpreter = self._started(words, environment)
+        return path
+
+    def _started(self, argv: list[str], environment: Mapping[str, str]) -> int:
+        """Fork a process that ends with this one."""
         supervisor = os.getpid()
         with self._reporting, warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # Python 3.12 warns of forks beside threads; an exec follows
-            self.launcher = os.fork()
-        if self.launcher == 0:
+            pid = os.fork()
+        if pid == 0:
             for number in (1, 2):  # standard output is the wire to the manager
                 os.dup2(self.launcher_talk, number)
             exec_launcher(argv, supervisor, environment)
-        self.launcher_handle = os.pidfd_open(self.launcher)
-        self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)
+        return pid
 
     # --------------------------------------------------------------- messages of the ranks
 
@@ -431,6 +460,7 @@ class NodeSupervisor(SupervisorProcess):
         event = message["event"]
         if event == "hello":
             rank["rank"] = message["rank"]
+            rank["beside"] = message.get("beside") or rank["beside"]
             self.awaited -= 1
             self.connected.add(rank["pid"])
             if not self.awaited:
@@ -501,14 +531,15 @@ class NodeSupervisor(SupervisorProcess):
 
     def _supervised(self) -> set[int]:
         """Return the launcher, the ranks, and the processes between them."""
-        found = {self.launcher} - {0}
+        found = {self.launcher, self.interpreter} - {0}
         if self.launcher and self.awaited > 0:
             found |= self._starting()
         for rank in self.ranks.values():
-            pid = rank["pid"]
-            while pid not in {*found, 0, 1, os.getpid()}:
-                found.add(pid)
-                pid = parent_of(pid)
+            for first in (rank["pid"], rank["beside"]):
+                pid = first
+                while pid not in {*found, 0, 1, os.getpid()}:
+                    found.add(pid)
+                    pid = parent_of(pid)
         return found
 
     def _starting(self) -> set[int]:
@@ -545,7 +576,7 @@ class NodeSupervisor(SupervisorProcess):
             channel.close()
         self.ranks.clear()
         self.report("empty", group=self.group)
-        self.group = 0
+        self.group = self.interpreter = 0
         if self.releasing:
             self.on_release()
 

@@ -14,6 +14,8 @@ from typing import Any
 
 ADDRESS = "APPLES_MALLEABLE"
 """Environment variable with the supervisor's socket; without it a program runs rigid."""
+BESIDE = "APPLES_BESIDE"
+"""Environment variable with the process that stays beside this rank, where that is not its parent."""
 MESSAGE_LIMIT = 1 << 20
 ANSWER_SECONDS = 10.0
 
@@ -43,7 +45,7 @@ class RankChannel:
         self._heard: dict[int, str] = {}
         self._ready = select.poll()
         self._ready.register(self._socket, select.POLLIN)
-        self.send("hello", rank=rank, pid=os.getpid())
+        self.send("hello", rank=rank, pid=os.getpid(), beside=int(os.environ.get(BESIDE, "0")))
 
     def send(self, event: str, **fields: object) -> None:
         """Send a message; the job manager gets all but the few that concern the supervisor itself."""

@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from apples.malleable.manager.process_groups import SUPERVISOR
+from apples.malleable.manager.process_groups import RANK_INTERPRETER, SUPERVISOR
 from apples.supervision.job_processes import MARK, marked
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -39,10 +39,12 @@ from strikes import AFTER, LEAVER, MEMBER, NEWCOMER, VICTIMS
 HOWS = ("KILL", "KILL", "STOP", "PAUSE")
 HERE = Path(__file__).parent
 HOSTS = ("ada", "bob", "eve")
-KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank")
+KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank", "interpreter")
 PHASES = ("launch", "idle", "start", "meet", "wait", "change", "leave", "commit", "finish")
 INSIDE = ("idle", "start", "meet", "wait", "ahead", "change", "save", "clear", "launch", "leave")
 """Stages in which the manager's loop strikes."""
+SELDOM = ("clear", "clear", "ahead", "meet")
+"""Of these, what is seldom hit is tried more often."""
 DISK = "disk"
 """A trial whose commits do not fit on their disk; where this user may mount one."""
 DISK_BYTES = 40 << 10
@@ -86,7 +88,7 @@ class Trial:
         draw = random.Random(f"inside {self.seed}")
         if draw.random() < 0.5:
             return []
-        stage, host = draw.choice(INSIDE), MEMBER
+        stage, host = draw.choice(INSIDE + SELDOM), MEMBER
         if stage in ("start", "meet", "wait", "ahead", "change") and draw.random() < 0.7:
             host = NEWCOMER
         elif stage == "leave" and draw.random() < 0.5:
@@ -250,7 +252,7 @@ def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
     words = {"watchdog": "launch/supervisor.py", "manager": "scripted_manager.py",
              "supervisor": SUPERVISOR, "proxy": "hydra_pmi_proxy", "rank": "counting.py",
-             "mpiexec": "/mpiexec"}  # fmt: skip
+             "mpiexec": "/mpiexec", "interpreter": RANK_INTERPRETER}  # fmt: skip
     if kind == "agent":
         return agent
     found = []
