@@ -36,7 +36,7 @@ from apples.malleable.control.command import (
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.manager import process_groups
 from apples.malleable.manager.engine import ReconfigurationEngine
-from apples.malleable.manager.process_groups import ProcessGroup
+from apples.malleable.manager.process_groups import BIRTH_SECONDS, ProcessGroup
 from apples.malleable.node import remote_supervisor, successor
 from apples.malleable.node import supervisor as node
 from apples.supervision import peer
@@ -283,6 +283,50 @@ def test_a_connection_that_no_process_can_be_had_for_is_tried_again(led_to, no_p
     no_processes.undo()
     group.check(now + 3)
     assert (group._from.closed, group.gone, lost) == (False, False, [])
+
+
+def one_that_has_no_process(folder, selector, lost):
+    place = HostSpec("ada", 1, ("x",), sys.executable, "x", "/bin/false")
+    job = JobFile("few", str(folder), (place,), (HostShare("ada"),), {})
+    group = ProcessGroup(
+        job, [place], 1, selector, folder, lambda *_: None, lambda _, why: lost.append(why)
+    )
+    group.start()
+    assert (group.pid, group.gone, lost) == (0, False, [])
+    return group
+
+
+def test_a_host_for_which_no_process_can_be_had_at_first_is_started_when_there_can(
+    tmp_path, no_processes
+):
+    lost = []
+    with selectors.DefaultSelector() as selector:
+        group = one_that_has_no_process(tmp_path, selector, lost)
+        now = time.monotonic()
+        for second in range(3):
+            group.check(now + second)
+            assert group.pid == 0
+        no_processes.undo()
+        group.check(now + 3)
+        until(lambda: [key.data() for key, _ in selector.select(0.1)] and lost)
+        assert lost == ["mpiexec ended (1)"]  # it was told all that it was to be told
+        group.kill()
+
+
+@pytest.mark.usefixtures("no_processes")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_host_for_which_no_process_can_be_had_for_long_is_lost_and_one_that_is_to_end_has_ended(
+    tmp_path, wanted
+):
+    lost = []
+    with selectors.DefaultSelector() as selector:
+        group = one_that_has_no_process(tmp_path, selector, lost)
+        if not wanted:
+            group.end()
+        group.check(time.monotonic() + (BIRTH_SECONDS + 1 if wanted else 0))
+        assert (group.gone, group.phase) == (True, "empty")
+        assert lost == ["no process can be started for it: no more processes"] * wanted
+        group.kill()
 
 
 @pytest.mark.usefixtures("no_processes")

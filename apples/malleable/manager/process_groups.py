@@ -12,6 +12,7 @@ comes twice (`apples.wire.resumable_stream`).
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -26,7 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import BaseSelector
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from zlib import crc32
 
 from apples.malleable.control.command import SSH_FAILED, HostSpec
@@ -133,7 +134,32 @@ class ProcessGroup:
         self._joins = self.places[0].again not in ((), self.places[0].reach)
         self._unacknowledged = 0
         self._folder = str(folder.absolute())
-        self._connect()
+        self.pid = 0
+        self._to: IO[bytes] = io.BytesIO()
+        self._from: IO[bytes] = self._to
+        self._to.close()
+        self._unborn = ""  # why there is no process here yet
+        self._be_born()
+
+    def _be_born(self) -> None:
+        """Start the supervisor; where there can be no process at the moment, it is tried again (`check`)."""
+        self._tried = time.monotonic()
+        try:
+            self._connect()
+        except OSError as error:
+            self._unborn = error.strerror or str(error)
+        else:
+            self._unborn = ""
+            self._flush()
+
+    def _check_birth(self, now: float) -> None:
+        """Try again to start the supervisor, until nobody wants it any more or it has taken too long."""
+        if self.phase == "ending" or self._dismissed or now - self._begun > BIRTH_SECONDS:
+            why = self._unborn
+            self._end()
+            self._on_lost(f"no process can be started for it: {why}")
+        elif now - self._tried >= BETWEEN_TRIES_SECONDS:
+            self._be_born()
 
     def _connect(self) -> None:
         """Start the supervisor or, once there is one, a new connection to it.
@@ -261,6 +287,9 @@ class ProcessGroup:
     def check(self, now: float) -> None:
         """Let the supervisor know that the manager is there; notice when the supervisor is not."""
         if self.gone:
+            return
+        if self._unborn:
+            self._check_birth(now)
             return
         if now - self._last_ping > 1.0:
             self._acknowledge(now)
