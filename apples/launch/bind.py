@@ -63,7 +63,8 @@ def main() -> NoReturn:
         entry = launch["hosts"][int(sys.argv[2])]
     if forked := _forked_elsewhere(rank):
         child, channel = forked
-        _leave_signals()
+        for number in LEFT_TO_LAUNCHER:
+            signal.signal(number, lambda sent, _: _pass_on(sent, channel))
         tell = lambda line: _tell(folder, child, line)  # noqa: E731
         end_as(watch(child, rank, tell, channel.fileno(), lambda: _status_of(channel)))
     # The program does not inherit this pipe: its end says that it was started.
@@ -74,16 +75,12 @@ def main() -> NoReturn:
         os.close(started)
         die_with(own)
         become(entry, launch, folder, rank, by_srun=by_srun)
-    _leave_signals()
+    for number in LEFT_TO_LAUNCHER:
+        signal.signal(number, signal.SIG_IGN)
     os.close(starting)
     os.read(started, 1)
     tell = on_standard_error if by_srun else lambda line: _tell(folder, child, line)
     end_as(watch(child, rank, tell, os.pidfd_open(child), lambda: os.waitpid(child, 0)[1]))
-
-
-def _leave_signals() -> None:
-    for number in LEFT_TO_LAUNCHER:
-        signal.signal(number, signal.SIG_IGN)
 
 
 # ------------------------------------------------------------------ a rank that is another's child
@@ -96,6 +93,7 @@ def _forked_elsewhere(rank: int) -> tuple[int, Any] | None:
         The rank's process, and the connection that says how it ended; the rank ends when this process does.
     """
     path, pmi = os.environ.pop(INTERPRETER, ""), os.environ.get("PMI_FD", "")
+    os.environ.pop(BESIDE, None)  # another rank's, from which this job was started
     if not (path and pmi.isdecimal()):
         return None
     import _socket  # noqa: PLC0415 - as in `_tell`
@@ -114,6 +112,14 @@ def _forked_elsewhere(rank: int) -> tuple[int, Any] | None:
     except (OSError, ValueError):
         channel.close()
     return None
+
+
+def _pass_on(number: int, channel: Any) -> None:
+    """Have a rank that is another's child get a signal which a child of this process would have got as well."""
+    try:
+        channel.send(str(number).encode())
+    except OSError:
+        return  # it has ended
 
 
 def _status_of(channel: Any) -> int:

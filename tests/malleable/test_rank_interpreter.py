@@ -20,7 +20,7 @@ from apples.malleable.node.supervisor import ROOM
 from apples.supervision.job_processes import MARK, descendants, marked, parent_of, read
 
 TELLS = """
-import atexit, json, os, signal, sys, threading
+import atexit, json, os, signal, sys, threading, time
 import numpy, random
 found = {
     "argv": sys.argv, "path": sys.path, "name": __name__, "file": globals().get("__file__"),
@@ -36,6 +36,7 @@ found = {
     "command": open("/proc/self/cmdline").read().rstrip("\\0"), "comm": open("/proc/self/comm").read(),
 }
 draws = [random.random(), float(numpy.random.rand())]
+found |= {"zone": time.tzname, "begun": sys.orig_argv, "package": __package__, "loader": type(__loader__).__name__}
 from mpi4py import MPI
 found["level"], found["rank"], found["draws"] = MPI.Query_thread(), MPI.COMM_WORLD.rank, draws
 found["sum"] = MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank)
@@ -154,7 +155,10 @@ def test_a_forked_rank_sees_what_one_sees_that_was_started(tmp_path, how):
     file = program(tmp_path, TELLS)
     (tmp_path / "named.py").write_text(TELLS)
     words = [sys.executable, *how, *([] if how == ["-m", "named"] else [file]), "-x", "y z"]
-    options = {"environment": {"COLOUR": "red"}, "cpus": [min(os.sched_getaffinity(0))]}
+    options = {
+        "environment": {"COLOUR": "red", "TZ": "Asia/Tokyo"},
+        "cpus": [min(os.sched_getaffinity(0))],
+    }
 
     def told(host):
         assert host.run(words, **options) == (0, "", "")
@@ -168,7 +172,23 @@ def test_a_forked_rank_sees_what_one_sees_that_was_started(tmp_path, how):
             assert one[what] == other[what], what
         assert one["files"] == 5  # the first three, the launcher's, and the list's own
         assert one["group"]  # to end its group ends nobody beside it
-    assert forked[0]["draws"] != forked[1]["draws"]
+    assert not set(forked[0]["draws"]) & set(forked[1]["draws"])
+
+
+def test_no_two_forked_ranks_draw_the_same_numbers_though_their_library_is_loaded_before(tmp_path):
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "sitecustomize.py").write_text("import numpy.random")
+    host = Host(tmp_path, 3)
+    host.environment["PYTHONPATH"] = str(tmp_path / "early")
+    host.park()
+    file = program(
+        tmp_path,
+        "import os, sys, numpy; sys.stdout.write(f'{os.getppid()} {numpy.random.rand()}\\n')",
+    )
+    lines = host.run([sys.executable, file])[1].split()
+    assert set(lines[::2]) == {str(host.interpreter.pid)}
+    assert len(set(lines[1::2])) == 3
+    host.end()
 
 
 @pytest.mark.parametrize(
@@ -179,6 +199,16 @@ def test_a_forked_rank_sees_what_one_sees_that_was_started(tmp_path, how):
         ("raise ValueError('its own')", 1),
         ("def f():\n    import nothing_such\nf()", 1),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 11),
+        ("raise KeyboardInterrupt", 2),
+        ("import sys; sys.exit(2 ** 70)", 255),
+        ("import sys; sys.exit(-1)", 255),
+        ("import sys; sys.excepthook = lambda *_: sys.exit(7); 1 / 0", 7),
+        ("import sys; sys.excepthook = lambda *_: [][1]; 1 / 0", 1),
+        (
+            "import atexit, pickle\nclass P: pass\natexit.register(lambda: print(pickle.dumps(P())))",
+            0,
+        ),
+        ("import sys\nclass P:\n def __del__(self): print('gone')\np = P()", 0),
         ("this is no Python", 1),
         ("import atexit; atexit.register(print, 'last'); print('first')", 0),
         (
@@ -220,7 +250,7 @@ def test_an_unhandled_error_of_one_rank_aborts_the_others_through_mpi4py(tmp_pat
         (["-c", "print('never')"], {}),
         (["FILE"], {"PYTHONHASHSEED": "7"}),
         (["FILE"], {"OMP_NUM_THREADS": "2"}),
-        (["FILE"], {"LD_PRELOAD": ""}),
+        (["FILE"], {"PYTHONPATH": "lib"}),
         (["FILE"], {bind.COUNTING: "/nowhere.so"}),
     ],
 )
@@ -238,6 +268,48 @@ def test_what_an_interpreter_would_load_otherwise_is_started_by_itself(
 def test_what_is_no_program_of_this_interpreter_is_started_by_itself(tmp_path):
     with parked(tmp_path, 1) as host:
         assert host.run(["/bin/echo", "itself"])[:2] == (0, "itself\n")
+
+
+def test_a_rank_beside_whose_program_lies_another_module_of_a_loaded_name_is_started_by_itself(
+    tmp_path,
+):
+    file = program(tmp_path, "import statistics, os; print(statistics.OURS, os.getppid())")
+    (tmp_path / "statistics.py").write_text("OURS = 'ours'")
+    with parked(tmp_path, 1) as host:
+        word, parent = host.run([sys.executable, "-m", "mpi4py", file])[1].split()
+        assert word == "ours"
+        assert parent != str(host.interpreter.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_forked_rank_hears_the_signals_that_the_launcher_passes_on(tmp_path, number):
+    text = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda n, _: sys.exit(5))\n"
+        "print('there', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with parked(tmp_path, 1) as host, host.start([sys.executable, program(tmp_path, text)]) as it:
+        assert it.stdout.readline() == "there\n"
+        assert len(host.forked) == 1
+        it.send_signal(number)
+        assert it.wait(30) == 5
+
+
+def test_ranks_that_are_asked_to_end_with_all_else_end_as_they_want_to(tmp_path):
+    text = (
+        "import signal, sys, time\n"
+        "def end(*_):\n time.sleep(.2); print('saved', flush=True); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('there', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with parked(tmp_path, 1) as host, host.start([sys.executable, program(tmp_path, text)]) as it:
+        assert it.stdout.readline() == "there\n"
+        for pid in (host.interpreter.pid, *host.forked):
+            os.kill(pid, signal.SIGTERM)
+        assert it.stdout.readline() == "saved\n"
+        assert it.wait(30) == 3
 
 
 @pytest.mark.parametrize("victim", ["rank", "stand-in", "interpreter", "launcher"])
@@ -267,7 +339,18 @@ def test_a_rank_the_interpreter_and_what_stands_for_it_end_together(tmp_path, vi
 def test_whoever_sends_the_interpreter_rubbish_gets_no_rank_and_others_do(tmp_path):
     with parked(tmp_path, 1) as host:
         path = host.environment[bind.INTERPRETER]
-        for data in (b"", b"{", b"[]", b'{"launch": "/nowhere"}', b'{"launch": "/etc/passwd"}'):
+        (tmp_path / "other.json").write_text('{"directory": "/", "hosts": ["x"]}')
+        other = json.dumps(
+            {"launch": str(tmp_path / "other.json"), "index": 0, "environment": {}}
+        ).encode()
+        for data in (
+            b"",
+            b"{",
+            b"[]",
+            b'{"launch": "/nowhere"}',
+            b'{"launch": "/etc/passwd"}',
+            other,
+        ):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as rude:
                 rude.connect(path)
                 if data:

@@ -38,6 +38,7 @@ from apples.malleable.node.supervisor import (
     ORDER_LIMIT,
     REMOTE_SUPERVISOR,
     NodeSupervisor,
+    may_be_forked,
 )
 from apples.supervision import peer
 from apples.supervision.job_processes import (
@@ -412,7 +413,7 @@ class ProcessGroup:
         first = self.places[0]
         if self.ranks < 2 or len(self.places) > 1 or self.job.world:
             return []
-        if first.program[0] != first.python:
+        if not may_be_forked(first.program, first.python):
             return []
         return [*first.enter, first.python, "-m", RANK_INTERPRETER, first.bind]
 

@@ -4,10 +4,10 @@ A child of the node supervisor that has loaded what ranks load, and forks them: 
 runs NumPy once, and not once a rank. MPI is no part of that: a rank loads and begins it for itself.
 
 The launcher starts what it always starts, `apples.launch.bind`, which asks here first: for its own place it hands
-over its environment and open files, and stays, so that the launcher has a child that ends as the rank does. A rank
-that is forked here is a child of this process; it is killed when this one ends, or what stands for it. Anything
-but a Python program of this very interpreter, with the variables that decide what an interpreter loads, is
-refused, and `bind` starts it by itself.
+over its environment and open files, and stays, so that the launcher has a child that ends as the rank does, and
+that passes on the signals it gets. A rank that is forked here is a child of this process; it is killed when this
+one ends, or what stands for it. Anything but a Python program of this very interpreter, which would load the same
+from the same places, is refused, and `bind` starts it by itself.
 """
 
 from __future__ import annotations
@@ -20,23 +20,19 @@ import importlib
 import importlib.util
 import json
 import os
-import runpy
 import selectors
 import signal
 import socket
 import sys
-import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn
 
-from apples.supervision.job_processes import (
-    DEFAULTED,
-    IGNORED_BY_PYTHON,
-    close_inherited,
-    show_words,
-)
+from apples.malleable.node.forked_program import be_program
+from apples.malleable.node.supervisor import may_be_forked
+from apples.supervision.job_processes import close_inherited, show_words
 from apples.wire.credentials import peer_credentials
 
 LOADED = (
@@ -46,14 +42,17 @@ LOADED = (
 """What ranks load. None of it begins MPI, or reads a variable that is not in `DECIDE`."""
 DECIDE = (
     *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_", "LANG", "HOME"),
-    *("OPENBLAS_", "OMP_", "MKL_", "NUMPY_", "NPY_"),
+    *("OPENBLAS_", "OMP_", "MKL_", "KMP_", "GOMP_", "BLIS_", "GOTO_", "NUMPY_", "NPY_"),
 )
 """How the variables begin that decide what an interpreter loads, and how: a rank's must be this process's."""
 REQUEST_BYTES = 1 << 18
 """Of a request, which holds an environment; a socket of the kernel's takes no longer message."""
-BACKLOG = 4096
+HANDLES = 4
+"""Open files that come with it: the first three, and the launcher's."""
 PR_SET_PTRACER = 0x59616D61
 """By which a process lets another see its system calls, where the kernel shows them to those above it only."""
+LEFT_TO_RANKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Whoever asks all processes of a job to end asks its ranks: they end before this process does."""
 
 
 class RankInterpreter:
@@ -89,7 +88,7 @@ class RankInterpreter:
             self._reap()
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             channel, _ = self._listener.accept()
             stand_in, user = peer_credentials(channel)
             if user != os.geteuid():
@@ -101,25 +100,27 @@ class RankInterpreter:
             )
 
     def _read(self, channel: socket.socket, stand_in: int) -> None:
-        """Take a request; what comes after it is the end of who made it, and so of its rank."""
+        """Take a request, then signals for the rank, and the end of who made it, which is the rank's."""
+        rank = next((pid for pid, one in self._ranks.items() if one is channel), 0)
         handles: list[int] = []
         try:
-            data, handles, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 8)
-            pid = self._forked(json.loads(data), handles, stand_in) if data else 0
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
-            pid = 0
+            data, handles, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 2 * HANDLES)
+            if data and rank:
+                os.kill(rank, int(data))  # a child that was not reaped: its number is its own
+                return
+            if data and (pid := self._forked(json.loads(data), handles, stand_in)):
+                self._ranks[pid], rank = channel, pid
+                channel.send(json.dumps({"pid": pid}).encode())
+                return
+        except Exception as error:  # noqa: BLE001 - whatever was asked, the ranks of others live
+            print(f"apples: a request for a rank: {error!r}", file=sys.stderr, flush=True)  # noqa: T201 - talk
         finally:
             for handle in handles:
                 os.close(handle)
-        if pid:
-            self._ranks[pid] = channel
-        with contextlib.suppress(OSError):
-            if pid and channel.send(json.dumps({"pid": pid}).encode()):
-                return
         self._selector.unregister(channel)
         channel.close()
-        for rank in [rank for rank, one in self._ranks.items() if one is channel]:
-            os.kill(rank, signal.SIGKILL)  # a child that was not reaped: its number is its own
+        if rank:
+            os.kill(rank, signal.SIGKILL)
 
     def _forked(self, request: dict[str, Any], handles: Sequence[int], stand_in: int) -> int:
         """Fork a rank; 0 where it is none that can be forked."""
@@ -127,10 +128,15 @@ class RankInterpreter:
             launch = json.load(stream)
         entry = launch["hosts"][request["index"]]
         environment = {**request["environment"], **entry.get("environment", {})}
-        if not (may_be_forked(entry["program"]) and self._as_here(environment)):
+        program, directory = entry["program"], Path(launch["directory"])
+        forked = may_be_forked(program, sys.executable) and self._as_here(environment)
+        if not (forked and len(handles) == HANDLES and loads_the_same(program, directory)):
             return 0
         parent = os.getpid()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forks beside threads, which a library may have; none of ours is among them.
+            warnings.simplefilter("ignore")
+            pid = os.fork()
         if pid == 0:
             self._be_rank(request, handles, launch, (parent, stand_in))
         return pid
@@ -138,7 +144,11 @@ class RankInterpreter:
     def _as_here(self, environment: dict[str, str]) -> bool:
         """Whether an interpreter with this environment would have loaded what this one has."""
         first = environment.get("LD_PRELOAD") or environment.get(self._bind.COUNTING)
-        return not first and deciding(environment) == self._decided
+        places = environment.get(
+            "PYTHONPATH", ""
+        )  # of which relative ones are elsewhere for a rank
+        everywhere = not places or all(map(os.path.isabs, places.split(os.pathsep)))
+        return not first and everywhere and deciding(environment) == self._decided
 
     def _be_rank(
         self,
@@ -154,10 +164,11 @@ class RankInterpreter:
             os.setsid()  # as the launcher has each of its children: the kernel shares CPUs out by sessions
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in LEFT_TO_RANKS:
+                signal.signal(number, signal.SIG_DFL)
             self._take(dict(zip((0, 1, 2, request["pmi"]), handles, strict=True)))
             os.environ.clear()
             os.environ.update({**request["environment"], self._bind.BESIDE: str(stand_in)})
-            time.tzset()
             ctypes.CDLL(None).prctl(PR_SET_PTRACER, stand_in, 0, 0, 0)
             self._bind.die_with(parent)
             show_words(entry["program"], os.environ)
@@ -175,8 +186,9 @@ class RankInterpreter:
 
     def _take(self, kept: dict[int, int]) -> None:
         """Have these open files, by the numbers they are to have, and no others."""
-        for channel in (self._listener, *self._ranks.values()):
-            channel.close()  # else its end would close what has its number by then
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()  # else its end would close what has its number by then
         self._selector.close()
         above = max(kept) + 1
         own = {k: fcntl.fcntl(v, fcntl.F_DUPFD_CLOEXEC, above) for k, v in kept.items()}
@@ -209,79 +221,36 @@ def deciding(environment: dict[str, str]) -> dict[str, str]:
     return {k: v for k, v in environment.items() if k.startswith(DECIDE)}
 
 
-def may_be_forked(program: Sequence[str]) -> bool:
-    """Whether a program is a file or a module of Python's, run by this interpreter and without options.
-
-    Examples
-    --------
-    >>> python = sys.executable
-    >>> may_be_forked([python, "-m", "mpi4py", "p.py"]), may_be_forked([python, "p.py", "-v"])
-    (True, True)
-    >>> may_be_forked([python, "-O", "p.py"]), may_be_forked([python, "-"]), may_be_forked(["./a.out"])
-    (False, False, False)
-    """
-    python, *words = program
-    if python != sys.executable or not words:
-        return False
-    return len(words) > 1 if words[0] == "-m" else not words[0].startswith("-")
-
-
-def be_program(program: Sequence[str]) -> NoReturn:
-    """Run a program as the interpreter of its command line would, and end this process as that would."""
-    code = 0
-    for number in IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_IGN)
-    try:
-        if program[1] == "-m":
-            _look_first(Path.cwd())
-            sys.argv[:] = ["-m", *program[3:]]
-            runpy.run_module(program[2], run_name="__main__", alter_sys=True)
-        else:
-            _demand(program)
-            _look_first(Path(program[1]).resolve().parent)
-            sys.argv[:] = program[1:]
-            runpy.run_path(program[1], run_name="__main__")
-    except SystemExit as end:
-        code = _code(end)
-    except BaseException as error:  # noqa: BLE001 - the program's, whatever it is
-        trace = _without_ours(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        code = 1
-    # What an interpreter does at its end: threads, what was registered, streams, and then MPI's own.
-    ctypes.pythonapi.Py_Exit(code)
-    raise AssertionError("it has ended")
+def loads_the_same(program: Sequence[str], directory: Path) -> bool:
+    """Whether a program's file is there, and beside it no other module of a name that is loaded here."""
+    folders = [directory] if program[1] == "-m" else []
+    for word in program[1:4:2]:  # a file, or that of a module which runs one
+        if word.endswith(".py"):
+            place = directory / word
+            if not place.is_file():
+                return False
+            folders.append(place.resolve().parent)
+    return all(
+        name not in sys.modules or _is_in(name, one)
+        for one in folders
+        for name in _modules_in(one)
+    )
 
 
-def _demand(program: Sequence[str]) -> None:
-    """End as an interpreter does whose program cannot be read."""
-    try:
-        os.close(os.open(program[1], os.O_RDONLY))
-    except OSError as error:
-        place = str(Path.cwd() / program[1])
-        why = f"can't open file {place!r}: [Errno {error.errno}] {error.strerror}"
-        sys.stderr.write(f"{program[0]}: {why}\n")
-        raise SystemExit(2) from None
+def _modules_in(folder: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.name.endswith((".py", ".so", ".pyc")) or entry.is_dir():
+                yield entry.name.partition(".")[0]
 
 
-def _look_first(folder: Path) -> None:
-    """Have modules looked for in a folder first, as an interpreter does in that of its program."""
-    if not getattr(sys.flags, "safe_path", False):  # of Python 3.11
-        sys.path.insert(0, str(folder))
-
-
-def _code(end: SystemExit) -> int:
-    if end.code is None or isinstance(end.code, int):
-        return (end.code or 0) & 0xFF
-    sys.stderr.write(f"{end.code}\n")
-    return 1
-
-
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out of a traceback how it was come to the program."""
-    ours = (__file__, "<frozen runpy>")
-    while trace and trace.tb_frame.f_code.co_filename in ours:
-        trace = trace.tb_next
-    return trace
+def _is_in(name: str, folder: Path) -> bool:
+    """Whether a loaded module is that of a folder, or one that no folder could take the place of."""
+    found = getattr(sys.modules[name], "__spec__", None)
+    if found is None or found.origin in ("built-in", "frozen"):
+        return True
+    places = [found.origin] if found.origin else list(found.submodule_search_locations or ())
+    return any(Path(place).is_relative_to(folder) for place in places)
 
 
 def main() -> NoReturn:
@@ -293,10 +262,8 @@ def main() -> NoReturn:
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the folder in which this was started: a rank has another in its place
     given.set_inheritable(False)
-    for number in DEFAULTED:
-        ignored = number in IGNORED_BY_PYTHON
-        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in LEFT_TO_RANKS:
+        signal.signal(number, signal.SIG_IGN)
     bind = loaded(path)
     gc.disable()
     for name in LOADED:

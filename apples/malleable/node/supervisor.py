@@ -25,7 +25,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apples.storage.naming import naming
@@ -184,6 +184,21 @@ def below_launcher(launcher: int) -> tuple[set[int], set[int]]:
     proxies = below.get(launcher, set())
     everybody = {pid for pids in below.values() for pid in pids}
     return everybody, {rank for proxy in proxies for rank in below.get(proxy, ())}
+
+
+def may_be_forked(program: Sequence[str], python: str) -> bool:
+    """Whether a program is a file or a module of Python's, run by this interpreter and without options.
+
+    Examples
+    --------
+    >>> may_be_forked(["py", "-m", "mpi4py", "p.py"], "py"), may_be_forked(["py", "p.py", "-v"], "py")
+    (True, True)
+    >>> may_be_forked(["py", "-O", "p.py"], "py"), may_be_forked(["py"], "py"), may_be_forked(["./a.out"], "py")
+    (False, False, False)
+    """
+    if program[0] != python or len(program) == 1:
+        return False
+    return len(program) > 2 if program[1] == "-m" else program[1].endswith(".py")
 
 
 def readable(channel: socket.socket) -> bool:
@@ -368,7 +383,8 @@ class NodeSupervisor(SupervisorProcess):
         argv = [os.environ["APPLES_LAUNCH"] if a == "{launch}" else a for a in order["argv"]]
         environment = {**os.environ, **order["environment"], "APPLES_MALLEABLE": self.path}
         if parked := order.get("interpreter"):
-            environment[RANK_INTERPRETER] = self._park(parked, environment)
+            with contextlib.suppress(OSError):  # each rank starts by itself
+                environment[RANK_INTERPRETER] = self._park(parked, environment)
         self.launcher = self._started(argv, environment)
         self.launcher_handle = os.pidfd_open(self.launcher)
         self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)
@@ -385,10 +401,12 @@ class NodeSupervisor(SupervisorProcess):
             listener.listen(1024)
             listener.set_inheritable(True)
             words = [*argv, ROOM, str(listener.fileno())]
-            self.interpreter = self._started(words, environment)
+            self.interpreter = self._started(words, environment, "/")
         return path
 
-    def _started(self, argv: list[str], environment: Mapping[str, str]) -> int:
+    def _started(
+        self, argv: list[str], environment: Mapping[str, str], directory: str = ""
+    ) -> int:
         """Fork a process that ends with this one."""
         supervisor = os.getpid()
         with self._reporting, warnings.catch_warnings():
@@ -399,6 +417,8 @@ class NodeSupervisor(SupervisorProcess):
         if pid == 0:
             for number in (1, 2):  # standard output is the wire to the manager
                 os.dup2(self.launcher_talk, number)
+            if directory:
+                os.chdir(directory)
             exec_launcher(argv, supervisor, environment)
         return pid
 
