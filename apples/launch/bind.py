@@ -101,6 +101,9 @@ def _forked_elsewhere(rank: int) -> tuple[int, Any] | None:
     request = {
         "launch": os.path.abspath(sys.argv[1]),  # noqa: PTH100 - as above
         "index": int(sys.argv[2]), "rank": rank, "pmi": int(pmi), "environment": dict(os.environ),
+        "ignored": [
+            int(one) for one in signal.valid_signals() if signal.getsignal(one) == signal.SIG_IGN
+        ],
     }  # fmt: skip
     handles = b"".join(one.to_bytes(4, sys.byteorder) for one in (0, 1, 2, int(pmi)))
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)

@@ -273,6 +273,7 @@ def between_sites(found):
     )
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_a_run_by_the_messages_of_one_before_sends_less_between_sites(crosswise):

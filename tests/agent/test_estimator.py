@@ -97,6 +97,7 @@ def test_the_same_question_has_the_same_answer():
     ) == PerformanceEstimator().interval(schedule, information)
 
 
+@pytest.mark.more
 def test_eight_of_ten_runs_end_inside_the_interval():
     """400 runs, each under shares drawn from the errors of its own forecasts; links likewise."""
     generator = np.random.default_rng(4)

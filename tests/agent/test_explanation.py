@@ -22,6 +22,7 @@ def decided(information, blueprint=minimum_execution_time):
     return coordinator
 
 
+@pytest.mark.more
 def test_a_reason_tells_the_best_place_a_host_could_take():
     generator, told = np.random.default_rng(3), 0
     for _ in range(25):
@@ -79,6 +80,7 @@ def at(information, change, times):
     return with_latency(information, change.host, change.at * times)
 
 
+@pytest.mark.more
 def test_a_new_plan_one_percent_beyond_each_threshold_says_what_was_printed():
     generator = np.random.default_rng(21)
     seen, flips, quantities = 0, 0, set()

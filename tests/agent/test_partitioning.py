@@ -186,6 +186,7 @@ def run(wish):
     return done.document, Path("seen").read_text().splitlines()[0]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_run_is_cut_as_the_user_wants_and_its_result_is_verified_and_the_same(field):
     del field

@@ -96,6 +96,7 @@ ENTRY_POINTS = {"apples.cli.main", "apples.cli.nws", "apples.cli.hat"}
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.more
 def test_nothing_imports_the_command_line_but_its_entry_points():
     users = [
         p for name in ("tests", "benchmarks", "examples") for p in (ROOT / name).rglob("*.py")

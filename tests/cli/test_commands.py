@@ -182,6 +182,7 @@ def test_an_error_of_the_system_is_one_line_and_4(tmp_path, monkeypatch):
     assert done.err == f"apples: {tmp_path}/file/apples: Not a directory\n"
 
 
+@pytest.mark.more
 def test_nobody_who_reads_is_no_error_and_a_full_stdout_is_named():
     """The pipe is closed before the command writes to it."""
     order = [sys.executable, "-c", "from apples.cli.main import main; main()"]

@@ -46,6 +46,7 @@ def test_the_page_of_a_run(full):
     assert [path.name for path in full.iterdir()] == ["ballast"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("pictures", [False, True])
 def test_the_page_of_simulations_and_their_pictures(full, tmp_path, pictures):
     where = [tmp_path / "page.html", "--pictures", full] if pictures else [full / "page.html"]
@@ -63,6 +64,7 @@ def test_a_table_of_jobs(full):
     assert [path.name for path in full.iterdir()] == ["ballast"]
 
 
+@pytest.mark.more
 def test_the_results_of_a_sweep(full):
     given = ("--policy", "easy", "--processors", "64", "--workers", "1")
     assert refused(command("apples", "sweep", LOG, *given, "--out", full / "r.jsonl"), full)
@@ -81,6 +83,7 @@ def test_pictures_of_forecasts(full, tmp_path):
     assert "history" in done.out
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_speed_that_is_not_kept(full, heat, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(full / "state"))

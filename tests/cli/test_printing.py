@@ -40,6 +40,7 @@ def test_no_character_that_steers_or_hides_is_left_and_no_other_is_changed(text)
         assert found == text
 
 
+@pytest.mark.more
 def test_every_character_of_unicode_is_shown_or_escaped():
     for start in range(0, 0x110000, 0x1000):
         assert not steers(escaped("".join(map(chr, range(start, start + 0x1000)))))

@@ -30,6 +30,7 @@ def only_run():
     return one
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("model", "words", "verified"),
     [
@@ -70,6 +71,7 @@ def test_a_plan_leaves_no_record_and_bad_input_neither(model, words, monkeypatch
     assert command("apples", "runs", "--json").document["runs"] == []
 
 
+@pytest.mark.more
 def test_a_sweep_with_a_task_that_fails_is_recorded_as_failed_with_what_it_came_to(monkeypatch):
     made("sweep", monkeypatch)
     Path("program.py").write_text("raise SystemExit('no licence')")
@@ -81,6 +83,7 @@ def test_a_sweep_with_a_task_that_fails_is_recorded_as_failed_with_what_it_came_
     assert "no licence" in Path("page.html").read_text()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_ended_is_in_the_list_with_the_plan_that_it_had(number, monkeypatch):
     made("master-worker", monkeypatch)
@@ -101,6 +104,7 @@ def test_what_was_ended_is_in_the_list_with_the_plan_that_it_had(number, monkeyp
     assert "What was planned" in Path("page.html").read_text()
 
 
+@pytest.mark.more
 def test_a_sweep_that_was_killed_is_in_the_list_with_the_plan_that_it_had(monkeypatch):
     made("sweep", monkeypatch)
     Path("program.py").write_text("import time\ntime.sleep(3600)\n")

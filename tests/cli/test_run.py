@@ -183,6 +183,7 @@ def test_a_wrong_result_ends_with_6_and_the_row_and_its_owner(tmp_path):
     assert "NOT VERIFIED: after the first 10 iterations, run again on the same hosts" in done.out
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may write beside /dev/full")
 def test_a_page_that_cannot_be_written_is_a_warning_after_the_answer(capfd):

@@ -107,6 +107,7 @@ bandwidth = 1e9
 """By the list two hosts of one site are best; by the model the two fast ones of two sites."""
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_job_runs_on_the_hosts_that_its_model_estimates_it_to_be_soonest_done_on(site, tmp_path):
     place = tmp_path / "hosts.toml"
@@ -129,6 +130,7 @@ def test_a_job_runs_on_the_hosts_that_its_model_estimates_it_to_be_soonest_done_
     assert one.ask("why", quick)["placed_by"] == ""  # there was nothing to choose
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_an_evolving_job_gets_the_hosts_that_it_asks_for_when_they_are_free(site):
     one = site("easy")
@@ -149,6 +151,7 @@ def test_an_evolving_job_gets_the_hosts_that_it_asks_for_when_they_are_free(site
     assert one.ask("cancel", job)["state"] == "cancelled"
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_scheduler_that_is_killed_harms_no_job_and_another_takes_it_up(site):
     one = site()
@@ -166,6 +169,7 @@ def test_a_scheduler_that_is_killed_harms_no_job_and_another_takes_it_up(site):
     assert one.ask("wait", waiting)["schema"] == "apples.run/1"
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_whoever_waits_for_a_job_waits_for_a_scheduler_that_comes_back(site):
     one = site()
@@ -266,6 +270,7 @@ def test_the_verbs_for_jobs_take_the_ids_of_a_scheduler(site, tmp_path):
     one.start()
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_job_whose_program_fails_is_failed_with_its_reason_and_exit_code(site):
     one = site()
@@ -277,6 +282,7 @@ def test_a_job_whose_program_fails_is_failed_with_its_reason_and_exit_code(site)
     assert all(host["state"] == "free" for host in one.ask("queue")["hosts"])
 
 
+@pytest.mark.more
 def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
     one = site("first_fit")
     cases = {

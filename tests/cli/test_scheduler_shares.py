@@ -64,6 +64,7 @@ def cpus_of(daemon):
     return {one["job"]: one["cpus"] for one in daemon.ask("jobs")["jobs"]}
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_guest_has_half_of_its_mates_cpus_and_each_has_all_where_it_is_alone(shared, daemons):
     first, second = daemons("pu:4", "pu:4")
@@ -96,6 +97,7 @@ def test_a_guest_has_half_of_its_mates_cpus_and_each_has_all_where_it_is_alone(s
     assert [one.job(job)["attempt"] for job in (mate, guest, third)] == [1, 1, 1]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_job_whose_cpus_are_anothers_is_failed_with_the_word_of_the_daemon(shared, daemons):
     (daemon,) = daemons("pu:4")
@@ -124,6 +126,7 @@ def process(home):
             one.kill()
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_daemon_that_is_killed_loses_its_host_and_no_job_until_it_is_back(
     shared, daemons, tmp_path
@@ -159,6 +162,7 @@ def test_a_daemon_that_is_killed_loses_its_host_and_no_job_until_it_is_back(
         until(lambda: one.host("h1")["state"] == one.host("h2")["state"] == "free")
 
 
+@pytest.mark.more
 def test_a_daemon_has_one_scheduler_whatever_the_hosts_are_called(shared, daemons, tmp_path):
     (daemon,) = daemons("pu:4")
     one = shared([daemon])
@@ -170,6 +174,7 @@ def test_a_daemon_has_one_scheduler_whatever_the_hosts_are_called(shared, daemon
     assert f"{daemon.socket}: is scheduled already, by the scheduler of" in done.stderr
 
 
+@pytest.mark.more
 def test_hosts_that_cannot_be_shared_are_refused_in_a_line(tmp_path, daemons):
     four, two, other = daemons("pu:4", "pu:2", "pu:4")
     (third,) = daemons("pu:4", options=DaemonOptions(sharing_factor=0.25))
@@ -193,6 +198,7 @@ def test_hosts_that_cannot_be_shared_are_refused_in_a_line(tmp_path, daemons):
         assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.cgroup
 def test_the_ranks_of_jobs_that_share_are_kept_to_their_cpus_by_the_kernel(shared):

@@ -69,6 +69,7 @@ def master_of(record):
     return store.document_of(store.record(record).plan)["master"]
 
 
+@pytest.mark.more
 def test_a_master_with_its_workers_runs_on_the_hosts_that_the_scheduler_gives_it(site):
     one = site()
     job = units(one, "--min", "3")
@@ -91,6 +92,7 @@ def test_a_master_with_its_workers_runs_on_the_hosts_that_the_scheduler_gives_it
     assert "200 units" in page.read_text()
 
 
+@pytest.mark.more
 def test_a_scheduler_that_is_killed_adopts_it_and_its_units_are_its_progress(site):
     one = site()
     job, gate = at_a_gate(one, "--min", "3", "--no-verify")
@@ -104,6 +106,7 @@ def test_a_scheduler_that_is_killed_adopts_it_and_its_units_are_its_progress(sit
     assert one.ask("wait", job)["execution"]["result"] == squares(200)
 
 
+@pytest.mark.more
 def test_a_worker_that_is_killed_is_no_lost_job_and_its_host_is_given_back(site):
     one = site()
     job, gate = at_a_gate(one, "--min", "3", "--no-verify")
@@ -120,6 +123,7 @@ def test_a_worker_that_is_killed_is_no_lost_job_and_its_host_is_given_back(site)
     assert one.job(job)["attempt"] == 1
 
 
+@pytest.mark.more
 def test_units_that_are_given_up_fail_the_job_and_the_result_is_without_them(site):
     one = site()
     program = one.folder / "program.py"
@@ -134,6 +138,7 @@ def test_units_that_are_given_up_fail_the_job_and_the_result_is_without_them(sit
     assert (found["state"], found["exit_code"], found["attempt"]) == ("failed", 5, 1)
 
 
+@pytest.mark.more
 def test_one_that_is_cancelled_leaves_nothing(site):
     one = site()
     job, _ = at_a_gate(one, "--min", "3")

@@ -64,6 +64,7 @@ def test_a_dead_host_is_named_and_the_plan_made_again_before_the_launch(hosts):
     assert document["verified"] is True
 
 
+@pytest.mark.more
 @pytest.mark.ssh
 @pytest.mark.mpi
 @pytest.mark.parametrize("malleable", [True, False])

@@ -69,6 +69,7 @@ def loaded_by(program, *words):
     return set(done.stderr.splitlines()[-1].split())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("command", "without"),
     [

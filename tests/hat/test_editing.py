@@ -55,6 +55,7 @@ def alike(shown, said):
     )
 
 
+@pytest.mark.more
 @settings(
     max_examples=200,
     deadline=None,

@@ -274,6 +274,7 @@ def test_the_agent_runs_at_once(folder, tmp_path):
     assert finished.stdout.startswith("100 iterations in ")
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @needs_mpiexec
 @pytest.mark.parametrize("folder", ["rectangle"], indirect=True)

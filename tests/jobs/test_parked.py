@@ -175,6 +175,7 @@ def test_one_that_is_niced_or_loads_other_code_has_an_interpreter_of_its_own(
     assert parked.address() != before
 
 
+@pytest.mark.more
 def test_a_fork_whose_asker_is_killed_is_stopped(tmp_path):
     words = [sys.executable, "-c", ASK, json.dumps(order())]
     environment = {**os.environ, "WORD": "wait"}
@@ -188,6 +189,7 @@ def test_a_fork_whose_asker_is_killed_is_stopped(tmp_path):
         assert asker.stderr.read() == b""  # not a word to a terminal that is another's by now
 
 
+@pytest.mark.more
 def test_what_a_users_code_leaves_running_ends_after_the_answer(tmp_path, monkeypatch):
     monkeypatch.setenv("WORD", "thread")
     assert ended(facts(tmp_path)["pid"])
@@ -209,6 +211,7 @@ def test_a_users_code_that_ends_its_process_is_said_to_have(monkeypatch):
         parked.call("check", order=order())
 
 
+@pytest.mark.more
 def test_a_fork_that_does_not_answer_in_time_is_ended(tmp_path, monkeypatch):
     there = facts(tmp_path)["parent"]
     monkeypatch.setenv("WORD", "wait")
@@ -218,6 +221,7 @@ def test_a_fork_that_does_not_answer_in_time_is_ended(tmp_path, monkeypatch):
     until(lambda: not forks.read_text())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("how", ["killed", "stopped", "out of reach"])
 def test_an_interpreter_that_is_lost_is_replaced_by_the_next_that_needs_one(tmp_path, how):
     lost = facts(tmp_path)["parent"]

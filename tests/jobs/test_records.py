@@ -62,6 +62,7 @@ def test_a_job_that_is_being_started_is_not_taken_for_one_whose_supervisor_is_go
     assert not job.supervised()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("record", "words"),
     [

@@ -28,6 +28,7 @@ def submit(**settings):
     return jobs.submit(RunSpec(*FILES, settings=settings, weather="static", verify=False))
 
 
+@pytest.mark.more
 def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
     job = submit(**LONG)
     assert (job.state, job.hosts, job.rows) == ("running", ("ada", "bob", "cleo"), (20, 20, 20))

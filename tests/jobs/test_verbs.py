@@ -64,6 +64,7 @@ def events_of(name, kind):
     return [event for event in jobs.run_record(name).events if event["event"] == kind]
 
 
+@pytest.mark.more
 def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     started = detach(*LONG)
     name = started["id"]
@@ -145,6 +146,7 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
     os.close(fork)
 
 
+@pytest.mark.more
 def test_wait_prints_the_record_of_the_run(tmp_path):
     name = detach("--set", "iterations=40")["id"]
     waited = ask("wait", name, "--timeout", "300", "--timeline")
@@ -243,6 +245,7 @@ def right(name):
     return waited.document["result_sha256"] == expected
 
 
+@pytest.mark.more
 def test_a_job_whose_supervisor_was_killed_goes_on_from_its_last_commit(tmp_path):
     name, slow = committed(tmp_path)
     kill_supervisor(name)

@@ -37,6 +37,7 @@ def test_a_program_that_does_not_start_fails_every_check():
     assert all(check.detail.startswith("not checked: ") for check in rest)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_program_that_is_said_to_take_rectangles_is_run_on_some():
     solver = (sys.executable, str(ROOT / "examples" / "jacobi2d" / "solver.py"))

@@ -137,6 +137,7 @@ def test_rows_may_begin_with_a_point_or_a_remark_and_end_as_on_any_system():
     assert found.source == "declared"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("text", [b"0 ", b"0\n", b"[],", b'{"":0},', b"1"], ids=str)
 def test_the_longest_file_that_is_read_takes_at_most_300_mb(text):
     begin = b"[" if text[:1] in b"[{" else b""

@@ -135,6 +135,7 @@ def started(job, config):
     return run, processes(job)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("victim", ["supervisor", "mpiexec", "proxy", "remote", "ssh"])
 def test_a_killed_helper_ends_the_run_on_every_host(job, sshd, victim):
@@ -162,6 +163,7 @@ def test_a_killed_rank_is_named_with_its_host(job, sshd, monkeypatch):
     assert not folders(job)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("rank", "end"),
     [
@@ -191,6 +193,7 @@ def test_a_launcher_that_kills_its_process_group_kills_no_supervisor(job, sshd):
     run.cancel()
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.parametrize("victim", ["mpiexec", "remote", "ssh"])
 def test_a_stopped_process_does_not_hold_up_the_end(job, sshd, victim):
@@ -227,6 +230,7 @@ for event in over_ssh(job, sys.argv[3], hosts=PAIR, how="silent").events():
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("together_with", [(), ("supervisor",), ("supervisor", "mpiexec")])
 def test_a_killed_agent_leaves_nothing_on_any_host(job, sshd, together_with, tmp_path):
     place = str(Path(__file__).parent)

@@ -309,6 +309,7 @@ def test_constant_arrays_are_written_twice_in_the_life_of_a_job_whatever_its_hos
     assert len({tuple(names) for names in copies}) == 1
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ found = {
     "cwd": os.getcwd(), "umask": os.umask(0o22), "cpus": sorted(os.sched_getaffinity(0)),
     "environ": {k: v for k, v in os.environ.items() if not k.startswith(("PMI_", "APPLES_"))},
     "files": len(os.listdir("/proc/self/fd")),
-    "signals": {n: str(signal.getsignal(n)) for n in signal.valid_signals() - {signal.SIGTTIN}},
+    "signals": {n: str(signal.getsignal(n)) for n in signal.valid_signals()},
     "blocked": len(signal.pthread_sigmask(signal.SIG_BLOCK, ())), "mpi": "mpi4py.MPI" in sys.modules,
     "group": os.getpgid(0) == os.getpid(), "threads": threading.active_count(),
     "stdin": sys.stdin.readline() if os.environ["PMI_RANK"] == "0" else "",

@@ -41,6 +41,7 @@ def test_a_random_walk_over_hosts_keeps_the_grid_bit_for_bit_and_leaves_hosts_em
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.more
 def test_a_released_host_has_no_process_of_the_job(tmp_path):
     maps = [shares("bob"), shares("ada", "bob"), shares("eve"), shares("eve", "ada")]
     run = rehearse(counting(300, tmp_path), SLOTS, shares("ada", "bob"), then_stop(maps, tmp_path))

@@ -92,6 +92,7 @@ def assert_was_out_of_sight(host, strikes, capfd):
     assert 1 <= capfd.readouterr().err.count(TAKEN_UP.format(host)) <= len(strikes)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_connection_that_ends_in_any_stage_costs_the_job_nothing(tmp_path, capfd):
@@ -102,6 +103,7 @@ def test_a_connection_that_ends_in_any_stage_costs_the_job_nothing(tmp_path, cap
     assert_was_out_of_sight("bob", strikes, capfd)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_connection_that_ends_while_a_change_is_taken_back_costs_the_job_nothing(
@@ -116,6 +118,7 @@ def test_a_connection_that_ends_while_a_change_is_taken_back_costs_the_job_nothi
     assert_was_out_of_sight("bob", AFTER, capfd)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_newcomer_out_of_sight_joins_all_the_same(tmp_path, capfd):
@@ -126,6 +129,7 @@ def test_a_newcomer_out_of_sight_joins_all_the_same(tmp_path, capfd):
     assert_was_out_of_sight("eve", strikes, capfd)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_connection_that_stands_still_is_given_up_and_not_its_host(tmp_path, capfd):
@@ -136,6 +140,7 @@ def test_a_connection_that_stands_still_is_given_up_and_not_its_host(tmp_path, c
     assert TAKEN_UP.format("bob") in capfd.readouterr().err
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_supervisor_that_ended_behind_its_connection_is_a_lost_host_at_once(tmp_path):
@@ -146,6 +151,7 @@ def test_a_supervisor_that_ended_behind_its_connection_is_a_lost_host_at_once(tm
     assert [type(one) for one in done] == [ResizeDone]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_host_that_nobody_reaches_any_more_is_lost_when_the_hold_is_over(tmp_path, monkeypatch):
@@ -533,6 +539,7 @@ def test_a_supervisor_whose_manager_does_not_come_back_ends_with_its_hold():
     heir.communicate()
 
 
+@pytest.mark.more
 def test_an_attempt_ends_what_those_before_it_left_on_a_host_and_no_other_jobs(supervisor):
     first, _ = supervisor
     names = [("far", "1"), ("far", "2"), ("other", "1")]
@@ -645,6 +652,7 @@ def test_jobs_make_no_login_where_there_is_one_and_it_ends_after_the_last(
     assert list((state / "apples/ssh").iterdir()) == []
 
 
+@pytest.mark.more
 @pytest.mark.ssh
 @pytest.mark.mpi
 @pytest.mark.slow
@@ -683,6 +691,7 @@ def test_a_job_for_which_a_login_has_no_session_left_logs_in_for_itself_and_says
     assert capfd.readouterr().err.count(OWN) == 1
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("state")
 @pytest.mark.ssh
 @pytest.mark.mpi

@@ -205,6 +205,7 @@ def test_a_master_that_is_lost_is_said_and_nothing_is_left(folder):
     until(lambda: not processes(folder, b""))
 
 
+@pytest.mark.more
 def test_without_any_worker_the_run_ends(folder):
     program("0.005", "0.5")
 
@@ -267,6 +268,7 @@ def test_a_command_whose_unit_failed_says_what_the_others_come_to_and_ends_with_
     assert done.err.splitlines()[-1].startswith("apples: unit 7 has failed on ")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -390,6 +392,7 @@ def test_who_joins_gets_the_program_with_which_the_run_began(folder):
     assert done.hosts["bob"] > 0
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("folder")
 def test_workers_leave_where_the_master_serves_less_than_was_thought():
     program("yield from range(parameters[\"count\"])", """for unit in range(parameters["count"]):

@@ -341,6 +341,7 @@ def test_a_run_has_the_messages_of_its_arrays_on_all_faces_and_another_is_arrang
     assert "(arrays)" in planned.out
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_arrays_and_the_library_that_counts_agree(folder):
@@ -359,6 +360,7 @@ def test_arrays_and_the_library_that_counts_agree(folder):
         assert sent <= found[1]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_a_job_is_followed_while_it_runs_and_through_resizes_as_the_library_counts_it(folder):

@@ -40,6 +40,7 @@ def own_state(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
+@pytest.mark.more
 def test_a_run_says_which_host_sent_which_how_much_on_all_its_faces(tmp_path):
     hosts = tmp_path / "hosts.toml"
     hosts.write_text(HOSTS)
@@ -97,6 +98,7 @@ def test_a_run_that_nobody_counts_has_what_its_template_declares(tmp_path):
     assert "(declared)" in run_page(done.document)
 
 
+@pytest.mark.more
 def test_a_job_is_counted_while_it_runs_and_through_resizes():
     files = [SAMPLE / f"{name}.toml" for name in ("hosts", "template", "user")]
     settings = {"iterations": 1_000_000, "pause": 0.005}
@@ -125,6 +127,7 @@ def test_a_job_is_counted_while_it_runs_and_through_resizes():
         jobs.cancel(job.id)
 
 
+@pytest.mark.more
 def test_a_job_of_the_scheduler_is_counted(tmp_path):
     site = Site(tmp_path / "state", "fcfs")
     site.start()
@@ -137,6 +140,7 @@ def test_a_job_of_the_scheduler_is_counted(tmp_path):
         site.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -166,6 +170,7 @@ def test_a_path_that_the_loader_would_cut_is_refused(tmp_path, monkeypatch):
     assert "set XDG_STATE_HOME to a path without" in done.err
 
 
+@pytest.mark.more
 def test_a_run_in_which_no_rank_could_count_says_so(monkeypatch):
     monkeypatch.setattr(MessageCounts, "environment", lambda _: {})
     files = [f"--{name}={EXAMPLE / f'{name}.toml'}" for name in ("hosts", "template", "user")]

@@ -167,6 +167,7 @@ def test_under_constant_load_nothing_moves(seed):
     assert emulate(world, "migrate", seed).moves == 0
 
 
+@pytest.mark.more
 def test_among_owners_who_come_and_go_payback_beats_the_threshold_and_is_near_the_oracle():
     worlds = [OwnersWorld.drawn(seed, seconds=200) for seed in range(3)]
     done = {

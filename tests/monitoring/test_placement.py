@@ -101,6 +101,7 @@ def test_the_optimum_is_the_one_that_highs_finds(problem):
     assert by_highs(problem) == pytest.approx(placement_optimum(problem), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.more
 @settings(max_examples=40)
 @given(problem=problems(most=12, hosts=5), seed=st.integers(0, 99))
 def test_what_is_there_gets_no_worse_and_no_host_gets_more_than_it_has_room_for(problem, seed):

@@ -140,6 +140,7 @@ def test_gaps_of_a_csv_are_missing_values(tmp_path):
     assert np.isnan(values[6:8]).all()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("values", [np.ones(80), np.arange(1000.0), beat(70), np.full(5, 1.0)])
 def test_a_picture_can_be_drawn_of_any_series(values):
     made = trace(values)

@@ -111,6 +111,7 @@ def test_many_series_compiled_have_the_same_bits_as_vectorised(horizons, gaps):
         assert np.array_equal(one.state()[field], other.state()[field])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("horizons", "gaps"), KINDS)
 def test_one_series_alone_is_forecast_as_in_a_bank(horizons, gaps):
     bank = Bank(1, horizons, "numpy")
@@ -277,6 +278,7 @@ def test_a_jump_beyond_all_that_was_starts_the_series_anew():
     assert bank.forecast()[0] == pytest.approx(1e200, rel=0.1)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("away", [2.0**25, 2.0**27, 2.0**40, 2.0**50])
 def test_a_first_change_that_is_only_rounding_lets_no_score_overflow(away):
     """A share of .5 that is .5 + 2^-53 once and then moves: its unit was the rounding."""

@@ -309,6 +309,7 @@ def test_extract_on_a_grid_has_low_and_high_where_asked(running):
     assert document["partial"][0] == document["times"][0]
 
 
+@pytest.mark.more
 def test_a_second_service_on_the_same_directory_is_refused(running):
     done = nws(running[0], "serve", "--listen", "127.0.0.1:0")
     assert done.code == 4

@@ -83,12 +83,14 @@ FRAMES = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("check", checks.STATE_CHECKS, ids=named)
 @pytest.mark.parametrize("make", FORECASTERS.values(), ids=FORECASTERS.keys())
 def test_forecasters_can_be_saved_and_restored(make, check):
     check(make)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("check", checks.FRAME_CHECKS, ids=named)
 @pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES.keys())
 def test_forecasters_over_a_frame_keep_their_contract(make, check):

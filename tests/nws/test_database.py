@@ -134,6 +134,7 @@ def test_any_byte_of_the_states_may_be_bad(quick_disk):
         again.close(save=False)
 
 
+@pytest.mark.more
 def test_compaction_keeps_what_is_kept_and_the_forecasts(quick_disk):
     database = ForecastDatabase(quick_disk, Retention(capacity=30))
     for partition in database.memory.partitions:

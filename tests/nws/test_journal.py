@@ -170,6 +170,7 @@ def life(directory, files, acknowledged, timer):
     shard.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("error", "persistent", "short"), FAULTS)
 def test_a_fault_at_every_operation_loses_nothing_acknowledged(
     quick_disk, error, persistent, short

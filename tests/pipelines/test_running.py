@@ -34,6 +34,7 @@ def edited(name, old, new_):
     Path(name).write_text(text.replace(old, new_))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("unit", [1, 4, 21])
 @pytest.mark.usefixtures("folder")
 def test_tasks_on_hosts_of_their_own_come_to_the_bits_of_one_process(unit):
@@ -126,6 +127,7 @@ def busy(folder, task):
     return sorted((float(begin), float(end)) for begin, end in map(str.split, lines))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("unit", [0, 4])
 def test_tasks_on_the_same_hosts_take_turns_and_come_to_the_bits_of_one_process(
@@ -184,6 +186,7 @@ def test_what_cannot_be_started_is_refused():
         run_pipeline(PipelineSpec())
 
 
+@pytest.mark.more
 @pytest.mark.ssh
 @pytest.mark.skipif(bool(missing()), reason=f"lacks {missing()}")
 @pytest.mark.parametrize("mode", ["pipelined", "alternating"])

@@ -406,6 +406,7 @@ REFUSALS = [
 ]  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.parametrize(("change", "message"), REFUSALS, ids=range(len(REFUSALS)))
 def test_a_task_that_does_not_say_what_it_should_is_refused(scaffolded, tmp_path, change, message):
@@ -623,6 +624,7 @@ ANOTHER_WORKS = """
 """
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_threads_are_told_and_the_processor_time_of_all_of_them_is_counted(scaffolded, tmp_path):
     sweep = "        sweep(old, new, rows, n);\n"

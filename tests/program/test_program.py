@@ -311,6 +311,7 @@ def test_rectangles_come_to_the_result_of_one_process_whatever_they_are(run, tmp
     assert hashlib.sha256(grid.tobytes()).hexdigest() == result["sha256"]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("program", "message"),

@@ -252,6 +252,7 @@ def test_who_asks_too_often_is_told_so_with_a_good_token_or_none_and_the_operato
     assert site.answer("all", "GET", "/v1/queue")[0] == 200
 
 
+@pytest.mark.more
 def test_one_address_has_a_part_of_the_connections_and_the_operator_has_others(site):
     many = [socket.create_connection(("127.0.0.1", site.port), 30) for _ in range(MOST_OF_ONE)]
 

@@ -72,6 +72,7 @@ def test_only_the_nodes_of_the_filter_are_shared(seed):
     assert engine.shared <= {0, 1, 2, 3}
 
 
+@pytest.mark.more
 def test_a_filter_of_all_nodes_changes_nothing():
     workload = random_workload(3)
     everywhere = simulate(workload, SlowdownDriven(nodes="0-7"), SimulationConfig(8, 2))

@@ -56,6 +56,7 @@ def test_there_are_forty_kinds_of_hostile_policies():
     assert len(KINDS) >= 40
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_hostile_policy_costs_its_pass_and_is_named_with_its_line_and_the_run_goes_on(
     kind, capfd
@@ -183,6 +184,7 @@ def own(kind):
     return type(f"Own{kind.__name__}", (kind,), {})
 
 
+@pytest.mark.more
 @settings(max_examples=8, deadline=None)
 @given(
     st.integers(0, 10**6),

@@ -142,6 +142,7 @@ DECISIONS = st.one_of(
 )
 
 
+@pytest.mark.more
 @settings(max_examples=300, deadline=None)
 @given(st.lists(DECISIONS, max_size=8), st.booleans())
 def test_whatever_is_decided_is_answered_and_a_refusal_leaves_the_state_as_it_was(decisions, ids):

@@ -1958,6 +1958,7 @@ def test_against_the_adversary_no_promise_is_broken():
     assert first_broken(range(8)) is None
 
 
+@pytest.mark.more
 def test_against_the_adversary_jobs_that_share_hosts_break_no_promise():
     assert first_broken(range(6), "sd") is None
 

@@ -52,6 +52,7 @@ def without(records, verb):
     ]  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("policy", LIVE_POLICIES)
 def test_what_is_decided_against_the_adversary_is_decided_again_by_who_is_told_the_same(
     policy, tmp_path

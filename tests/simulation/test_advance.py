@@ -295,6 +295,7 @@ SHARED = replace(
 """Eleven jobs, one of which SD-Policy once let wait as there was such a reservation."""
 
 
+@pytest.mark.more
 @settings(max_examples=40, deadline=None)
 @given(workloads(), st.sampled_from(ALL))
 @example(SHARED, "sd")

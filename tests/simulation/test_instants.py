@@ -63,6 +63,7 @@ def test_a_job_that_ends_with_the_shadow_does_not_delay_the_head(engine):
     assert start_of(log_of(jobs, 0.1), Easy(), engine).start.tolist() == [0.0, 0.3, 0.1]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("ties", ["instant", "event"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", RIGID, ids=repr)

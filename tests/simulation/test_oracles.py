@@ -118,6 +118,7 @@ def brute_force_first_fit(workload, processors):
     return start
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "oracle"),

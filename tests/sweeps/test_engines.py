@@ -148,6 +148,7 @@ def test_files_are_there_before_a_task_its_result_is_here_after_and_nothing_is_l
     assert files_below(engine.home / ".cache") == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_sweep_that_is_ended_leaves_no_process_and_runs_nothing_again_that_was_acknowledged(
     engine, number

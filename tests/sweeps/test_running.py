@@ -278,6 +278,7 @@ def test_a_host_without_the_folder_of_its_site_says_which_folder(folder):
     assert b'"code": 127' in lines[1]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

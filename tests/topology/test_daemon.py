@@ -500,6 +500,7 @@ def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector(dae
         gc.enable()
 
 
+@pytest.mark.more
 def test_a_daemon_that_stops_closes_what_it_accepted_just_before():
     """A socket that nobody closes is told of when its object is collected; pytest makes that an error."""
     for number in range(1, 21):

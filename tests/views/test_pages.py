@@ -183,6 +183,7 @@ def test_a_page_can_be_read_without_seeing_it(page, document):
     assert len(landmarks) == len(set(landmarks))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("page", "document"),
     [(demo_page, demo(1, ("ada",))), (run_page, full_run())],

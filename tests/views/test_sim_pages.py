@@ -360,6 +360,7 @@ def test_a_sweep_page_has_bars_over_options_and_curves_over_load(tmp_path):
     assert "equipartition on kale:jobs=200,load=0.3, mean slowdown: " in text
 
 
+@pytest.mark.more
 @pytest.mark.skipif(
     not any(shutil.which(name) for name in ("rsvg-convert", "inkscape", "chromium")),
     reason="no converter from SVG to PNG is installed",

@@ -114,6 +114,7 @@ def spoilt(key, value):
     return spoil
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize(
     ("key", "value"),

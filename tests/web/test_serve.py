@@ -14,6 +14,7 @@ from commands import command
 APPLES = Path(sys.executable).with_name("apples")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_prints_a_link_that_works_and_ends_in_peace(own_state, number):
     words = [APPLES, "serve", "--listen", "127.0.0.1:0", "--folder", own_state]

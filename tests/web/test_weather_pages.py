@@ -313,6 +313,7 @@ def read_until(descriptor, pattern, seconds=120.0):
     raise AssertionError(text)
 
 
+@pytest.mark.more
 def test_the_command_tells_its_link_to_a_terminal_and_to_no_log(tmp_path):
     command = [str(Path(sys.executable).with_name("nws")), "serve", "--listen", "127.0.0.1:0"]
     command += ["--engine", "numpy", "--directory"]

@@ -28,6 +28,7 @@ documents = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.more
 @given(st.lists(st.dictionaries(st.text(max_size=8), documents, max_size=5), max_size=5))
 def test_what_is_encoded_is_decoded_to_the_same(bodies):
     stream = b"".join(encode(body) for body in bodies)

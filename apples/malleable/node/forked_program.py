@@ -29,7 +29,8 @@ def be_program(program: Sequence[str]) -> NoReturn:
     """
     for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     time.tzset()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # no two ranks draw the same numbers

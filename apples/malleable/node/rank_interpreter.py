@@ -71,6 +71,7 @@ class RankInterpreter:
         self._selector = selectors.DefaultSelector()
         self._decided = deciding(dict(os.environ))
         self._ranks: dict[int, socket.socket] = {}
+        self._served: set[socket.socket] = set()  # that had a rank, to their ends
 
     def run(self) -> NoReturn:
         """Fork until killed, as is done when the node supervisor ends."""
@@ -105,11 +106,13 @@ class RankInterpreter:
         handles: list[int] = []
         try:
             data, handles, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 2 * HANDLES)
-            if data and rank:
-                os.kill(rank, int(data))  # a child that was not reaped: its number is its own
+            if data and channel in self._served:
+                if rank:
+                    os.kill(rank, int(data))  # a child that was not reaped: its number is its own
                 return
             if data and (pid := self._forked(json.loads(data), handles, stand_in)):
                 self._ranks[pid], rank = channel, pid
+                self._served.add(channel)
                 channel.send(json.dumps({"pid": pid}).encode())
                 return
         except Exception as error:  # noqa: BLE001 - whatever was asked, the ranks of others live
@@ -118,6 +121,7 @@ class RankInterpreter:
             for handle in handles:
                 os.close(handle)
         self._selector.unregister(channel)
+        self._served.discard(channel)
         channel.close()
         if rank:
             os.kill(rank, signal.SIGKILL)
@@ -163,9 +167,9 @@ class RankInterpreter:
         try:
             os.setsid()  # as the launcher has each of its children: the kernel shares CPUs out by sessions
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number in LEFT_TO_RANKS:
-                signal.signal(number, signal.SIG_DFL)
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                ignored = number in request["ignored"]
+                signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
             self._take(dict(zip((0, 1, 2, request["pmi"]), handles, strict=True)))
             os.environ.clear()
             os.environ.update({**request["environment"], self._bind.BESIDE: str(stand_in)})
@@ -203,11 +207,10 @@ class RankInterpreter:
             if not pid:
                 return
             channel = self._ranks.pop(pid, None)
-            if channel is not None and channel.fileno() >= 0:
+            if channel is not None and channel in self._served:
+                # It is closed after the other end is: else what nobody has read would take this word along.
                 with contextlib.suppress(OSError):
                     channel.send(str(status).encode())
-                self._selector.unregister(channel)
-                channel.close()
 
 
 def deciding(environment: dict[str, str]) -> dict[str, str]:

@@ -141,6 +141,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.more
 @QUIET
 @given(
     st.dictionaries(

@@ -202,6 +202,7 @@ def test_a_load_that_arrives_is_left_within_the_bar_of_an_oracle_and_sooner_than
     assert "paid back after" in first["explanation"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("noise", "runs"), [(0.0, 1), (0.1, 10)])
 def test_under_constant_load_nothing_moves_in_ten_runs_of_a_minute(noise, runs, tmp_path):
     information = pool(tmp_path, 3, 60.0)

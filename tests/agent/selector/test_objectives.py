@@ -392,6 +392,7 @@ def test_a_queue_that_cannot_be_asked_is_said_once_and_its_hosts_are_left_out(mo
     assert len([line for line in said if "q0, q1 cannot be used" in line]) == 1
 
 
+@pytest.mark.more
 def test_no_set_of_many_hosts_costs_much_more_than_the_bound():
     """The bound is below every set (held against all of them on few hosts); the search is near it.
 

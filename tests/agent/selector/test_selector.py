@@ -27,6 +27,7 @@ def chosen(information, blueprint=minimum_execution_time, **subsystems):
     return coordinator.decision_log.chosen
 
 
+@pytest.mark.more
 def test_the_chosen_set_is_the_best_of_all_ordered_subsets_up_to_one_percent():
     generator = np.random.default_rng(7)
     ratios = []
@@ -66,6 +67,7 @@ def with_measured_links(world, generator):
     return replace(world.information, learned=learned), border
 
 
+@pytest.mark.more
 def test_with_measured_links_too_that_sets_share_and_hosts_cross_at_once():
     generator = np.random.default_rng(17)
     ratios = []
@@ -197,6 +199,7 @@ def test_the_prefixes_of_a_long_chain_are_as_dear_as_the_model_says():
             assert seconds[k - 1] == pytest.approx(exact)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("spare", [1.0, 1.02, 1.5], ids=["exactly", "barely", "amply"])
 def test_a_plan_is_found_whenever_the_memory_suffices(spare):
     generator = np.random.default_rng(11)

@@ -69,6 +69,7 @@ def test_a_name_that_is_none_is_refused_with_those_that_are():
         plan(dataclasses.replace(SPEC, blueprint="fastest"))
 
 
+@pytest.mark.more
 def test_the_argument_is_made_only_where_it_is_asked_for():
     short, long = plan(SPEC), plan(SPEC, explain=True)
     assert short.explanation is None

@@ -206,6 +206,7 @@ def test_the_command_of_a_prepared_run_is_there_without_starting_it():
     assert "mpiexec" in " ".join(prepared.command().argv)
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_run_from_python_prints_nothing_and_is_verified(capfd):
     seen = []

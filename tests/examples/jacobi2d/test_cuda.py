@@ -81,6 +81,7 @@ def test_a_host_without_a_gpu_says_so_in_one_line():
     assert len(last) > len(said)
 
 
+@pytest.mark.more
 def test_the_other_kernels_load_nothing_of_cuda():
     script = (
         "import sys, kernels\n"
@@ -97,6 +98,7 @@ def test_the_other_kernels_load_nothing_of_cuda():
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("checked", [False, True])
 def test_no_multiplication_is_fused_with_an_addition(forced, checked):

@@ -87,6 +87,7 @@ def test_every_kernel_gives_the_bits_of_the_formula_and_touches_nothing_else(nam
     claim()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", NAMES)
 def test_blocks_of_a_large_strip_join_without_a_seam(name):
     needed(name)
@@ -214,6 +215,7 @@ def test_a_compiler_that_fails_says_why(monkeypatch):
         load_kernel("compiled", 8)
 
 
+@pytest.mark.more
 def test_a_cache_that_others_may_write_to_is_not_used(monkeypatch, tmp_path):
     needed("compiled")
     (tmp_path / "apples-jacobi2d").mkdir(mode=0o700)
@@ -223,6 +225,7 @@ def test_a_cache_that_others_may_write_to_is_not_used(monkeypatch, tmp_path):
     assert not list((tmp_path / "apples-jacobi2d").iterdir())
 
 
+@pytest.mark.more
 def test_a_library_that_others_may_write_to_is_not_loaded(monkeypatch, tmp_path):
     needed("compiled")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

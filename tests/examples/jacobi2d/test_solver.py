@@ -47,6 +47,7 @@ def random_pieces(rng, grid, ranks):
     return pieces
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(5))
 def test_any_partition_and_any_mixture_of_kernels_gives_the_sequential_bits(solve, seed):
     rng = random.Random(seed)
@@ -93,6 +94,7 @@ def random_tiles(rng, grid):
     return [(*tiles[0][:4], min(2, tiles[0][1])), *tiles[1:]]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(5))
 def test_rectangles_give_the_sequential_bits_with_any_kernels(solve, seed, tmp_path):
     rng = random.Random(seed)
@@ -235,6 +237,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("tolerance", [0.0, 2e-2])
 def test_one_process_by_threads_gives_the_sequential_bits(solve, threads, tolerance):
@@ -373,6 +376,7 @@ def test_sigterm_ends_a_run_in_the_middle(tmp_path):
     assert "done" not in kinds
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_calibrate_gives_a_speed_for_every_size_without_mpiexec(tmp_path, kernel):
     task = {

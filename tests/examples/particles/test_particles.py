@@ -116,6 +116,7 @@ def sees(now):
 """
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_the_balancer_of_a_job_knows_how_far_its_hosts_are_those_too_that_come_later(tmp_path):

@@ -29,6 +29,7 @@ def test_a_recording_keeps_what_of_the_contract_is_not_about_processes():
     assert check_actuator("recording")[-1] == "starts nothing, and says so by no outcome"
 
 
+@pytest.mark.more
 def test_a_users_launcher_of_one_file_keeps_the_contract():
     assert len(check_actuator(f"{OWN}:ForkActuator")) == CLAIMS
 

@@ -114,6 +114,7 @@ def test_silence_has_its_reason_too(answer, refusal):
     assert judge("ada", answer, 5.5, "/p").refusal.startswith(refusal)
 
 
+@pytest.mark.more
 def test_one_deadline_holds_for_all_questions_and_ends_what_is_late():
     slow = RemoteQuestion([sys.executable, "-c", "import time; time.sleep(60)"], b"")
     quick = RemoteQuestion(["cat"], b"x" * 200_000)
@@ -125,6 +126,7 @@ def test_one_deadline_holds_for_all_questions_and_ends_what_is_late():
     assert len(found["loud"].output) == 1 << 20
 
 
+@pytest.mark.more
 def test_who_has_begun_to_answer_may_end():
     slow = RemoteQuestion(["sh", "-c", "echo begun; sleep 6; echo done"], b"")
     assert ask({"slow": slow}, 5.0, 300.0)["slow"].output == b"begun\ndone\n"
