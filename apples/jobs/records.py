@@ -303,6 +303,22 @@ def conversation(job: store.StoredJob) -> ControlClient:
     return ControlClient(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
 
 
+def change_text(change: Mapping[str, Any]) -> str:
+    """Return in words what came of the last change of a job, where that is not as asked.
+
+    Examples
+    --------
+    >>> change_text({"answer": "rolled back", "epoch": 3, "reason": "eve was lost: killed", "iteration": 40})
+    'epoch 3: rolled back to iteration 40: eve was lost: killed'
+    >>> change_text({"answer": "done", "epoch": 4, "reason": "", "iteration": None})
+    ''
+    """
+    if change["answer"] == "done":
+        return ""
+    to = f" to iteration {change['iteration']}" if change["iteration"] is not None else ""
+    return f"epoch {change['epoch']}: {change['answer']}{to}: {change['reason']}"
+
+
 def position_record(position: Any) -> Record:
     """Return what a record takes from a job's own account of where it is."""
     last = position["last_resize"]

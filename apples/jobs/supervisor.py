@@ -30,7 +30,7 @@ from apples.agent.session.spec import JobFiles, RunSpec
 from apples.errors import ApplesError, ApplicationError, LaunchError, UsageError, VerificationError
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
-from apples.jobs.records import position_record
+from apples.jobs.records import change_text, position_record
 from apples.jobs.spec import MASTER_WORKER, JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
@@ -176,6 +176,13 @@ class Supervisor:
             else:
                 self._grant(execution, position)
             news = position_record(position)
+            change = news.get("last_change")
+            if (
+                change
+                and change != self.record.get("last_change")
+                and (said := change_text(change))
+            ):
+                to_stderr(said)
             self.record.update(news)
             if before != (self.record.get("asks"), self.record["epoch"]):
                 self.recorder.note()  # whoever schedules is to hear of it at once

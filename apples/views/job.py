@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
+from apples.jobs.records import change_text
 from apples.units import amount, duration
 from apples.views.columns import fitted
 from apples.views.queue import OVER
@@ -29,10 +30,8 @@ def job_text(job: JobStatus) -> str:
     if last:
         took = f"{duration(last['seconds'])} ({phases_words(last['phases'])})"
         lines.append(f"  epoch {job.epoch}: {took}")
-    change = job.last_change
-    if change and change["answer"] != "done":
-        to = f" to iteration {change['iteration']}" if change["iteration"] is not None else ""
-        lines.append(f"  epoch {change['epoch']}: {change['answer']}{to}: {change['reason']}")
+    if job.last_change and (changed := change_text(job.last_change)):
+        lines.append(f"  {changed}")
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
     verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"
     return "\n".join([*lines, f"next: apples {verb}"])

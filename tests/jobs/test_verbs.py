@@ -257,6 +257,8 @@ def test_a_job_whose_supervisor_was_killed_goes_on_from_its_last_commit(tmp_path
     assert 0 < again["iteration"] <= ITERATIONS
     assert again["last_change"]["answer"] == "rolled back"
     assert again["last_change"]["iteration"] > 0
+    said = f"epoch 1: rolled back to iteration {again['last_change']['iteration']}"
+    until(lambda: said in command("apples", "logs", name).out)
     slow.unlink()
     assert right(name)
     finished = command("apples", "restart", name)

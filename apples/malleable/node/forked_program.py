@@ -8,6 +8,7 @@ import importlib.machinery
 import runpy
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ def be_program(program: Sequence[str]) -> NoReturn:
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # no two ranks draw the same numbers
     sys.orig_argv[:] = program
+    threading.main_thread()._set_native_id()  # type: ignore[attr-defined] # else it is that of this one's parent
     try:
         _run(program)
         code = 0
