@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,8 +79,8 @@ class Host:
     """Starts the ranks of one host as a node supervisor does, with an interpreter or without."""
 
     def __init__(self, folder: Path, ranks: int = 2) -> None:
-        self.folder, self.ranks = folder, ranks
-        self.environment = {**os.environ, **hydra.LOOPBACK, **hydra.ONE_THREAD, MARK: str(folder)}
+        self.folder, self.ranks, self.job = folder, ranks, uuid.uuid4().hex[:8]
+        self.environment = {**os.environ, **hydra.LOOPBACK, **hydra.ONE_THREAD, MARK: self.job}
         self.interpreter: subprocess.Popen[bytes] | None = None
 
     def park(self) -> None:
@@ -119,7 +120,7 @@ class Host:
         assert self.interpreter is not None
         self.interpreter.kill()
         self.interpreter.wait()
-        until(lambda: not marked(str(self.folder)))
+        until(lambda: not marked(self.job))
 
     @property
     def forked(self) -> list[int]:
@@ -330,7 +331,7 @@ def test_a_rank_the_interpreter_and_what_stands_for_it_end_together(tmp_path, vi
     if victim != "launcher":
         started.kill()
     started.wait(30)
-    until(lambda: not [pid for pid in marked(str(tmp_path)) if pid != host.interpreter.pid])
+    until(lambda: not [pid for pid in marked(host.job) if pid != host.interpreter.pid])
     assert victim == "interpreter" or host.interpreter.poll() is None
     host.end()
     for pipe in (started.stdin, started.stdout, started.stderr):
