@@ -58,7 +58,10 @@ ANSWERS = {
 """What is answered."""
 TASKS = {"supervise": "apples.jobs.supervisor:supervise"}
 """What lasts: it gets the open files that came with the request."""
-USED = ("numpy.random", "encodings.idna", MASTER_WORKER)
+USED = (
+    *("numpy.random", "encodings.idna", "encodings.ascii", "psutil", "email.parser"),
+    *("apples.launch.actuators.ssh", MASTER_WORKER),
+)
 """What these load only when they need it, and they always do."""
 
 Request = Mapping[str, Any]
