@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, planned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,7 @@ def test_any_text_in_any_file(tmp_path, text, name):
     )
 
 
+@pytest.mark.more
 @MANY
 @given(
     st.lists(st.dictionaries(st.sampled_from(HOST_FIELDS), VALUES, max_size=4), max_size=4),
@@ -82,6 +84,7 @@ def test_any_values_in_the_fields_of_a_host_list(tmp_path, hosts, links, named):
     sane(planned(tmp_path, hosts=hat.dump({"host": hosts, "link": links})))
 
 
+@pytest.mark.more
 @MANY
 @given(
     st.lists(

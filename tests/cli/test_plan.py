@@ -423,6 +423,7 @@ def own_metric(tmp_path, body):
     return OBJECTIVE.format(file=file)
 
 
+@pytest.mark.more
 def test_a_plan_says_by_which_metric_of_the_users_it_was_chosen(tmp_path):
     user = own_metric(tmp_path, "return 1 / estimate.turnaround_seconds")
     given = [*files(tmp_path, user=user), "--weather", "static"]

@@ -310,6 +310,7 @@ def test_what_cannot_be_is_refused_in_one_line(site, tmp_path):
         assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+@pytest.mark.more
 def test_a_waiting_job_says_why_and_a_drained_host_gets_none(site):
     one = site()
     for host in ("ada", "bob", "cleo", "dan"):
@@ -373,6 +374,7 @@ def test_the_documents_are_described():
     assert {"apples.queue", "apples.submitted", "apples.history"} <= DOCUMENTS.keys()
 
 
+@pytest.mark.more
 def test_a_second_scheduler_on_a_directory_leaves_the_host_list_of_the_first_alone(tmp_path):
     where = tmp_path / "there"
     first = SchedulerLog.open(where)

@@ -49,6 +49,7 @@ def test_a_program_that_is_said_to_take_rectangles_is_run_on_some():
     assert "numpy on rectangles: gives a digest" in [check.name for check in checks]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_program_by_threads_is_run_on_one_host_by_one_thread_and_by_three():
     if shutil.which("cc") is None:

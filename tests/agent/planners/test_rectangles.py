@@ -83,6 +83,7 @@ def test_on_random_worlds_every_schedule_is_whole_feasible_and_as_estimated():
     assert feasible >= 10
 
 
+@pytest.mark.more
 def test_what_is_chosen_is_never_estimated_slower_than_strips():
     generator = np.random.default_rng(9)
     for _ in range(15):

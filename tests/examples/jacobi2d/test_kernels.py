@@ -96,6 +96,7 @@ def test_blocks_of_a_large_strip_join_without_a_seam(name):
     check(load_kernel(name, columns), strip(rows, columns, 1), True, 1, rows + 1)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("forced", [False, True])
 def test_writing_past_the_caches_changes_no_bit(monkeypatch, forced):
     needed("compiled")
