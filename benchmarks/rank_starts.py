@@ -21,7 +21,8 @@ from statistics import median
 from apples.launch.hydra import RankGroup
 from apples.launch.job_manager import job_file, local_spec
 from apples.malleable import HostShare
-from apples.malleable.manager.process_groups import RANK_INTERPRETER, ProcessGroup
+from apples.malleable.manager.process_groups import ProcessGroup
+from apples.malleable.node.supervisor import RANK_INTERPRETER
 from apples.supervision.job_processes import marked, read
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "malleable" / "programs_mpi" / "counting.py"

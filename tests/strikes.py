@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from apples.malleable.manager.process_groups import RANK_INTERPRETER, REMOTE_SUPERVISOR
+from apples.malleable.node.supervisor import RANK_INTERPRETER, REMOTE_SUPERVISOR
 from apples.supervision.job_processes import descendants, marked, read
 
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")

@@ -303,8 +303,8 @@ def conversation(job: store.StoredJob) -> ControlClient:
     return ControlClient(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
 
 
-def change_text(change: Mapping[str, Any]) -> str:
-    """Return in words what came of the last change of a job, where that is not as asked.
+def change_text(change: Mapping[str, Any] | None) -> str:
+    """Return in words what came of the last change of a job, where there was one that is not as asked.
 
     Examples
     --------
@@ -313,7 +313,7 @@ def change_text(change: Mapping[str, Any]) -> str:
     >>> change_text({"answer": "done", "epoch": 4, "reason": "", "iteration": None})
     ''
     """
-    if change["answer"] == "done":
+    if change is None or change["answer"] == "done":
         return ""
     to = f" to iteration {change['iteration']}" if change["iteration"] is not None else ""
     return f"epoch {change['epoch']}: {change['answer']}{to}: {change['reason']}"

@@ -176,12 +176,8 @@ class Supervisor:
             else:
                 self._grant(execution, position)
             news = position_record(position)
-            change = news.get("last_change")
-            if (
-                change
-                and change != self.record.get("last_change")
-                and (said := change_text(change))
-            ):
+            said = change_text(news.get("last_change"))
+            if said and said != change_text(self.record.get("last_change")):
                 to_stderr(said)
             self.record.update(news)
             if before != (self.record.get("asks"), self.record["epoch"]):

@@ -30,7 +30,7 @@ def job_text(job: JobStatus) -> str:
     if last:
         took = f"{duration(last['seconds'])} ({phases_words(last['phases'])})"
         lines.append(f"  epoch {job.epoch}: {took}")
-    if job.last_change and (changed := change_text(job.last_change)):
+    if changed := change_text(job.last_change):
         lines.append(f"  {changed}")
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
     verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"

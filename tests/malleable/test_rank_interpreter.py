@@ -8,16 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from apples.launch import bind, hydra
-from apples.malleable.manager.process_groups import RANK_INTERPRETER
-from apples.malleable.node.supervisor import ROOM
+from apples.malleable.node.supervisor import RANK_INTERPRETER, ROOM
 from apples.supervision.job_processes import MARK, descendants, marked, parent_of, read
 
 TELLS = """
@@ -138,13 +137,6 @@ def parked(folder: Path, ranks: int = 2):
         assert host.interpreter.poll() is None
     finally:
         host.end()
-
-
-def until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def program(folder: Path, text: str) -> str:

@@ -6,6 +6,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,41 @@ def test_a_supervisor_ends_with_its_input_though_others_were_forked_while_it_was
         assert not second.gone
         assert read(f"/proc/{second.pid}/comm") == f"{SUPERVISOR}\n".encode()
         second.kill()
+
+
+@pytest.fixture
+def short():
+    """A folder whose path is short enough for any socket in it."""
+    with tempfile.TemporaryDirectory(prefix="apples-") as name:
+        yield Path(name)
+
+
+def test_ranks_start_by_themselves_where_nobody_can_listen_for_their_requests_and_it_is_said(
+    tmp_path,
+):
+    serve = f"import sys; from {supervisor.__name__} import *; it = NodeSupervisor(sys.argv[1]); "
+    serve += f"it.path = '{short}/s'.ljust(105, 's'); it.run()"
+    order = {
+        "order": "start",
+        "group": 1,
+        "ranks": 2,
+        "argv": ["/bin/true"],
+        "files": {},
+        "commits": "",
+    }
+    order |= {"environment": {}, "interpreter": ["/bin/false"]}
+    with subprocess.Popen(
+        [sys.executable, "-c", serve, str(short)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+        reports = map(json.loads, process.stdout)
+        lost = next(one["why"] for one in reports if one["report"] == "lost")
+        process.stdin.close()
+        said = process.stderr.read().decode()
+    assert lost == "mpiexec ended (0)"
+    assert said == "apples: note: each rank loads all by itself: AF_UNIX path too long\n"
 
 
 def test_a_supervisor_keeps_and_gives_back_more_memory_than_it_was_allowed_open_files(tmp_path):

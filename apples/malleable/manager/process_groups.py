@@ -36,6 +36,7 @@ from apples.malleable.node.supervisor import (
     HELLO,
     LINE_LIMIT,
     ORDER_LIMIT,
+    RANK_INTERPRETER,
     REMOTE_SUPERVISOR,
     NodeSupervisor,
     may_be_forked,
@@ -54,7 +55,6 @@ from apples.wire.resumable_stream import ResumableStream
 
 SUPERVISOR = "apples-node"
 """What the kernel calls the supervisor of a part of this machine."""
-RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
 SUCCESSOR = "apples.malleable.node.successor"
 BIRTH_SECONDS = 12.0
 """How much longer than later ones the first report of a supervisor may take."""

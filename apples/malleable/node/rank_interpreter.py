@@ -70,8 +70,9 @@ class RankInterpreter:
         self._bind, self._listener = bind, listener
         self._selector = selectors.DefaultSelector()
         self._decided = deciding(dict(os.environ))
-        self._ranks: dict[int, socket.socket] = {}
-        self._served: set[socket.socket] = set()  # that had a rank, to their ends
+        self._ranks: dict[
+            socket.socket, int
+        ] = {}  # 0 for one that has ended, to the connection's end
 
     def run(self) -> NoReturn:
         """Fork until killed, as is done when the node supervisor ends."""
@@ -102,18 +103,17 @@ class RankInterpreter:
 
     def _read(self, channel: socket.socket, stand_in: int) -> None:
         """Take a request, then signals for the rank, and the end of who made it, which is the rank's."""
-        rank = next((pid for pid, one in self._ranks.items() if one is channel), 0)
+        rank = self._ranks.get(channel)
         handles: list[int] = []
         try:
             data, handles, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 2 * HANDLES)
-            if data and channel in self._served:
+            if data and rank is not None:
                 if rank:
                     os.kill(rank, int(data))  # a child that was not reaped: its number is its own
                 return
-            if data and (pid := self._forked(json.loads(data), handles, stand_in)):
-                self._ranks[pid], rank = channel, pid
-                self._served.add(channel)
-                channel.send(json.dumps({"pid": pid}).encode())
+            if data and (rank := self._forked(json.loads(data), handles, stand_in)):
+                self._ranks[channel] = rank
+                channel.send(json.dumps({"pid": rank}).encode())
                 return
         except Exception as error:  # noqa: BLE001 - whatever was asked, the ranks of others live
             print(f"apples: a request for a rank: {error!r}", file=sys.stderr, flush=True)  # noqa: T201 - talk
@@ -121,7 +121,7 @@ class RankInterpreter:
             for handle in handles:
                 os.close(handle)
         self._selector.unregister(channel)
-        self._served.discard(channel)
+        self._ranks.pop(channel, None)
         channel.close()
         if rank:
             os.kill(rank, signal.SIGKILL)
@@ -148,9 +148,7 @@ class RankInterpreter:
     def _as_here(self, environment: dict[str, str]) -> bool:
         """Whether an interpreter with this environment would have loaded what this one has."""
         first = environment.get("LD_PRELOAD") or environment.get(self._bind.COUNTING)
-        places = environment.get(
-            "PYTHONPATH", ""
-        )  # of which relative ones are elsewhere for a rank
+        places = environment.get("PYTHONPATH", "")
         everywhere = not places or all(map(os.path.isabs, places.split(os.pathsep)))
         return not first and everywhere and deciding(environment) == self._decided
 
@@ -202,15 +200,13 @@ class RankInterpreter:
 
     def _reap(self) -> None:
         """Tell who stands for a rank how it ended."""
-        while self._ranks:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            channel = self._ranks.pop(pid, None)
-            if channel is not None and channel in self._served:
-                # It is closed after the other end is: else what nobody has read would take this word along.
-                with contextlib.suppress(OSError):
-                    channel.send(str(status).encode())
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                for channel in [one for one, rank in self._ranks.items() if rank == ended[0]]:
+                    # It is closed after the other end is: else what nobody has read would take this word along.
+                    self._ranks[channel] = 0
+                    with contextlib.suppress(OSError):
+                        channel.send(str(ended[1]).encode())
 
 
 def deciding(environment: dict[str, str]) -> dict[str, str]:

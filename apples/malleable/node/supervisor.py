@@ -51,8 +51,10 @@ LINE_LIMIT = 1 << 20
 """Bytes of a line, and of a rank's message."""
 ORDER_LIMIT = 64 * LINE_LIMIT
 """Bytes of an order: it may carry the task of a job."""
-RANK_INTERPRETER = "APPLES_RANK_INTERPRETER"
-"""The variable by which what is to become a rank knows the interpreter that forks it."""
+INTERPRETER = "APPLES_RANK_INTERPRETER"
+"""The variable by which what is to become a rank knows the interpreter that forks it (`apples.launch.bind`)."""
+RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
+"""The module of that interpreter."""
 ROOM = " " * 1000
 """A word of its command line, which is as long as that of a rank can be shown."""
 REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
@@ -383,8 +385,12 @@ class NodeSupervisor(SupervisorProcess):
         argv = [os.environ["APPLES_LAUNCH"] if a == "{launch}" else a for a in order["argv"]]
         environment = {**os.environ, **order["environment"], "APPLES_MALLEABLE": self.path}
         if parked := order.get("interpreter"):
-            with contextlib.suppress(OSError):  # each rank starts by itself
-                environment[RANK_INTERPRETER] = self._park(parked, environment)
+            try:
+                environment[INTERPRETER] = self._park(parked, environment)
+            except OSError as error:
+                why = f"apples: note: each rank loads all by itself: {error.strerror or error}\n"
+                with contextlib.suppress(OSError):
+                    os.write(self.launcher_talk, why.encode())
         self.launcher = self._started(argv, environment)
         self.launcher_handle = os.pidfd_open(self.launcher)
         self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)

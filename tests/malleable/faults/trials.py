@@ -30,7 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from apples.malleable.manager.process_groups import RANK_INTERPRETER, SUPERVISOR
+from apples.malleable.manager.process_groups import SUPERVISOR
+from apples.malleable.node.supervisor import RANK_INTERPRETER
 from apples.supervision.job_processes import MARK, marked
 
 sys.path.append(str(Path(__file__).parents[2]))
