@@ -118,7 +118,7 @@ def short():
 
 
 def test_ranks_start_by_themselves_where_nobody_can_listen_for_their_requests_and_it_is_said(
-    tmp_path,
+    short,
 ):
     serve = f"import sys; from {supervisor.__name__} import *; it = NodeSupervisor(sys.argv[1]); "
     serve += f"it.path = '{short}/s'.ljust(105, 's'); it.run()"
