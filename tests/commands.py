@@ -14,7 +14,7 @@ import hat
 from apples.cli.hat import main as hat_main
 from apples.cli.main import main as apples_main
 from apples.cli.nws import main as nws_main
-from apples.views.documents import DOCUMENTS
+from apples.views import DOCUMENTS
 
 MAINS = {"apples": apples_main, "hat": hat_main, "nws": nws_main}
 EXAMPLE = Path(__file__).parents[1] / "examples" / "jacobi2d"

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from apples.storage.folder import Folder
-from apples.storage.identity import identity_of
-from apples.testing.faulty_folder import FaultyFolder, FolderFaults
-from apples.topology import CpuSet, synthetic
-from apples.topology.daemon.client import TopologyClient
-from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.server import Server
-from apples.topology.isolation.cpusets import CpusetV1
-from apples.topology.isolation.dry_run import DryRun
+from apples.storage import Folder, identity_of
+from apples.testing import FaultyFolder, FolderFaults
+from apples.topology import (
+    CpuSet,
+    CpusetV1,
+    DaemonOptions,
+    DryRun,
+    NodeLedger,
+    Server,
+    TopologyClient,
+    synthetic,
+)
 
 QUICK = DaemonOptions(kill_seconds=120.0, claim_seconds=300.0, watch_seconds=0.05, ignored=("*",))
 CONTROL_FILES = (

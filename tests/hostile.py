@@ -10,8 +10,18 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from apples.scheduling import SchedulingPolicy, Start
-from apples.scheduling.jobs import Hold, Migrate, Reject, Requeue, Reserve, Resize, Wait, Wake
+from apples.scheduling import (
+    Hold,
+    Migrate,
+    Reject,
+    Requeue,
+    Reserve,
+    Resize,
+    SchedulingPolicy,
+    Start,
+    Wait,
+    Wake,
+)
 
 
 def opened():

@@ -10,13 +10,9 @@ from pathlib import Path
 
 from apples import lab
 from apples.errors import UsageError
-from apples.lab import LabDocument, requirements
-from apples.lab.commands import entering, environment
-from apples.lab.record import MARK, identity, labs
-from apples.launch.hydra import RankGroup
-from apples.launch.job_manager import remote_spec
-from apples.launch.remote.ssh import reach
-from apples.launch.ssh import LaunchTarget
+from apples.lab import MARK, LabDocument, entering, environment, identity, labs, requirements
+from apples.launch import LaunchTarget, RankGroup, remote_spec
+from apples.launch import reach_by_ssh as reach
 from apples.resources import read_host_list
 
 SMALL = """

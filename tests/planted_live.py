@@ -7,14 +7,16 @@ A fault is a list of (class or module, name, what takes its place).
 from dataclasses import replace
 from math import inf
 
-from apples.scheduling.instants import instant
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.server import scheduler
-from apples.scheduling.server.live_job import LiveJob
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import AttemptPhase
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.state import SchedulerState
+from apples.scheduling import (
+    AttemptPhase,
+    JobKind,
+    LiveJob,
+    LiveScheduler,
+    SchedulerLog,
+    SchedulerState,
+    instant,
+    scheduler,
+)
 from apples.testing import live
 
 END, SETTLE, START, LEAVE = LiveJob.end, LiveJob.settle, LiveJob.start, LiveJob.leave

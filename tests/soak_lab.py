@@ -13,7 +13,7 @@ from pathlib import Path
 from labs import SMALL, belongings
 
 from apples import lab
-from apples.lab.record import labs
+from apples.lab import labs
 
 INTERRUPTED = Path(__file__).parent / "lab" / "programs" / "interrupted.py"
 

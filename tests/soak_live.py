@@ -14,8 +14,7 @@ from pathlib import Path
 
 from planted_live import FAULTS, FAULTS_OF_SHARING, plant
 
-from apples.testing.live import SimulatedCluster
-from apples.testing.protocol.simulation import BrokenPromiseError
+from apples.testing import BrokenPromiseError, SimulatedCluster
 
 
 def history(seed, policy=""):

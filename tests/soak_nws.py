@@ -33,12 +33,17 @@ from pathlib import Path
 
 import nws.service.app
 import nws.service.database
-from nws import ForecastDatabase, Retention
+from nws import (
+    Files,
+    ForecastDatabase,
+    JournalShard,
+    Listen,
+    Retention,
+    Serving,
+    encode_measurements,
+    scan,
+)
 from nws.clique import CliqueFaults, DoubleProbeError, SimulatedClique
-from nws.memory.journal import JournalShard
-from nws.memory.journal_files import Files
-from nws.memory.journal_format import encode_measurements, scan
-from nws.service.server import Listen, Serving
 
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18

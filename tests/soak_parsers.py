@@ -33,31 +33,31 @@ from pathlib import Path
 import hat
 import nws
 from apples.errors import ApplesError
-from apples.lab.document import LabDocument
+from apples.lab import LabDocument
 from apples.lab.journal import _unsealed
-from apples.launch import events
-from apples.launch.slurm import replies
-from apples.launch.slurm.nodes import host_list, nodes
-from apples.malleable.control import job_file, messages, sealing
-from apples.monitoring.message_counts import MessageMatrix
+from apples.launch import events, host_list, nodes, replies
+from apples.malleable import job_file, messages, sealing
+from apples.monitoring import MessageMatrix
 from apples.resources import HostListDocument
-from apples.simulation.machine_file import MachineDocument
-from apples.simulation.sources import read_log
-from apples.storage.journal import encode as sealed_line
-from apples.storage.journal import parse as parse_journal
-from apples.sweeps.document import ParameterSweepFile
-from apples.topology import language
-from apples.topology.daemon.protocol import parse_request
-from apples.topology.sources.hwloc_xml import read_hwloc_xml
-from apples.topology.sources.synthetic import synthetic
-from apples.topology.sources.sysfs import read_packed, read_probe
-from apples.views.terminal import escaped
+from apples.simulation import MachineDocument, read_log
+from apples.storage import encode as sealed_line
+from apples.storage import parse as parse_journal
+from apples.sweeps import ParameterSweepFile
+from apples.topology import (
+    language,
+    parse_request,
+    read_hwloc_xml,
+    read_packed,
+    read_probe,
+    synthetic,
+)
+from apples.views import escaped
 from apples.wire import json_lines
+from nws import parse_matrix, read_history
 from nws.clique import messages as clique
 from nws.measurement import read_batch
 from nws.memory import journal_format
 from nws.sensing import wire
-from nws.sensors.prometheus import parse_matrix, read_history
 
 BLOCK = 1000
 CPU_SECONDS = 2.0

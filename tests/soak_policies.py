@@ -24,27 +24,36 @@ from math import inf
 
 import numpy as np
 
-from apples.scheduling.jobs import Decision, Job, Reserve, Resize, Start
-from apples.scheduling.policies import (
+from apples.scheduling import (
+    AdvanceReservation,
+    ClusterState,
     Conservative,
+    Decision,
     Easy,
     Equipartition,
     FirstComeFirstServed,
     FirstFit,
+    Job,
+    Reserve,
+    Resize,
+    SchedulingPolicy,
     ShortestJobFirst,
     SlowdownDriven,
+    Start,
+    TopologyAwarePolicy,
 )
-from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
-from apples.scheduling.policy import AdvanceReservation, ClusterState, SchedulingPolicy
-from apples.simulation.config import (
+from apples.simulation import (
     Checkpointing,
+    EventEngine,
     NodeFailure,
     ReconfigurationCost,
     SimulationConfig,
+    Workload,
+    has_kernel,
+    mark_malleable,
+    rigid,
+    simulate,
 )
-from apples.simulation.engine import EventEngine
-from apples.simulation.run import has_kernel, simulate
-from apples.simulation.workload import Workload, mark_malleable, rigid
 from apples.topology import synthetic
 
 NEVER = float("inf")

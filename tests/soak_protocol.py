@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 
-from apples.testing.protocol.simulation import BrokenPromiseError, SimulatedControl
+from apples.testing import BrokenPromiseError, SimulatedControl
 
 
 def main():

@@ -40,18 +40,20 @@ from soak_nws import (
 )
 
 from apples.errors import ApplesError
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import Equipartition
-from apples.scheduling.server import log as scheduler_log
-from apples.scheduling.server import scheduler
-from apples.scheduling.server.live_job import JobSubmission
-from apples.scheduling.server.log import SchedulerLog, read_history, read_state
-from apples.scheduling.server.orders import AttemptPhase
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.storage.folder import Folder
-from apples.testing.live import SimulatedJobs
-from apples.testing.protocol.network import Clockwork
-from apples.testing.protocol.simulation import BrokenPromiseError
+from apples.scheduling import (
+    AttemptPhase,
+    Equipartition,
+    JobKind,
+    JobSubmission,
+    LiveScheduler,
+    SchedulerLog,
+    read_history,
+    read_state,
+    scheduler,
+)
+from apples.scheduling import log as scheduler_log
+from apples.storage import Folder
+from apples.testing import BrokenPromiseError, Clockwork, SimulatedJobs
 
 HOSTS = tuple(f"h{k}" for k in range(6))
 WALL = 1e9

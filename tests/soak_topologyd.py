@@ -28,17 +28,24 @@ from bad_jobs import BAD_JOBS, Started
 from daemons import CPUSETS, Daemon, quick_folder
 
 from apples.errors import ApplesError
-from apples.storage.folder import Folder
-from apples.storage.journal import JournalError
-from apples.topology import CpuSet, Unsatisfied, synthetic
-from apples.topology.cpus import NO_CPUS
-from apples.topology.daemon.handler import TopologyRequestHandler
-from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.protocol import parse_request
-from apples.topology.daemon.sharing import arrive, leave, violations
-from apples.topology.daemon.state import CpuAllocation, taken
-from apples.topology.isolation.detection import find_backend
-from apples.topology.isolation.dry_run import DryRun
+from apples.storage import Folder, JournalError
+from apples.topology import (
+    NO_CPUS,
+    CpuAllocation,
+    CpuSet,
+    DaemonOptions,
+    DryRun,
+    NodeLedger,
+    TopologyRequestHandler,
+    Unsatisfied,
+    arrive,
+    find_backend,
+    leave,
+    parse_request,
+    synthetic,
+    taken,
+    violations,
+)
 
 SKIPPED = 77
 VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "post")

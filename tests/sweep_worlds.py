@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from apples import Host, HostList, Link, Network
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions
 from apples.sweeps import InputFile, ParameterSweep, SiteCache, SweepTask, sweep_costs
 from nws import Weather
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import hat
-from apples.agent.information import InformationPool
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions, InformationPool
 from apples.resources import Host, HostList, Link, Network
 from nws import Weather
 

@@ -9,6 +9,7 @@ speeds, and the file that is the result). `record` is a lab that is up, `command
 hosts.
 """
 
+from apples.front_door import lazy
 from apples.lab.commands import captured, execute
 from apples.lab.document import LabDocument, read_lab_file
 from apples.lab.down import down
@@ -30,3 +31,6 @@ __all__ = [
     "shape",
     "up",
 ]
+
+# Eager, since `down`, `shape` and `up` are modules as well; the stub lists the names that the tests import.
+__getattr__, __dir__, _ = lazy(__name__, __file__)

@@ -10,3 +10,9 @@ from apples.master_worker.running import MasterWorkerResult as MasterWorkerResul
 from apples.master_worker.running import MasterWorkerSpec as MasterWorkerSpec
 from apples.master_worker.running import plan_master_worker as plan_master_worker
 from apples.master_worker.running import run_master_worker as run_master_worker
+
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from apples.master_worker.given_hosts import HostGiver as HostGiver
+from apples.master_worker.given_hosts import RunStanding as RunStanding
+from apples.master_worker.job import CommandedHosts as CommandedHosts

@@ -5,3 +5,7 @@ goes to which host when bytes, distances, loads and speeds are known; `distances
 hosts are from each other. `message_counts` is what is said: counted in a running MPI program. `decider` is the
 paper's rule for which task moves, `payback` one that asks what a move costs; both are pure.
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

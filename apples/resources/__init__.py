@@ -5,33 +5,6 @@ Read in this order: `host` (one `Host`; a `ResourceSet` is an ordered tuple of t
 TOML file, checked).
 """
 
-from apples.resources.host import (
-    LEAST,
-    MOST,
-    Cpus,
-    Host,
-    Memory,
-    Name,
-    PositiveNumber,
-    ResourceSet,
-    names,
-)
-from apples.resources.host_list import HostList, HostListDocument, read_host_list
-from apples.resources.network import Link, Network
+from apples.front_door import lazy
 
-__all__ = [
-    "LEAST",
-    "MOST",
-    "Cpus",
-    "Host",
-    "HostList",
-    "HostListDocument",
-    "Link",
-    "Memory",
-    "Name",
-    "Network",
-    "PositiveNumber",
-    "ResourceSet",
-    "names",
-    "read_host_list",
-]
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -4,3 +4,7 @@ Read `documents` (a file that is replaced whole, and its lock), `journal` (check
 they are acknowledged), `folder` (a directory used by descriptor only) `state` (the JSON
 documents of the state directory) and `naming` (the path in errors of a full disk).
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

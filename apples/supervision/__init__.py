@@ -5,3 +5,7 @@ input. `job_processes` finds and kills the processes of a job; `this_host` says 
 host it runs on; `program_counter` sees whether a process waits inside the MPI library. The programs themselves:
 `apples.launch.supervisor` (a run), `apples.malleable.node` (a host of a malleable job).
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

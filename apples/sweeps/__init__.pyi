@@ -29,3 +29,13 @@ from apples.sweeps.tasks import ParameterSweep as ParameterSweep
 from apples.sweeps.tasks import SiteCache as SiteCache
 from apples.sweeps.tasks import SweepTask as SweepTask
 from apples.sweeps.tasks import one_cache_a_site as one_cache_a_site
+
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from apples.sweeps.dask_hosts import DaskHosts as DaskHosts
+from apples.sweeps.document import ParameterSweepFile as ParameterSweepFile
+from apples.sweeps.hosts import HostsExecutor as HostsExecutor
+from apples.sweeps.hosts import HostWorker as HostWorker
+from apples.sweeps.hosts import SweepCommand as SweepCommand
+from apples.sweeps.worker import HELLO as HELLO
+from apples.sweeps.worker import Worker as Worker

@@ -9,3 +9,43 @@ from apples.testing.placement_replays import replay as replay
 from apples.testing.policy_checks import check_policy as check_policy
 from apples.testing.rehearsal import Rehearsal as Rehearsal
 from apples.testing.rehearsal import rehearse as rehearse
+
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from apples.testing.actuator_checks import TEMPLATE as TEMPLATE
+from apples.testing.actuator_checks import main as main
+from apples.testing.balancer_checks import BalancerCheckError as BalancerCheckError
+from apples.testing.faulty_folder import KILL as KILL
+from apples.testing.faulty_folder import FaultyFolder as FaultyFolder
+from apples.testing.faulty_folder import FolderFaults as FolderFaults
+from apples.testing.live import LIVE_POLICIES as LIVE_POLICIES
+from apples.testing.live import SHARING as SHARING
+from apples.testing.live import SimulatedCluster as SimulatedCluster
+from apples.testing.live import SimulatedJobs as SimulatedJobs
+from apples.testing.owners import OwnersWorld as OwnersWorld
+from apples.testing.owners import emulate as emulate
+from apples.testing.placement_replays import ALONE as ALONE
+from apples.testing.placement_replays import COMPUTE_BOUND as COMPUTE_BOUND
+from apples.testing.placement_replays import FAR_NS as FAR_NS
+from apples.testing.placement_replays import IDEAL_SECONDS as IDEAL_SECONDS
+from apples.testing.placement_replays import LOCAL_NS as LOCAL_NS
+from apples.testing.placement_replays import MEMORY_BOUND as MEMORY_BOUND
+from apples.testing.placement_replays import TABLE_2 as TABLE_2
+from apples.testing.placement_replays import WITH as WITH
+from apples.testing.placement_replays import WITHOUT as WITHOUT
+from apples.testing.placement_replays import MemorySlowdown as MemorySlowdown
+from apples.testing.placement_replays import draw_shares as draw_shares
+from apples.testing.placement_replays import draw_widths as draw_widths
+from apples.testing.placement_replays import mix_a as mix_a
+from apples.testing.placement_replays import placed as placed
+from apples.testing.placement_replays import predicted_mix_a as predicted_mix_a
+from apples.testing.placement_replays import program_slowdown as program_slowdown
+from apples.testing.placement_replays import run_placed as run_placed
+from apples.testing.placement_replays import slurm_block as slurm_block
+from apples.testing.placement_replays import slurm_cyclic as slurm_cyclic
+from apples.testing.policy_checks import PolicyCheckError as PolicyCheckError
+from apples.testing.protocol.network import Clockwork as Clockwork
+from apples.testing.protocol.network import NetworkFaults as NetworkFaults
+from apples.testing.protocol.simulation import BrokenPromiseError as BrokenPromiseError
+from apples.testing.protocol.simulation import SimulatedControl as SimulatedControl
+from apples.testing.rehearsal import ScriptedControl as ScriptedControl

@@ -6,3 +6,7 @@ pages, made by `page`, `charts`, `drawing`, `palette` and `formats`), `provenanc
 and sweeps, `simulation_pages`, `simulation_charts` and `simulation_facts` make their pages. `terminal` escapes
 what steers one.
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

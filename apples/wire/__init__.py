@@ -5,3 +5,7 @@
 turn of one with such a loop. Programs that run without site packages import them, so nothing here may import more
 than the standard library.
 """
+
+from apples.front_door import lazy
+
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 from worlds import ROOMY, pool, symmetric
 
 from apples import Coordinator, Host, Link
-from apples.agent.arrangement import TOLERANCE, arranged
-from apples.agent.launching import distances, launch_plan
-from apples.agent.planners import equal_strips
-from apples.agent.planners.rectangles import rectangles
+from apples.agent import TOLERANCE, arranged, distances, equal_strips, launch_plan, rectangles
 from apples.errors import UsageError
-from apples.monitoring.distances import between
-from apples.monitoring.message_counts import CountedRank, MessageMatrix
+from apples.monitoring import CountedRank, MessageMatrix, between
 
 NEAR, FAR = Link(1e-4, 1e8), Link(1e-2, 1e6)
 SITES = symmetric({("east", "east"): NEAR, ("west", "west"): NEAR, ("east", "west"): FAR})

@@ -6,11 +6,8 @@ import pytest
 
 import hat
 from apples import Host
-from apples.agent import calibration
-from apples.agent.information import InformationPool
-from apples.agent.models import recall
-from apples.agent.weather.conditions import Conditions
-from apples.launch.events import Calibration
+from apples.agent import Conditions, InformationPool, calibration, recall
+from apples.launch import Calibration
 from apples.resources import HostList, Network
 from nws import Weather
 

@@ -19,9 +19,7 @@ from apples import (
     Schedule,
     milp,
 )
-from apples.agent.launching import launch_plan
-from apples.agent.models import Learned
-from apples.agent.models.conformal import PastRun
+from apples.agent import Learned, PastRun, launch_plan
 from blueprints import (
     all_resources,
     blocked,

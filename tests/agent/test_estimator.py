@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from worlds import pool
 
 from apples import Allocation, Host, Link, PerformanceEstimator, Schedule
-from apples.agent.estimator import percentiles
+from apples.agent import percentiles
 from nws import Forecast, Weather
 
 TO_SD = np.sqrt(np.pi / 2)
@@ -114,8 +114,7 @@ def test_eight_of_ten_runs_end_inside_the_interval():
 
 
 def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
-    from apples.agent.models import Learned
-    from apples.agent.models.corrections import Overlap
+    from apples.agent import Learned, Overlap
 
     def width(**more):
         hosts = HOSTS[:2]

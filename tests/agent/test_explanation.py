@@ -7,9 +7,7 @@ import pytest
 from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent.explanation import left_out, remedy, thresholds
-from apples.agent.planners.time_balancing import balance
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions, balance, left_out, remedy, thresholds
 from apples.resources import HostList
 from apples.units import duration
 from blueprints import blocked, compile_time, minimum_execution_time

@@ -11,9 +11,7 @@ from worlds import pool
 
 import hat
 from apples import Host, SpeedFunction
-from apples.agent import doctor
-from apples.agent.models import Learned, recall, store_speeds
-from apples.agent.selector.filters import one_row_of_memory, strip_memory
+from apples.agent import Learned, doctor, one_row_of_memory, recall, store_speeds, strip_memory
 from apples.schedule import Allocation, Schedule
 
 HOSTS = (Host("gil", platform="x86_64-cuda", free_memory="1 GB"), Host("ada", platform="x86_64"))

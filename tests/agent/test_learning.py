@@ -8,14 +8,19 @@ import pytest
 from worlds import TEMPLATE, pool
 
 from apples import Coordinator, Host, Link, equal_blocks
-from apples.agent.estimator import without_risk
-from apples.agent.learning import check, remember
-from apples.agent.models import RunObservation, learn, recall, store_speeds
-from apples.agent.models.conformal import PastRun
-from apples.agent.models.model import SpeedFunction
-from apples.agent.verification import Reference
-from apples.launch.actuator import HostTimes, Outcome
-from apples.launch.events import BorderTimes
+from apples.agent import (
+    PastRun,
+    Reference,
+    RunObservation,
+    SpeedFunction,
+    check,
+    learn,
+    recall,
+    remember,
+    store_speeds,
+    without_risk,
+)
+from apples.launch import BorderTimes, HostTimes, Outcome
 from apples.schedule import Allocation, Schedule
 from blueprints import all_resources, blocked, compile_time, minimum_execution_time
 from nws import Forecast, Weather

@@ -20,16 +20,16 @@ from apples import (
     SpeedFunction,
     load_information,
 )
-from apples.agent.learning import check, remember
-from apples.agent.models import Learned, recall
-from apples.agent.models.calibration import by_threads
-from apples.agent.planners import equal_strips
-from apples.launch.actuator import HostTimes, Outcome
-from apples.launch.actuators.malleable import MalleableActuator
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.binding import bound
-from apples.launch.hydra import RankGroup
-from apples.launch.plan import run_task
+from apples.agent import Learned, by_threads, check, equal_strips, recall, remember
+from apples.launch import (
+    HostTimes,
+    MalleableActuator,
+    Outcome,
+    RankGroup,
+    SlurmActuator,
+    bound,
+    run_task,
+)
 from apples.topology import synthetic
 from blueprints import all_resources, minimum_execution_time
 

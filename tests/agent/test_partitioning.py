@@ -12,16 +12,17 @@ from worlds import ROOMY, TEMPLATE, pool
 
 import hat
 from apples import Host, UsageError
-from apples.agent.estimator import PerformanceEstimator
-from apples.agent.information import InformationPool
-from apples.agent.launching import launch_plan
-from apples.agent.partitioning import partition_cost
-from apples.agent.planners import equal_strips
-from apples.agent.selector import FILTERS
-from apples.launch.plan import run_task
-from apples.malleable.balancers.block_table import Decomposition
-from apples.malleable.control.command import HostShare, ResizeDone
-from apples.testing.rehearsal import rehearse
+from apples.agent import (
+    FILTERS,
+    InformationPool,
+    PerformanceEstimator,
+    equal_strips,
+    launch_plan,
+    partition_cost,
+)
+from apples.launch import run_task
+from apples.malleable import Decomposition, HostShare, ResizeDone
+from apples.testing import rehearse
 
 FIELD = '''
 from pathlib import Path

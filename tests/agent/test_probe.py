@@ -9,7 +9,7 @@ from worlds import ROOMY, pool
 from apples import Host, Link, load_information
 from apples.agent import calibration
 from apples.errors import LaunchError
-from apples.launch.events import Calibration
+from apples.launch import Calibration
 from nws import Forecast, Weather
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jacobi2d"

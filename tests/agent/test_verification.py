@@ -6,14 +6,17 @@ import pytest
 import rowed
 from commands import files
 
-from apples.agent.coordinator import Coordinator
-from apples.agent.information import load_information
-from apples.agent.session.spec import asked_for
-from apples.agent.verification import FinishedRun, Reference, sequential, verify
+from apples.agent import (
+    Coordinator,
+    FinishedRun,
+    Reference,
+    asked_for,
+    load_information,
+    sequential,
+    verify,
+)
 from apples.errors import UsageError
-from apples.launch.actuator import Outcome
-from apples.launch.actuators.local import LocalActuator
-from apples.launch.events import HostTimes, RowDigests
+from apples.launch import HostTimes, LocalActuator, Outcome, RowDigests
 from blueprints import blocked
 
 pytestmark = pytest.mark.mpi

@@ -59,28 +59,69 @@ STUBS = [stub.parent for name in PACKAGES[:4] for stub in (ROOT / name).rglob("_
 @pytest.mark.parametrize("folder", STUBS, ids=called)
 def test_type_checkers_see_the_names_that_python_loads(folder):
     module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
-    stub = ast.parse((folder / "__init__.pyi").read_text())
-    seen = {
-        alias.name: statement.module
-        for statement in stub.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
-    aliases = {
-        statement.targets[0].id: statement.value.id
-        for statement in stub.body
-        if isinstance(statement, ast.Assign)
-    }
-    assert {*seen, *aliases} == {*module.__all__}
-    for name, home in seen.items():
-        assert getattr(importlib.import_module(home), name) is getattr(module, name)
-        assert name in dir(module)
+    stub = (folder / "__init__.pyi").read_text()
+    seen, aliases = {}, {}
+    for statement in ast.parse(stub).body:
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                seen[alias.asname] = statement.module, alias.name
+        else:
+            aliases[statement.targets[0].id] = statement.value.id
+    for name, (home, its_name) in seen.items():
+        try:
+            value = getattr(importlib.import_module(home), its_name)
+        except AttributeError:
+            value = importlib.import_module(f"{home}.{its_name}")
+        assert value is getattr(module, name)
     for alias, name in aliases.items():
         assert getattr(module, alias) is getattr(module, name)
-    for name in module.__all__:
-        # A module of the same name would take the name's place as soon as anybody imports it.
-        assert not (folder / f"{name}.py").exists()
-        assert not (folder / name / "__init__.py").exists()
+    public, _, internal = stub.partition("# Not public:")
+    assert {*module.__all__} == {
+        name for name in {*seen, *aliases} if f" {name}\n" in public or f"{name} =" in public
+    }
+    assert not {*module.__all__} & {line.split()[-1] for line in internal.splitlines()[1:]}
+    if folder.name != "lab":  # which imports its functions `up`, `down` and `shape` at once
+        for name in {*seen, *aliases}:
+            # A module of the same name would take the name's place as soon as anybody imports it.
+            assert not (folder / f"{name}.py").exists()
+            assert not (folder / name / "__init__.py").exists()
+
+
+ENTRY_POINTS = {"apples.cli.main", "apples.cli.nws", "apples.cli.hat"}
+"""What the console scripts call; the only part of the command line that a test or a benchmark may run."""
+
+
+def test_tests_import_from_package_doors():
+    """A module may move inside its package, and no test changes: ``from apples.agent import ...``."""
+    deep = [
+        f"{called(path)}: {module}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for module in imported_modules(path)
+        if module.split(".")[0] in {"apples", "nws", "hat"} and module.count(".") > 1
+        if module not in ENTRY_POINTS
+    ]
+    assert deep == []
+
+
+def test_tests_import_no_private_name():
+    private = [
+        f"{called(path)}: {alias.name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        if (node.module or "").split(".")[0] in {"apples", "nws", "hat"}
+        for alias in node.names
+        if alias.name.startswith("_")
+    ]
+    assert private == []
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
 
 
 def test_apples_never_imports_the_examples():
@@ -91,8 +132,6 @@ def test_apples_never_imports_the_examples():
             assert not any(name.split(".")[0] in {"examples", "solver"} for name in names), path
 
 
-ENTRY_POINTS = {"apples.cli.main", "apples.cli.nws", "apples.cli.hat"}
-"""What the console scripts call; the only part of the command line that a test or a benchmark may run."""
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

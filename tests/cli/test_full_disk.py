@@ -7,8 +7,7 @@ import pytest
 from commands import command
 from views.documents import run
 
-from apples.jobs import store
-from apples.jobs.recording import recorded
+from apples.jobs import recorded, store
 
 SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
 LOG = Path(__file__).parents[1] / "simulation" / "sample.swf.gz"

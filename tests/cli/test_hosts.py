@@ -7,7 +7,7 @@ from commands import command
 from waiting import until
 
 from apples.errors import LaunchError
-from apples.launch.slurm import client
+from apples.launch import client
 from apples.resources import read_host_list
 
 

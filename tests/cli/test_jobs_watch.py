@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples.jobs import JobStatus, store
-from apples.views.job import watched_text
+from apples.views import watched_text
 
 
 def test_jobs_are_followed_on_a_terminal_until_control_c(tmp_path, monkeypatch):

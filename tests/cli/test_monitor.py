@@ -9,7 +9,7 @@ import pytest
 from commands import command, validator
 from waiting import until
 
-from apples.views.monitor import monitor_text
+from apples.views import monitor_text
 from nws import Listen, Serving
 
 HOST = {

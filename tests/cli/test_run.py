@@ -10,8 +10,7 @@ import pytest
 import rowed
 from commands import EXAMPLE, command, files
 
-from apples.agent.information import load_information
-from apples.agent.verification import sequential
+from apples.agent import load_information, sequential
 from apples.jobs import run_record, store
 
 SAMPLE = [

@@ -7,8 +7,7 @@ import pytest
 from commands import command
 from views.documents import demo, plan, run, strip
 
-from apples.jobs import store
-from apples.jobs.recording import recorded
+from apples.jobs import recorded, store
 
 
 @pytest.fixture(autouse=True)

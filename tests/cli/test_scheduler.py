@@ -10,9 +10,9 @@ import pytest
 from sites import LONG, SHORT, Site
 from waiting import until
 
-from apples.jobs.submission import between_hosts
-from apples.scheduling.server.log import SchedulerLog
-from apples.views.documents import DOCUMENTS
+from apples.jobs import between_hosts
+from apples.scheduling import SchedulerLog
+from apples.views import DOCUMENTS
 
 
 @pytest.mark.mpi

@@ -10,9 +10,9 @@ from cli.test_scheduler_ssh import answered, site  # noqa: F401 - fixtures
 from sites import LONG
 from waiting import until
 
-from apples.lab.commands import entering, environment
-from apples.launch.remote.load_slaves import MODULE
-from apples.supervision.job_processes import all_processes, read
+from apples.lab import entering, environment
+from apples.launch import MODULE
+from apples.supervision import all_processes, read
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more]
 

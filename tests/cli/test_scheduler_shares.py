@@ -14,10 +14,8 @@ from sites import LONG, SHORT, Site, assert_no_job_is_left
 from waiting import until
 
 from apples.jobs import store
-from apples.supervision.job_processes import marked
-from apples.topology import CpuSet, synthetic
-from apples.topology.daemon.node import DaemonOptions
-from apples.topology.isolation.detection import find_backend
+from apples.supervision import marked
+from apples.topology import CpuSet, DaemonOptions, find_backend, synthetic
 
 Socket = namedtuple("Socket", "socket")
 """Of a daemon that is no part of this process."""

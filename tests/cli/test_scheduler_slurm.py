@@ -10,11 +10,9 @@ import pytest
 from sites import SHORT, Site
 from waiting import until
 
-from apples.jobs import store
-from apples.jobs.allocations import AllocationWatch
-from apples.launch.remote.load_slaves import MODULE
-from apples.launch.slurm import client
-from apples.supervision.job_processes import all_processes, read
+from apples.jobs import AllocationWatch, store
+from apples.launch import MODULE, client
+from apples.supervision import all_processes, read
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 POOL = "pool"

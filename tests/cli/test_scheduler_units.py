@@ -10,9 +10,8 @@ from sites import LONG, UNITS_FILE, UNITS_PROGRAM
 from waiting import files_below, until
 
 from apples import UsageError
-from apples.jobs import store
-from apples.jobs.submission import JobRequest
-from apples.supervision.job_processes import marked, read
+from apples.jobs import JobRequest, store
+from apples.supervision import marked, read
 from hat import DocumentError
 
 HOSTS = ("ada", "bob", "cleo", "dan")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import command
 
-from apples.launch.remote.addresses import remote_hosts
+from apples.launch import remote_hosts
 from apples.resources import read_host_list
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jacobi2d"

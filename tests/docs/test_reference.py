@@ -10,10 +10,8 @@ from commands import command, validator
 
 import apples
 import hat
-from apples.agent.session.planning import plan
-from apples.agent.session.spec import PlanSpec
-from apples.views.demo import demo_document
-from apples.views.documents import DOCUMENTS
+from apples.agent import PlanSpec, plan
+from apples.views import DOCUMENTS, demo_document
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"

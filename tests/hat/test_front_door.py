@@ -26,12 +26,6 @@ def test_reading_loads_neither_models_nor_jinja():
     assert modules.isdisjoint({"jinja2", "hat.template", "hat.specifications"})
 
 
-@pytest.mark.parametrize("name", hat.__all__)
-def test_every_name_of_the_front_door_opens(name):
-    assert getattr(hat, name) is not None
-    assert name in dir(hat)
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'hat' has no attribute 'Cap'"):
         _ = hat.Cap

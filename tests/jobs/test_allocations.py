@@ -9,12 +9,11 @@ import pytest
 
 import hat
 from apples.errors import LaunchError, UsageError
+from apples.jobs import AllocationFollower, AllocationWatch
 from apples.jobs import allocations as module
-from apples.jobs.allocations import AllocationFollower, AllocationWatch
-from apples.launch.remote import sharing, ssh
-from apples.launch.slurm.nodes import AllocatedPart, SlurmNode
-from apples.launch.slurm.replies import SlurmAllocationState, allocations
-from apples.scheduling.server.orders import HostTerm
+from apples.launch import AllocatedPart, SlurmAllocationState, SlurmNode, allocations, sharing
+from apples.launch import ssh_connection as ssh
+from apples.scheduling import HostTerm
 
 OWN = '[[host]]\nname = "n1"\nseconds_per_point = 2e-9\n[[host]]\nname = "other"\n'
 

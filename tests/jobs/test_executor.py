@@ -10,14 +10,19 @@ import pytest
 from waiting import until
 
 from apples.errors import InfeasibleError, LaunchError
-from apples.jobs import executor, parked, service, store
-from apples.jobs.executor import JobServiceExecutor
-from apples.jobs.host_looks import HostLooks
-from apples.jobs.record_changes import RecordChanges
-from apples.jobs.records import JobStatus
-from apples.jobs.topology_daemons import SilentDaemonError
+from apples.jobs import (
+    HostLooks,
+    JobServiceExecutor,
+    JobStatus,
+    RecordChanges,
+    SilentDaemonError,
+    executor,
+    parked,
+    service,
+    store,
+)
 from apples.resources import Host
-from apples.scheduling.server.orders import (
+from apples.scheduling import (
     LAST,
     AskOrder,
     AttemptPhase,

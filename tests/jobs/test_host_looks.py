@@ -8,9 +8,9 @@ import pytest
 from waiting import until
 
 from apples.errors import LaunchError
-from apples.jobs.host_looks import AT_ONCE, IDLE_SECONDS, HostLooks
+from apples.jobs import AT_ONCE, IDLE_SECONDS, HostLooks
 from apples.resources import Host
-from apples.scheduling.server.orders import LAST, HostAnswer, HostLeft
+from apples.scheduling import LAST, HostAnswer, HostLeft
 
 JOB = "0000abcd"
 

@@ -16,7 +16,7 @@ from waiting import until
 from apples import LaunchError, RunSpec, UsageError
 from apples.jobs import JobSpec, parked
 from apples.storage import state
-from apples.supervision.job_processes import MARK, kill_marked, marked
+from apples.supervision import MARK, kill_marked, marked
 
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]
@@ -34,7 +34,7 @@ LIMIT = 60.0
 MINE = """
 import atexit, json, os, subprocess, sys, threading, time
 from pathlib import Path
-from apples.launch.actuators.local import LocalActuator
+from apples.launch import LocalActuator
 
 class Mine(LocalActuator):
     pass

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.jobs import store
-from apples.jobs.record_changes import RecordChanges
+from apples.jobs import RecordChanges, store
 
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
 MOST_QUEUED = 100_000

@@ -13,14 +13,28 @@ from pathlib import Path
 
 import pytest
 
-from apples.agent.rescheduling import AdaptiveExecution, PerformanceContract
+from apples.agent import AdaptiveExecution, PerformanceContract
 from apples.errors import ApplicationError, UsageError
-from apples.jobs import RunRecord, recording, run_record, store
-from apples.jobs.recording import EventLog, RunRecorder, recorded
-from apples.jobs.store import read_events
-from apples.jobs.unfinished import document_so_far
-from apples.launch.array_messages import MOST_RANKS, ArrayMessages
-from apples.launch.events import HostsChanged, HostTimes, MessagesSent, Outcome, Progress
+from apples.jobs import (
+    EventLog,
+    RunRecord,
+    RunRecorder,
+    document_so_far,
+    read_events,
+    recorded,
+    recording,
+    run_record,
+    store,
+)
+from apples.launch import (
+    MOST_RANKS,
+    ArrayMessages,
+    HostsChanged,
+    HostTimes,
+    MessagesSent,
+    Outcome,
+    Progress,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +187,7 @@ def test_of_bad_input_there_is_no_record():
 KILLED = """
 import os, signal, sys
 from test_recording import progress, Ran
-from apples.jobs.recording import recorded
+from apples.jobs import recorded
 with recorded({}, print) as recorder:
     recorder.running()
     for at in recorder.watched(Ran(), map(progress, range(1, 9))):

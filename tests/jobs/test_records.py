@@ -7,9 +7,16 @@ import signal
 import pytest
 
 from apples.errors import LaunchError, UsageError
-from apples.jobs import JobStatus, RunRecord, service, store
-from apples.jobs.records import position_record
-from apples.jobs.supervisor import CancelledError, Supervisor, _cancel
+from apples.jobs import (
+    CancelledError,
+    JobStatus,
+    RunRecord,
+    Supervisor,
+    position_record,
+    service,
+    store,
+)
+from apples.jobs.supervisor import _cancel
 from apples.storage import documents
 
 KEYS = [

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.agent.session.planning import load, plan
-from apples.agent.session.spec import RunSpec
+from apples.agent import RunSpec, load, plan
 from apples.errors import UsageError
-from apples.jobs.selecting import select
-from apples.jobs.spec import JobSpec
+from apples.jobs import JobSpec, select
 from apples.resources import read_host_list
-from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling import HostPreference
 
 TEMPLATE = """
 name = "strips"

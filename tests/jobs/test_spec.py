@@ -7,8 +7,7 @@ import pytest
 
 import apples
 from apples import LaunchError, RunSpec, UsageError
-from apples.jobs import JobSpec, ProgramSpec, spec
-from apples.jobs.spec import UnitsSpec
+from apples.jobs import JobSpec, ProgramSpec, UnitsSpec, spec
 from blueprints import all_resources
 
 HERE = Path("/somewhere")

@@ -8,9 +8,9 @@ import pytest
 from daemons import Daemon
 
 from apples.errors import ApplesError, LaunchError, UsageError
-from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
+from apples.jobs import SilentDaemonError, TopologyDaemons
 from apples.resources import Host, HostList, Link, Network
-from apples.topology.daemon.node import DaemonOptions
+from apples.topology import DaemonOptions
 
 
 def test_an_attempt_that_comes_back_to_a_host_has_cpus_there_again_and_gives_them_back_again():

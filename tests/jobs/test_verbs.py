@@ -18,14 +18,8 @@ from waiting import until
 
 from apples import jobs
 from apples.jobs import store
-from apples.malleable.control.commits import data_path, whole_manifests
-from apples.supervision.job_processes import (
-    SHARED_MEMORY,
-    marked,
-    noted_processes,
-    parent_of,
-    read,
-)
+from apples.malleable import data_path, whole_manifests
+from apples.supervision import SHARED_MEMORY, marked, noted_processes, parent_of, read
 
 HERE = Path(__file__).parent / "sample"
 FILES = [

@@ -10,7 +10,7 @@ from labs import SMALL, belongings
 
 from apples import lab
 from apples.errors import UsageError
-from apples.lab.record import labs
+from apples.lab import labs
 
 pytestmark = pytest.mark.lab
 INTERRUPTED = Path(__file__).parent / "programs" / "interrupted.py"

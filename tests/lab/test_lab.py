@@ -8,7 +8,7 @@ import pytest
 from labs import on, python, steady_rate
 from waiting import until
 
-from apples.lab.commands import entering, environment
+from apples.lab import entering, environment
 from apples.resources import read_host_list
 
 pytestmark = pytest.mark.lab

@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 
 import hat
 from apples.errors import LaunchError, UsageError
-from apples.lab import LabDocument, cgroups, host_list, network, record, requirements, ssh
-from apples.lab.cgroups import LabCgroup, LabHierarchy
-from apples.lab.document import HostEntry
-from apples.lab.down import down
-from apples.lab.journal import LabJournal
-from apples.lab.record import EmulatedHost, identity
-from apples.lab.slurm import configuration
+from apples.lab import (
+    EmulatedHost,
+    HostEntry,
+    LabCgroup,
+    LabDocument,
+    LabHierarchy,
+    LabJournal,
+    cgroups,
+    configuration,
+    down,
+    host_list,
+    identity,
+    network,
+    record,
+    requirements,
+    ssh,
+)
 from apples.resources import HostListDocument
 
 HOST = '[[host]]\nname = "ada"\n'

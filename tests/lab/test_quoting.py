@@ -21,8 +21,16 @@ from pydantic import ValidationError
 
 from apples import lab as emulation
 from apples.errors import UsageError
-from apples.lab import LabDocument, commands, network, quoting, requirements, slurm, ssh
-from apples.lab.record import EmulatedHost
+from apples.lab import (
+    EmulatedHost,
+    LabDocument,
+    commands,
+    network,
+    quoting,
+    requirements,
+    slurm,
+    ssh,
+)
 
 MEAN = (
     *("; touch canary", "$(touch canary)", "`touch canary`", "| touch canary", "&& touch canary"),

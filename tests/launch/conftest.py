@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.launch.hydra import RankGroup, command
-from apples.launch.run import Run
+from apples.launch import RankGroup, Run, command
 from apples.supervision import job_processes
 
 collect_ignore_glob = ["programs/*"]  # programs, not modules: importing them runs them

@@ -13,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch.binding import bound, bound_apart, rank_cpus
-from apples.launch.hydra import RankGroup
-from apples.topology import CpuSet, synthetic
-from apples.topology.machine import restricted
-from apples.topology.sources import probe
-from apples.topology.sources.sysfs import MOST_BYTES, read_packed, read_probe
-from apples.topology.sources.this_machine import live_topology
+from apples.launch import RankGroup, bound, bound_apart, rank_cpus
+from apples.topology import SYSFS_MOST_BYTES as MOST_BYTES
+from apples.topology import (
+    CpuSet,
+    live_topology,
+    probe,
+    read_packed,
+    read_probe,
+    restricted,
+    synthetic,
+)
 
 MACHINE = synthetic("package:2 l3:2 core:2 pu:2")
 

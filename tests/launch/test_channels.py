@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from apples.launch.channels import HELLO, LONGEST_HEAD, MOST_BEFORE_HELLO, SupervisorChannel
+from apples.launch import HELLO, LONGEST_HEAD, MOST_BEFORE_HELLO, SupervisorChannel
 
 FRAMES = st.lists(
     st.tuples(st.sampled_from(["output", "error", "beat"]), st.binary(max_size=60)), max_size=12

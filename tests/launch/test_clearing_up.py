@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from apples.errors import ApplicationError, LaunchError
-from apples.launch.hydra import RankGroup, command
-from apples.launch.run import Run
+from apples.launch import RankGroup, Run, command
 
 AGENT = """
 import sys

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.launch.conformance import ProblemSize, check_program
+from apples.launch import ProblemSize, check_program
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")

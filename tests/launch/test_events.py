@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from apples.errors import ApplicationError
-from apples.launch import events
-from apples.launch.events import HostTimes, Progress, parse, readable
-from apples.malleable.control.command import HostRows, ResizeDone, say_moved
+from apples.launch import HostTimes, Progress, events, parse, readable
+from apples.malleable import HostRows, ResizeDone, say_moved
 
 SCHEMA = json.loads(Path(events.__file__).with_name("protocol.schema.json").read_text())["$defs"]
 KINDS = {

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from apples.errors import ApplicationError, LaunchError, ManagerUnreachableError
-from apples.launch.hydra import RankGroup, command
-from apples.launch.run import Run
-from apples.launch.slurm import client
+from apples.launch import RankGroup, Run, client, command
 from apples.storage import documents
 
 PROGRAMS = Path(__file__).with_name("programs")

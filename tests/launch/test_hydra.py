@@ -8,9 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch import bind, hydra
-from apples.launch.hydra import RankGroup, command
-from apples.supervision.job_processes import expect_processes, noted_processes
+from apples.launch import RankGroup, bind, command, hydra
+from apples.supervision import expect_processes, noted_processes
 
 BECOME = """
 import os, sys

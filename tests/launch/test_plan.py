@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.plan import HostProgram, LaunchPlan, calibrate_task, run_task, strips_of
+from apples.launch import (
+    HostProgram,
+    LaunchPlan,
+    SlurmActuator,
+    calibrate_task,
+    run_task,
+    strips_of,
+)
 from apples.resources import Host, HostList, Network
 from apples.schedule import Allocation
 

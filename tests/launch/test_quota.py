@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch import quota
-from apples.launch.quota import Controller, Quotas, find, limits
+from apples.launch import Controller, Quotas, find, limits, quota
 
 
 @given(st.floats(0.001, 512))

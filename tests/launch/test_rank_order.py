@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.launch.rank_order import distances, rank_order
-from apples.monitoring.message_counts import MOST_READ, MessageMatrix
-from apples.topology import CpuSet, origin, synthetic
-from apples.topology.bindings import per_rank
+from apples.launch import distances
+from apples.launch import order_ranks as rank_order
+from apples.monitoring import MOST_READ, MessageMatrix
+from apples.topology import CpuSet, origin, per_rank, synthetic
 
 MACHINES = [
     synthetic(each)

@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 
 from apples.errors import ApplicationError, DeadlineError, LaunchError
-from apples.launch.calibrate import calibrate
-from apples.launch.events import Calibration, DoneEvent, Outcome, Progress, Ready, Resumed
-from apples.launch.hydra import LaunchCommand, RankGroup, command
-from apples.launch.run import Run
+from apples.launch import (
+    Calibration,
+    DoneEvent,
+    LaunchCommand,
+    Outcome,
+    Progress,
+    RankGroup,
+    Ready,
+    Resumed,
+    Run,
+    command,
+)
+from apples.launch import calibrate_program as calibrate
 from apples.resources import Host
 
 

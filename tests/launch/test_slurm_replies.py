@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch.slurm import follow, replies
-from apples.launch.slurm.nodes import MOST_NAMES, expand, host_entries, host_list, left_out, nodes
+from apples.launch import (
+    MOST_NAMES,
+    expand,
+    follow,
+    host_entries,
+    host_list,
+    left_out,
+    nodes,
+    replies,
+)
 
 RECORDED = Path(__file__).with_name("slurm_outputs")
 

@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import ApplesError, LaunchError, UsageError
+from apples.launch import RankGroup, SlurmOptions, SlurmTarget, minutes, slurm_command
 from apples.launch import bind as rank
-from apples.launch.hydra import RankGroup
-from apples.launch.slurm.options import SlurmOptions, minutes
-from apples.launch.slurm.script import SlurmTarget, slurm_command
 
 WORDS = [
     "; touch canary",

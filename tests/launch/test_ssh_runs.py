@@ -16,10 +16,7 @@ import pytest
 import sshd as own
 
 from apples.errors import ApplicationError, LaunchError
-from apples.launch import ssh
-from apples.launch.hydra import RankGroup
-from apples.launch.remote.ssh import Reach
-from apples.launch.run import Run
+from apples.launch import RankGroup, Reach, Run, ssh
 from apples.supervision import job_processes
 
 pytestmark = pytest.mark.ssh

@@ -3,13 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from apples.malleable.runtime.agreement import (
-    COMMIT,
-    MESSAGE,
-    MOST_PASSED,
-    PERIOD_SECONDS,
-    Agreement,
-)
+from apples.malleable import COMMIT, MESSAGE, MOST_PASSED, PERIOD_SECONDS, Agreement
 
 
 class Loop:

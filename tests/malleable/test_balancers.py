@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.malleable.balancers import (
+from apples.malleable import (
     STRATEGIES,
     Measured,
     Processor,
@@ -19,7 +19,7 @@ from apples.malleable.balancers import (
     placement,
     refine,
 )
-from apples.testing.balancer_checks import BalancerCheckError, check_balancer
+from apples.testing import BalancerCheckError, check_balancer
 
 SECONDS = st.floats(0, 100)
 FEW = settings(max_examples=40)

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import ApplicationError, UsageError
-from apples.malleable.balancers.block_table import BlockTable, Decomposition, runs
-from apples.malleable.balancers.contract import Processor
-from apples.malleable.runtime.packing import packed, unpacked
+from apples.malleable import BlockTable, Decomposition, Processor, packed, runs, unpacked
 
 SPEEDS = st.lists(st.floats(0.1, 10), min_size=2, max_size=6)
 KINDS = st.sampled_from(["tight", "redundant", "redundant:1", "redundant:9", "sparse", "sparse:1"])

@@ -9,9 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from apples.errors import ApplicationError, UsageError
-from apples.malleable.balancers.contract import Processor
-from apples.malleable.runtime.blocks import Blocks
-from apples.malleable.runtime.packing import packed
+from apples.malleable import Blocks, Processor, packed
 
 HERE = Path(__file__).parent
 DEADLINE = 120

@@ -11,17 +11,17 @@ from typing import get_args
 import pytest
 from strikes import Strike, strike_in_loop
 
-from apples.malleable.control.command import (
+from apples.malleable import (
     HostShare,
     JobEnded,
     ResizeDone,
     ResizeRefused,
     RolledBack,
+    Stage,
+    highest_commit,
 )
-from apples.malleable.control.commits import highest_commit
-from apples.malleable.manager.engine import Stage
-from apples.supervision.job_processes import SHARED_MEMORY, noted_processes, state_of
-from apples.testing.rehearsal import rehearse
+from apples.supervision import SHARED_MEMORY, noted_processes, state_of
+from apples.testing import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.malleable.control import commits
-from apples.malleable.control.command import HostShare, LimitsRequested, RolledBack
-from apples.testing.rehearsal import rehearse
+from apples.malleable import HostShare, LimitsRequested, RolledBack, commits
+from apples.testing import rehearse
 
 PROGRAMS = Path(__file__).parent / "programs_mpi"
 
@@ -165,7 +164,7 @@ def test_after_the_death_of_a_host_the_job_goes_on_from_its_last_commit(
 def unasked(tmp_path, name="counting.py", pace=1e-3, **limits):
     """Return a program that nobody asks for commits, which makes them whenever it may, of many pieces."""
     source = (
-        "from apples.malleable.runtime import job, memory_checkpoint\n"
+        "from apples.malleable import job, memory_checkpoint\n"
         f"job.PACE_SECONDS, job.COMMITTED_SHARE = {pace}, 1.0\n"
     )
     limits = {"FIRST_PIECE": 500, **limits}

@@ -10,9 +10,7 @@ import pytest
 from mpi4py import MPI
 from scipy.sparse import csr_array
 
-from apples.malleable.control.strips import RowRange
-from apples.malleable.runtime.csr import CsrMatrix
-from apples.malleable.runtime.declared import RowArray, TileArray, written_constants
+from apples.malleable import CsrMatrix, RowArray, RowRange, TileArray, written_constants
 
 ROWS = RowRange(0, 6)
 

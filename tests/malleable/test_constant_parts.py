@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from apples.malleable.control.strips import RowRange
-from apples.malleable.runtime import constant_parts
-from apples.malleable.runtime.constant_parts import ConstantParts, locations
-from apples.malleable.runtime.csr import CsrMatrix
-from apples.malleable.runtime.declared import RowArray, TileArray
-from apples.supervision.this_host import addresses, interface_of
+from apples.malleable import (
+    ConstantParts,
+    CsrMatrix,
+    RowArray,
+    RowRange,
+    TileArray,
+    constant_parts,
+    locations,
+)
+from apples.supervision import addresses, interface_of
 
 ROWS, COLUMNS = 12, 30
 SECRET = "5" * 32

@@ -9,21 +9,25 @@ import time
 import pytest
 
 from apples.errors import LaunchError
-from apples.malleable.control.client import ControlClient
-from apples.malleable.control.command import (
+from apples.malleable import (
+    LOOPBACK,
+    UNAUTHENTICATED_SESSIONS,
+    ControlClient,
+    ControlServer,
+    HostLimits,
     HostRows,
     HostShare,
     HostSpec,
     JobEnded,
+    JobFile,
+    JobFileError,
     LimitsRequested,
     ManagerStatus,
     ResizeCommand,
     ResizeDone,
     ResizeRefused,
+    open_control,
 )
-from apples.malleable.control.job_file import JobFile, JobFileError
-from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS, HostLimits
-from apples.malleable.control.server import LOOPBACK, ControlServer, open_control
 
 SECRET = bytes(range(32))
 LIMITS = HostLimits(1, 2, frozenset({"ada", "bob", "cleo"}))

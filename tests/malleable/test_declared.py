@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from apples.malleable.runtime.declared import DeclarationError, State
+from apples.malleable import DeclarationError, State
 
 
 def test_declared_values_are_read_set_dumped_and_loaded():

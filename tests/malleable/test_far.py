@@ -20,10 +20,10 @@ from sites import masters
 from waiting import until
 
 from apples.jobs import store
-from apples.lab.commands import entering
-from apples.launch.slurm import client
-from apples.malleable.control.commits import whole_manifests
-from apples.supervision.job_processes import marked, read
+from apples.lab import entering
+from apples.launch import client
+from apples.malleable import whole_manifests
+from apples.supervision import marked, read
 
 HERE = Path(__file__).parents[1] / "jobs" / "sample"
 FILES = [

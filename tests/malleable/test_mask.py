@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from apples.malleable.runtime.job import CpuMask
+from apples.malleable import CpuMask
 
 PROGRAM = """
 import os

@@ -5,8 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.malleable.control.command import ChangePlan, HostRows
-from apples.malleable.runtime.membership import encounters, rank_ids
+from apples.malleable import ChangePlan, HostRows, encounters, rank_ids
 
 
 @given(st.integers(1, 200))

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from apples.malleable.runtime import membership
+from apples.malleable import membership
 
 class Kind(type):
     def __eq__(one, other):

@@ -3,7 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from apples.malleable.runtime import collectives
+from apples.malleable import collectives
 
 pytestmark = pytest.mark.mpi
 

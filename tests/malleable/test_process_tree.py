@@ -13,14 +13,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.launch import job_manager
-from apples.launch.hydra import RankGroup
-from apples.launch.processes import Processes
-from apples.launch.supervisor import MANAGER
-from apples.malleable.control.command import HostShare
-from apples.malleable.control.sealing import SECRET_BYTES
-from apples.malleable.manager.process_groups import SUPERVISOR
-from apples.supervision.job_processes import descendants, kill_marked, marked, parent_of, read
+from apples.launch import MANAGER, Processes, RankGroup, job_manager
+from apples.malleable import SECRET_BYTES, SUPERVISOR, HostShare
+from apples.supervision import descendants, kill_marked, marked, parent_of, read
 
 WAIT = 0.05
 RANK = "import sys, time\nopen(sys.argv[1], 'x')\ntime.sleep(1000)"

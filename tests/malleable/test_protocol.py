@@ -12,35 +12,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.malleable.control import responder as ledgers
-from apples.malleable.control import responder as responders
-from apples.malleable.control.client import Requester, SendLine
-from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand
-from apples.malleable.control.messages import (
+from apples.malleable import (
     HOSTS_LIMIT,
     PROTOCOL,
+    CloseSession,
     CommandOutcome,
     CommandRequest,
-    outcome_of,
-    request_of,
-)
-from apples.malleable.control.responder import (
-    CloseSession,
-    HostLimits,
-    ResizeLedger,
-    Responder,
-    SendToSession,
-    WakeJob,
-)
-from apples.malleable.control.sealing import (
     ForgeryError,
+    HostLimits,
+    HostShare,
+    HostSpec,
     Opener,
     Proof,
+    Requester,
+    ResizeCommand,
+    ResizeLedger,
+    Responder,
     Sealer,
+    SendLine,
+    SendToSession,
+    WakeJob,
     canonical,
+    outcome_of,
     parse,
+    request_of,
 )
-from apples.testing.protocol.simulation import BrokenPromiseError, SimulatedControl
+from apples.malleable import responder as ledgers
+from apples.malleable import responder as responders
+from apples.testing import BrokenPromiseError, SimulatedControl
 
 SEEDS = 200
 SECRET = b"s" * 32
@@ -91,7 +90,7 @@ def test_a_seed_is_one_history_byte_for_byte_also_in_another_process():
     world = SimulatedControl(11)
     world.run()
     program = (
-        "from apples.testing.protocol.simulation import SimulatedControl\n"
+        "from apples.testing import SimulatedControl\n"
         "world = SimulatedControl(11); world.run(); print(world.digest)"
     )
     other = subprocess.run(

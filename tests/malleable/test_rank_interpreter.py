@@ -16,8 +16,8 @@ import pytest
 from waiting import until
 
 from apples.launch import bind, hydra
-from apples.malleable.node.supervisor import RANK_INTERPRETER, ROOM
-from apples.supervision.job_processes import MARK, descendants, marked, parent_of, read
+from apples.malleable import RANK_INTERPRETER, ROOM
+from apples.supervision import MARK, descendants, marked, parent_of, read
 
 TELLS = """
 import atexit, json, os, signal, sys, threading, time

@@ -17,18 +17,21 @@ from waiting import until
 from worlds import pool
 
 from apples import Host, Link, LocalActuator, MalleableActuator
-from apples.agent.launching import launch_plan
-from apples.launch import job_manager
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.hydra import RankGroup
-from apples.launch.remote.ssh import Reach
-from apples.launch.ssh import LaunchTarget
-from apples.malleable.control.job_file import HostShare, HostSpec, JobFile
-from apples.malleable.manager.process_groups import SUPERVISOR, ProcessGroup, ProcessGroups
-from apples.malleable.node import remote_supervisor, supervisor
-from apples.malleable.runtime.channel import RankChannel
+from apples.agent import launch_plan
+from apples.launch import LaunchTarget, RankGroup, Reach, SshActuator, job_manager
+from apples.malleable import (
+    SUPERVISOR,
+    HostShare,
+    HostSpec,
+    JobFile,
+    ProcessGroup,
+    ProcessGroups,
+    RankChannel,
+    remote_supervisor,
+    supervisor,
+)
 from apples.schedule import Allocation, Schedule
-from apples.supervision.job_processes import descendants, read
+from apples.supervision import descendants, read
 
 
 def shell(script):
@@ -231,7 +234,7 @@ def test_a_launcher_that_kills_its_process_group_kills_no_guard():
     """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
     say = "import os; print(os.getpgid(0) == os.getpid())"
     become = (
-        "import os, sys; from apples.supervision.job_processes import exec_launcher; "
+        "import os, sys; from apples.supervision import exec_launcher; "
         f"exec_launcher([sys.executable, '-c', '{say}'], os.getppid())"
     )
     launcher = subprocess.run([sys.executable, "-c", become], stdout=subprocess.PIPE, check=True)

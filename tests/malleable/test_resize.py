@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from apples.malleable.control.command import HostShare, JobEnded, ResizeDone, ResizeRefused
-from apples.supervision.job_processes import all_processes, read
-from apples.testing.rehearsal import rehearse
+from apples.malleable import HostShare, JobEnded, ResizeDone, ResizeRefused
+from apples.supervision import all_processes, read
+from apples.testing import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

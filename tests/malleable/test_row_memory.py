@@ -3,8 +3,7 @@
 import math
 from pathlib import Path
 
-from apples.malleable.control.strips import RowRange
-from apples.malleable.runtime.row_memory import MappedRows, unused_pages
+from apples.malleable import MappedRows, RowRange, unused_pages
 
 ROWS, PITCH = 3000, 10_000
 HUGE = 2 << 20

@@ -24,26 +24,27 @@ from sites import masters
 from strikes import AFTER, Strike, strike_in_loop
 from waiting import until
 
-from apples.launch.remote import sharing, ssh
-from apples.malleable.control.command import (
+from apples.launch import sharing
+from apples.launch import ssh_connection as ssh
+from apples.malleable import (
+    BIRTH_SECONDS,
     HostShare,
     HostSpec,
     JobEnded,
+    JobFile,
+    ProcessGroup,
+    ReconfigurationEngine,
     ResizeDone,
     ResizeRefused,
     RolledBack,
+    process_groups,
+    remote_supervisor,
+    successor,
 )
-from apples.malleable.control.job_file import JobFile
-from apples.malleable.manager import process_groups
-from apples.malleable.manager.engine import ReconfigurationEngine
-from apples.malleable.manager.process_groups import BIRTH_SECONDS, ProcessGroup
-from apples.malleable.node import remote_supervisor, successor
-from apples.malleable.node import supervisor as node
-from apples.supervision import peer
-from apples.supervision.job_processes import descendants, mark
-from apples.testing.rehearsal import rehearse
-from apples.wire.json_lines import LineBuffer, encode
-from apples.wire.resumable_stream import ResumableStream
+from apples.malleable import supervisor as node
+from apples.supervision import descendants, mark, peer
+from apples.testing import rehearse
+from apples.wire import LineBuffer, ResumableStream, encode
 
 COUNTING = Path(__file__).parent / "programs_mpi" / "counting.py"
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}
@@ -522,7 +523,7 @@ touch {tmp_path}/done
 
 def test_a_supervisor_whose_manager_does_not_come_back_ends_with_its_hold():
     run = (
-        "from apples.malleable.node import remote_supervisor as it; it.peer.HOLD_SECONDS = 0.5; "
+        "from apples.malleable import remote_supervisor as it; it.peer.HOLD_SECONDS = 0.5; "
         "it.main()"
     )
     words = [sys.executable, "-c", run]

@@ -6,11 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.malleable.control.change_cost import ChangeCost, moves, rate_of
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.job_file import HostSpec, JobFile, loads
-from apples.malleable.control.messages import CommandRequest, request_of
-from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
+from apples.malleable import (
+    ChangeCost,
+    CommandRequest,
+    HostShare,
+    HostSpec,
+    JobFile,
+    ResizeCommand,
+    loads,
+    moves,
+    rate_of,
+    request_of,
+    rows_moved,
+    strips,
+    strips_moving_fewest_rows,
+)
 
 HOSTS = "abcdef"
 ONE = dict.fromkeys(HOSTS, 1)

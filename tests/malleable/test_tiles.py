@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from apples.malleable.control.strips import RowRange
-from apples.malleable.runtime.csr import CsrMatrix
-from apples.malleable.runtime.declared import DeclarationError, RowArray, TileArray
-from apples.malleable.runtime.tiles import bands, tiles, transfers
+from apples.malleable import (
+    CsrMatrix,
+    DeclarationError,
+    RowArray,
+    RowRange,
+    TileArray,
+    bands,
+    tiles,
+    transfers,
+)
 
 HEIGHTS = st.lists(st.integers(1, 40), min_size=1, max_size=9)
 

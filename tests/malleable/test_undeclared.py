@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from apples.malleable.runtime.undeclared import carried
+from apples.malleable import carried
 
 
 class Asked:

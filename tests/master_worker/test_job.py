@@ -8,14 +8,9 @@ import pytest
 from waiting import until
 
 from apples import LaunchError, UsageError
-from apples.jobs import store
-from apples.jobs.recording import RunRecorder
-from apples.jobs.records import JobStatus, conversation
-from apples.malleable.control.client import carried_out
-from apples.malleable.control.command import HostShare, JobEnded, ResizeCommand
-from apples.malleable.control.server import ControlServer
-from apples.master_worker.given_hosts import RunStanding
-from apples.master_worker.job import CommandedHosts
+from apples.jobs import JobStatus, RunRecorder, conversation, store
+from apples.malleable import ControlServer, HostShare, JobEnded, ResizeCommand, carried_out
+from apples.master_worker import CommandedHosts, RunStanding
 
 AT = RunStanding("ada", ("ada", "bob"), 20, 200, {"ada": 30.0, "bob": 0.0}, (3, 4))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples import Host, HostList, Link, Network
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions
 from apples.master_worker import UnitCosts, WorkerRates, choose
 from nws import Weather
 

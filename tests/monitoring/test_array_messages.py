@@ -13,25 +13,22 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples import RunSpec, jobs
-from apples.agent.session.running import prepare
-from apples.jobs import store
-from apples.jobs.records import RunRecord
-from apples.jobs.unfinished import document_so_far
-from apples.launch import array_messages
-from apples.launch.array_messages import ArrayMessages
-from apples.launch.events import MessagesSent, parse
-from apples.malleable.control.command import HOSTS_LIMIT
-from apples.malleable.control.strips import RowRange
-from apples.malleable.runtime.declared import RowArray, TileArray
-from apples.malleable.runtime.halo_messages import (
+from apples.agent import prepare
+from apples.jobs import RunRecord, document_so_far, store
+from apples.launch import ArrayMessages, MessagesSent, array_messages, parse
+from apples.malleable import (
+    HOSTS_LIMIT,
     LINE_BYTES,
     MOST_RANKS,
     HaloMessages,
+    RowArray,
+    RowRange,
+    TileArray,
     exchanged_bytes,
+    transfers,
 )
-from apples.malleable.runtime.tiles import transfers
-from apples.monitoring.message_counts import CountedRank, MessageCounts, MessageMatrix
-from apples.views.run_page import run_page
+from apples.monitoring import CountedRank, MessageCounts, MessageMatrix
+from apples.views import page_of_run as run_page
 
 PROGRAM = Path(__file__).parent / "programs" / "halos.py"
 HOSTS = """

@@ -6,8 +6,8 @@ import pytest
 from monitoring.test_array_messages import PROGRAM, TEMPLATE, between
 
 from apples import RunSpec
-from apples.agent.session.running import prepare
-from apples.monitoring.message_counts import SOURCE, MessageCounts
+from apples.agent import prepare
+from apples.monitoring import SOURCE, MessageCounts
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more]
 

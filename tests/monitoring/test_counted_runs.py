@@ -12,9 +12,9 @@ from waiting import until
 
 from apples import RunSpec, jobs
 from apples.jobs import store
-from apples.monitoring.message_counts import MessageCounts
-from apples.views.run_page import run_page
-from apples.views.run_text import run_text
+from apples.monitoring import MessageCounts
+from apples.views import page_of_run as run_page
+from apples.views import text_of_run as run_text
 
 SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
 HOSTS = """

@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.monitoring.decider import NodeCapacity, check_for_migration
-from apples.monitoring.payback import MigrationRule, SharedHost, SharedHosts, migrate
-from apples.testing.owners import OwnersWorld, emulate
+from apples.monitoring import (
+    MigrationRule,
+    NodeCapacity,
+    SharedHost,
+    SharedHosts,
+    check_for_migration,
+    migrate,
+)
+from apples.testing import OwnersWorld, emulate
 
 
 @st.composite

@@ -7,13 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import ROOMY, pool
 
-from apples.agent.launching import distances, launch_plan
-from apples.agent.models import Learned
-from apples.agent.models.links import LearnedLink, LearnedLinks, pair_of
-from apples.agent.planners import equal_strips
-from apples.launch.plan import run_task
-from apples.monitoring.distances import NEAR, between, tells
-from apples.monitoring.host_distances import SITE, host_distances
+from apples.agent import (
+    Learned,
+    LearnedLink,
+    LearnedLinks,
+    distances,
+    equal_strips,
+    launch_plan,
+    pair_of,
+)
+from apples.launch import run_task
+from apples.monitoring import NEAR, SITE, between, tells
+from apples.monitoring import distances_of_hosts as host_distances
 from apples.resources import Host, Link, Network
 from nws import Forecast, Weather
 

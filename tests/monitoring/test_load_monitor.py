@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples.errors import UsageError
-from apples.launch.remote.load_slaves import HERE, load_slave, load_slaves
-from apples.monitoring import master
-from apples.monitoring.master import LoadMonitor, RecentMean
-from apples.monitoring.node_load import (
+from apples.launch import HERE, load_slave, load_slaves
+from apples.monitoring import (
     MOST_BYTES,
     MOST_FILES,
+    LoadMonitor,
     NodeSampler,
     NodeSnapshot,
     ProcessCapacity,
+    RecentMean,
     line_of,
+    master,
     read_line,
 )
 from apples.resources import Host, HostList, Network, read_host_list

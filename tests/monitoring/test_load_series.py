@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from apples.monitoring.node_load import NodeSnapshot, ProcessCapacity
-from apples.monitoring.series import LoadReporter, LoadSeries
+from apples.monitoring import LoadReporter, LoadSeries, NodeSnapshot, ProcessCapacity
 from nws import SeriesName, ServiceError
 from nws.measurement import checked_amount
 

@@ -10,7 +10,7 @@ from oracles import placement_optimum
 from pulp import HiGHS, LpProblem, lpSum, value
 
 from apples.errors import UsageError
-from apples.monitoring.placement import PlacementProblem, place
+from apples.monitoring import PlacementProblem, place
 
 SITES = 10.0
 """Between two sites a byte costs ten times what it costs inside one."""

@@ -42,8 +42,7 @@ def quick_disk(tmp_path):
 def serving(tmp_path_factory):
     """Return a service that runs, on a port of its own."""
     pytest.importorskip("uvicorn", reason="needs apples[service]")
-    from nws.service.authorisation import BodyLimits
-    from nws.service.server import Listen, Serving
+    from nws import BodyLimits, Listen, Serving
 
     directory = tmp_path_factory.mktemp("service")
     limits = BodyLimits(body=1 << 20)

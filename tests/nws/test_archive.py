@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nws import ForecastDatabase, Retention, SeriesName
-from nws.memory.archive import DAY, ROW, Archive, Slot, Tier
-from nws.memory.column import SeriesColumn
-from nws.memory.journal_files import FaultyFiles
-from nws.service.grid import on_grid
-from nws.service.handler import RequestHandler
+from nws import (
+    DAY,
+    ROW,
+    Archive,
+    FaultyFiles,
+    ForecastDatabase,
+    RequestHandler,
+    Retention,
+    SeriesColumn,
+    SeriesName,
+    Slot,
+    Tier,
+    on_grid,
+)
 
 NAME = SeriesName("availableCpu", "ada")
 SMALL = (Tier(300.0, 2 * DAY, DAY), Tier(3600.0, 20 * DAY, 4 * DAY))

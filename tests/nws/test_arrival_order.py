@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws import ForecastDatabase, Measurement, Retention, SeriesName
-from nws.service.arrival_order import CALM, MOST_HELD, ArrivalOrder
+from nws import CALM, MOST_HELD, ArrivalOrder, ForecastDatabase, Measurement, Retention, SeriesName
 
 ADA = SeriesName("availableCpu", "ada")
 NOW = 10_000.0

@@ -11,9 +11,22 @@ import pytest
 import requests
 
 import nws.service.app
-from nws import Client, Listen, ListenRefusedError, Serving, TokenFile, TokenFileError
-from nws.service.authorisation import ACCESS, PUBLIC, BodyLimits, scope_of
-from nws.service.tokens import PROBE, READ, SCOPES, WRITE
+from nws import (
+    ACCESS,
+    PROBE,
+    PUBLIC,
+    READ,
+    SCOPES,
+    WRITE,
+    BodyLimits,
+    Client,
+    Listen,
+    ListenRefusedError,
+    Serving,
+    TokenFile,
+    TokenFileError,
+    scope_of,
+)
 
 BODIES = {
     "/v1/measurements": {"measurements": []},
@@ -228,7 +241,7 @@ def test_a_damaged_file_of_tokens_lets_nobody_in(tmp_path, damage):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "node7", "127.0.0.1.evil"])  # noqa: S104
 def test_nothing_but_loopback_is_listened_on_without_tls_and_token(tmp_path, host):
-    from nws.service.server import check_exposure
+    from nws import check_exposure
 
     tokens = TokenFile(tmp_path / "t")
     with pytest.raises(ListenRefusedError, match="not loopback"):

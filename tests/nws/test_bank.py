@@ -8,21 +8,19 @@ from nws import (
     Analog,
     Bank,
     EwAr1,
+    HorizonScores,
     MultiHorizonForecaster,
     RobustAr,
     SelfTuningSmoothing,
-    classic_primaries,
-)
-from nws.bank import layout as at
-from nws.bank.vectorised import (
-    HorizonScores,
     SeriesFields,
     answer,
+    classic_primaries,
     faded,
     in_order,
     score_answers,
     score_experts,
 )
+from nws.bank import layout as at
 
 pytestmark = pytest.mark.xdist_group("what loads numba")
 KINDS = [((1,), 0.1), ((1, 3, 12), 0.1), (at.HORIZONS, 0.0), (at.HORIZONS, 0.1)]

@@ -4,6 +4,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nws import (
+    Asker,
+    CliqueToken,
+    Epoch,
+    Grant,
+    Granter,
+    GrantRequest,
+    Received,
+    Release,
+    Stale,
+    decode,
+    encode,
+)
 from nws.clique import (
     CliqueFaults,
     CliqueMember,
@@ -12,18 +25,6 @@ from nws.clique import (
     SendMessage,
     SimulatedClique,
     cliques_of,
-)
-from nws.clique.grants import Asker, Granter
-from nws.clique.messages import (
-    CliqueToken,
-    Epoch,
-    Grant,
-    GrantRequest,
-    Received,
-    Release,
-    Stale,
-    decode,
-    encode,
 )
 
 PERIOD, FAULTY = 120.0, 1200.0

@@ -7,15 +7,20 @@ import pytest
 import nws.forecasters
 import nws.memory
 from nws import (
+    Analog,
+    AutoLagAr,
+    BandwidthSensor,
     ConnectTimeSensor,
     CpuSensor,
     Endpoint,
     FreeDiskSensor,
     FreeMemorySensor,
+    JournalMemory,
     LatencySensor,
     Memory,
     ReplaySensor,
     RingMemory,
+    RunQueueLook,
     SeriesName,
     UdpSensor,
     checks,
@@ -38,11 +43,6 @@ from nws.forecasters import (
     TrimmedMean,
     TwoLevel,
 )
-from nws.forecasters.analog import Analog
-from nws.forecasters.auto_lag_ar import AutoLagAr
-from nws.memory.journalled import JournalMemory
-from nws.sensors.links import BandwidthSensor
-from nws.sensors.run_queue import RunQueueLook
 
 FORECASTERS = {
     "adaptive_median": lambda: AdaptiveMedian(start=10, minimum=5, maximum=21, offset=1),

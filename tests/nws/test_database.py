@@ -11,18 +11,18 @@ import nws.service.database
 import nws.service.handler
 from nws import (
     DirectoryLockedError,
+    Files,
     ForecastDatabase,
+    LogError,
     Measurement,
     Retention,
     ScoredForecaster,
     SeriesName,
+    Slot,
     classic,
+    makes,
+    on_grid,
 )
-from nws.memory.archive import Slot
-from nws.memory.journal import LogError
-from nws.memory.journal_files import Files
-from nws.service.database import makes
-from nws.service.grid import on_grid
 
 ADA = SeriesName("availableCpu", "ada")
 NAMES = [f"availableCpu/h{i}" for i in range(5)]

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws import available_share
-from nws.sensors.cpu import CpuDivision
-from nws.sensors.fair_share import (
+from nws import (
+    NEW_SESSION,
     NICE_0_WEIGHT,
+    CpuDivision,
     Runnable,
     SchedulingGroup,
+    available_share,
     fair_shares,
     loads_of,
     water_level,
     weight_of_niceness,
 )
-from nws.sensors.run_queue import NEW_SESSION
 
 CPUS = frozenset(range(4))
 NICE = weight_of_niceness(10)

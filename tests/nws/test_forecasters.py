@@ -11,11 +11,11 @@ from nws import (
     SlidingMean,
     SlidingMedian,
     Smoothing,
+    SortedWindow,
     TrimmedMean,
     classic,
     classic_primaries,
 )
-from nws.forecasters.averages import SortedWindow
 
 
 def fed(forecaster, values):

@@ -1,8 +1,5 @@
-import ast
-import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -32,25 +29,6 @@ def test_the_classic_profile_needs_no_numpy_and_the_default_one_no_numba():
     assert loaded_by("import nws; nws.default()").isdisjoint({"numba", "scipy"})
 
 
-@pytest.mark.parametrize("name", nws.__all__)
-def test_every_name_of_the_front_door_opens(name):
-    assert getattr(nws, name) is not None
-    assert name in dir(nws)
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'nws' has no attribute 'Almanac'"):
         _ = nws.Almanac
-
-
-def test_type_checkers_see_the_names_that_python_loads():
-    stub = ast.parse(Path(nws.__file__).with_suffix(".pyi").read_text())
-    seen = {
-        (alias.name, statement.module)
-        for statement in stub.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
-    assert {name for name, _ in seen} == set(nws.__all__)
-    for name, module in seen:
-        assert getattr(importlib.import_module(module), name) is getattr(nws, name)

@@ -8,11 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws import Measurement, SeriesName
-from nws.memory.journal import JournalShard, LogError
-from nws.memory.journal_files import FaultyFiles, Files, PowerCutError, replace_file
-from nws.memory.journal_format import BLOCK, encode_measurements, encode_name, key_of, scan
-from nws.memory.journalled import JournalMemory
+from nws import (
+    BLOCK,
+    FaultyFiles,
+    Files,
+    JournalMemory,
+    JournalShard,
+    LogError,
+    Measurement,
+    PowerCutError,
+    SeriesName,
+    encode_measurements,
+    encode_name,
+    key_of,
+    replace_file,
+    scan,
+)
 
 ROWS = st.lists(
     st.tuples(

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nws import (
+    CANDIDATES,
+    EXPERTS,
+    OWN,
     Measurement,
     MultiHorizonForecaster,
     ScoredForecaster,
@@ -17,7 +20,6 @@ from nws import (
     classic,
     dynamite,
 )
-from nws.bank.layout import CANDIDATES, EXPERTS, OWN
 
 ADA = SeriesName("availableCpu", "ada")
 SHARES = st.lists(st.integers(0, 64).map(lambda k: k / 64), min_size=1, max_size=120)

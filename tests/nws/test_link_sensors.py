@@ -5,22 +5,27 @@ from itertools import chain, count
 
 import pytest
 
-from nws import BandwidthSensor, Endpoint, LatencySensor, SensorError, UdpSensor
-from nws.sensors.link_protocol import (
+from nws import (
     DATAGRAM,
     ECHO,
     LENGTH,
     MARK,
     SINK,
+    BandwidthSensor,
     DeadlineConnection,
+    Endpoint,
+    LatencySensor,
     ProberSession,
+    SensorError,
+    UdpSensor,
     UnauthenticatedError,
+    bandwidth,
     greet,
+    is_meaningful,
     probing,
     prove,
     tells_losses,
 )
-from nws.sensors.links import bandwidth, is_meaningful
 
 SECRET = "known to both sides"  # noqa: S105 - it guards nothing
 OTHER = "known to one side only"

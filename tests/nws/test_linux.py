@@ -2,7 +2,7 @@
 
 import pytest
 
-from nws.sensors.linux import (
+from nws import (
     ThreadState,
     allowed_cpus,
     available_memory,

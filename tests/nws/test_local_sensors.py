@@ -13,13 +13,15 @@ from nws import (
     FreeMemorySensor,
     ProbeCorrection,
     ReplaySensor,
+    Runnable,
+    RunQueueLook,
+    SchedulingGroup,
     SensorError,
     SeriesName,
+    probe_share,
+    spin_command,
 )
 from nws.sensors import spin
-from nws.sensors.cpu_probe import probe_share, spin_command
-from nws.sensors.fair_share import Runnable, SchedulingGroup
-from nws.sensors.run_queue import RunQueueLook
 
 MACHINE = {
     "sys/devices/system/cpu/online": "0-3\n",

@@ -8,10 +8,15 @@ import subprocess
 
 import pytest
 
-from nws import ForecastDatabase, SeriesName, Weather
-from nws.service.handler import RequestHandler
-from nws.service.messages import Forecasts, NetworkForecast
-from nws.service.metrics import in_slices
+from nws import (
+    ForecastDatabase,
+    Forecasts,
+    NetworkForecast,
+    RequestHandler,
+    SeriesName,
+    Weather,
+    in_slices,
+)
 
 NOW = 10_000.0
 

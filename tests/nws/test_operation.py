@@ -15,14 +15,14 @@ from nws import (
     ForecastDatabase,
     Listen,
     Measurement,
+    RequestHandler,
     ScoredForecaster,
     SeriesName,
+    ServiceManager,
     Serving,
     classic,
 )
 from nws.service import app
-from nws.service.handler import RequestHandler
-from nws.service.service_manager import ServiceManager
 
 ADA = SeriesName("availableCpu", "ada")
 UNIT = Path(__file__).parents[2] / "packaging/apples-nws.service"

@@ -5,9 +5,8 @@ import os
 
 import pytest
 
-from nws import NotPrivateError, Serving, TokenFile, TokenFileError, check_owned
+from nws import NotPrivateError, Serving, TokenFile, TokenFileError, check_owned, digest
 from nws.private import check_directory, read_secret, read_token
-from nws.service.tokens import digest
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 import requests
 from waiting import until
 
-from nws import PrometheusReader, SensorError, read_history
-from nws.sensors.prometheus import parse_matrix
+from nws import PrometheusReader, SensorError, parse_matrix, read_history
 
 
 def matrix(*series):
@@ -190,7 +189,7 @@ def test_a_server_that_fails_may_answer_later():
 
 @pytest.mark.more
 def test_a_real_prometheus_is_read_and_reads_us(prometheus):
-    from nws.service.server import Listen, Serving
+    from nws import Listen, Serving
 
     found = {}
     reader = PrometheusReader(prometheus.url, {f"127.0.0.1:{prometheus.node}": "here"})

@@ -18,12 +18,15 @@ from nws import (
     Measurement,
     RefusedError,
     RingMemory,
+    Runnable,
     RunningMean,
+    SchedulingGroup,
     ScoredForecaster,
     SeriesName,
     SlidingMean,
     SlidingMedian,
     Smoothing,
+    SortedWindow,
     TrimmedMean,
     Weather,
     available_share,
@@ -31,10 +34,9 @@ from nws import (
     classic_primaries,
     competitors_for,
     current_share,
+    fair_shares,
+    parse_thread,
 )
-from nws.forecasters.averages import SortedWindow
-from nws.sensors.fair_share import Runnable, SchedulingGroup, fair_shares
-from nws.sensors.linux import parse_thread
 
 SOME = settings(max_examples=25, deadline=None)
 MANY = settings(max_examples=60, deadline=None)

@@ -4,9 +4,15 @@ import errno
 
 import pytest
 
+from nws import (
+    Runnable,
+    RunQueueLook,
+    RunQueueReader,
+    SchedulingGroup,
+    averaged,
+    weight_of_niceness,
+)
 from nws.sensors import run_queue
-from nws.sensors.fair_share import Runnable, SchedulingGroup, weight_of_niceness
-from nws.sensors.run_queue import RunQueueLook, RunQueueReader, averaged
 
 STAT = (
     "{tid} ({name}) {state} 1 {tid} {tid} 0 -1 {flags} 105 0 0 0 0 0 0 0 20 {nice} {threads} 0 81973 "

@@ -4,6 +4,7 @@ import math
 import pytest
 
 from nws import (
+    MOST_MISSING,
     Forecast,
     Interval,
     LastValue,
@@ -11,13 +12,13 @@ from nws import (
     NetworkWeatherService,
     ReplaySensor,
     RingMemory,
+    SamplingGrid,
     ScoredForecaster,
     SeriesName,
     Weather,
     classic,
     default,
 )
-from nws.forecasters.scored import MOST_MISSING, SamplingGrid
 
 ADA = SeriesName("availableCpu", "ada")
 

@@ -8,13 +8,26 @@ import time
 import pytest
 import requests
 
-from nws import Client, Measurement, SeriesName, ServiceError, read_batch, store_history
-from nws.sensing.budget import Budget, DailyWindow
-from nws.sensing.clique_runtime import MemberAddress, MembershipView
-from nws.sensing.delivery import DeliveryQueue
-from nws.sensing.process import PeriodicTasks, parse
-from nws.sensors.linux import CpuTimes, parse_cpu_times
-from nws.service.registry import LeaseError, LeaseRegistry, Registration
+from nws import (
+    Budget,
+    Client,
+    CpuTimes,
+    DailyWindow,
+    DeliveryQueue,
+    LeaseError,
+    LeaseRegistry,
+    Measurement,
+    MemberAddress,
+    MembershipView,
+    PeriodicTasks,
+    Registration,
+    SeriesName,
+    ServiceError,
+    parse,
+    parse_cpu_times,
+    read_batch,
+    store_history,
+)
 
 ADA = SeriesName("availableCpu", "ada")
 
@@ -309,7 +322,7 @@ print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0
 @pytest.mark.more
 def test_three_hosts_form_a_clique_and_measure_their_links(tmp_path):
     """Slow: a list of members is gone by only after a minute; the view of members is made to expire quickly."""
-    from nws.service.server import Listen, Serving
+    from nws import Listen, Serving
 
     code = """
 import sys
@@ -317,7 +330,7 @@ import nws.sensing.clique_runtime as runtime
 runtime.CONFIRMED_FOR = 3.0
 import nws.sensing.process as process
 process.FETCH_EVERY = 0.25
-from nws.sensing.__main__ import main
+from nws import main
 sys.exit(main())
 """
     with Serving(tmp_path, Listen(port=0), period=10.0) as serving:

@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nws import ScoredForecaster, SeriesName, classic, classic_primaries
+from nws import (
+    ScoredForecaster,
+    SeriesName,
+    SortedWindow,
+    StateError,
+    classic,
+    classic_primaries,
+    deserialise,
+    serialise,
+)
 from nws.forecaster import Forecaster
-from nws.forecasters.averages import SortedWindow
 from nws.measurement import Measurement
-from nws.service.state_json import StateError, deserialise, serialise
 
 ADA = SeriesName("availableCpu", "ada")
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=120)

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws import Measurement, ProbeTurns, SensorDialogue, SeriesName
-from nws.clique.sites import cliques_of, pairs
-from nws.sensing.wire import answer, decode
-from nws.service.messages import BATCH
+from nws import BATCH, Measurement, ProbeTurns, SensorDialogue, SeriesName, cliques_of, pairs
+from nws import answer_request as answer
+from nws import decode_request as decode
 
 SECRET = "0123456789abcdef"  # noqa: S105 - a test's
 GREETING = answer(0, 1.0)

@@ -9,9 +9,8 @@ import time
 import pytest
 import requests
 
-from nws import Client, Measurement, SeriesName, ServiceError, Weather
+from nws import Batch, Client, Measurement, SeriesName, ServiceError, Weather
 from nws.measurement import AMOUNTS, SHARES, bounds_of
-from nws.service.messages import Batch
 
 ADA = SeriesName("availableCpu", "ada")
 
@@ -211,7 +210,7 @@ def test_status_tells_what_is_kept(client):
 def test_the_openapi_document_names_every_route_and_refusal(serving):
     headers = {"Authorization": f"Bearer {serving.token}"}
     document = requests.get(f"{serving.url}/openapi.json", headers=headers, timeout=60).json()
-    from nws.service.authorisation import ACCESS
+    from nws import ACCESS
 
     documented = {
         (method.upper(), path) for path, item in document["paths"].items() for method in item

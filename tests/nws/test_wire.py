@@ -14,8 +14,7 @@ import pytest
 import requests
 
 import nws.service.server
-from nws import Client, Listen, ServiceError, Serving
-from nws.service.events import EventBroker, TooManyError
+from nws import Client, EventBroker, Listen, ServiceError, Serving, TooManyError
 
 
 @pytest.fixture

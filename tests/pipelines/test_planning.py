@@ -13,16 +13,17 @@ from waiting import until
 
 import hat
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions
 from apples.pipelines import (
     PipelineCosts,
     PipelineFile,
     best_alternating,
     best_mapping,
+    climb,
     plan_pipeline,
     plan_pipeline_file,
 )
-from apples.pipelines.mapping import _beginnings, climb
+from apples.pipelines.mapping import _beginnings
 from nws import Weather
 
 TWO = """

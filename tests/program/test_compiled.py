@@ -15,8 +15,7 @@ import pytest
 from commands import command
 
 import hat
-from apples.launch import hydra
-from apples.launch.conformance import ProblemSize, check_program
+from apples.launch import ProblemSize, check_program, hydra
 from apples.program import TaskError, read_task
 from hat import new
 

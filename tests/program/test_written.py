@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from commands import command
 
-from apples.launch import hydra
-from apples.launch.conformance import ProblemSize, check_program
-from apples.malleable.control.command import HostShare, ResizeDone
-from apples.testing.rehearsal import rehearse
+from apples.launch import ProblemSize, check_program, hydra
+from apples.malleable import HostShare, ResizeDone
+from apples.testing import rehearse
 from hat import new
 
 HERE = Path(__file__).parent / "written"

@@ -15,16 +15,22 @@ from waiting import until
 
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
-from apples.scheduling.policies import FirstFit
-from apples.scheduling.server import listener, request_rate
-from apples.scheduling.server.access import GIVEN, ROUTES, Scope
-from apples.scheduling.server.client import SchedulerClient
-from apples.scheduling.server.listener import MOST_OF_ONE, serve
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import JobExecutor
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.service import SchedulerService
-from apples.wire.tls import Tls, tls_of
+from apples.scheduling import (
+    GIVEN,
+    MOST_OF_ONE,
+    ROUTES,
+    FirstFit,
+    JobExecutor,
+    LiveScheduler,
+    SchedulerClient,
+    SchedulerLog,
+    SchedulerService,
+    Scope,
+    listener,
+    request_rate,
+    serve,
+)
+from apples.wire import Tls, tls_of
 
 PAGE = Path(__file__).parents[2] / "docs/reference/scheduler.md"
 SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}

@@ -4,12 +4,23 @@ from random import Random
 
 import pytest
 
-from apples.scheduling.driver import Driver, SchedulerBackend
-from apples.scheduling.jobs import Job, JobKind, Migrate, Requeue, Resize, Start
-from apples.scheduling.ledger import ClusterLedger
-from apples.scheduling.policies import Easy, Equipartition, FirstFit
-from apples.scheduling.policy import NodeOccupancy, SchedulingPolicy
-from apples.scheduling.proposals import Change
+from apples.scheduling import (
+    Change,
+    ClusterLedger,
+    Driver,
+    Easy,
+    Equipartition,
+    FirstFit,
+    Job,
+    JobKind,
+    Migrate,
+    NodeOccupancy,
+    Requeue,
+    Resize,
+    SchedulerBackend,
+    SchedulingPolicy,
+    Start,
+)
 
 ALL = tuple(Change)
 

@@ -2,12 +2,14 @@ import numpy as np
 import pytest
 
 from apples.errors import UsageError
-from apples.scheduling.mates import contiguous_mates, is_contiguous, parse_node_ids, pick_free
-from apples.scheduling.policies import SlowdownDriven
-from apples.simulation.config import SimulationConfig
-from apples.simulation.engine import EventEngine
-from apples.simulation.run import simulate
-from apples.simulation.workload import mark_malleable, rigid
+from apples.scheduling import (
+    SlowdownDriven,
+    contiguous_mates,
+    is_contiguous,
+    parse_node_ids,
+    pick_free,
+)
+from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid, simulate
 
 
 def random_workload(seed, nodes=8, cores=2, count=40):

@@ -6,11 +6,22 @@ from dataclasses import dataclass
 import pytest
 
 from apples.errors import UsageError
-from apples.scheduling.driver import Driver, SchedulerBackend
-from apples.scheduling.jobs import Job, JobKind, Migrate, Reject, Reserve, Resize, Start
-from apples.scheduling.ledger import ClusterLedger
-from apples.scheduling.policies import Conservative, Easy, Equipartition
-from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling import (
+    ClusterLedger,
+    Conservative,
+    Driver,
+    Easy,
+    Equipartition,
+    Job,
+    JobKind,
+    Migrate,
+    Reject,
+    Reserve,
+    Resize,
+    SchedulerBackend,
+    SchedulingPolicy,
+    Start,
+)
 
 
 class Written(SchedulerBackend):

@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.guard import LOOK_SECONDS, GuardedPolicy
-from apples.scheduling.jobs import Wake
-from apples.scheduling.policies import POLICIES, Easy, FirstComeFirstServed
-from apples.scheduling.policy_process import HEADER
-from apples.simulation.config import NodeFailure, SimulationConfig
-from apples.simulation.run import simulate
-from apples.simulation.workload import mark_malleable, rigid
+from apples.scheduling import (
+    HEADER,
+    LOOK_SECONDS,
+    POLICIES,
+    Easy,
+    FirstComeFirstServed,
+    GuardedPolicy,
+    Wake,
+)
+from apples.simulation import NodeFailure, SimulationConfig, mark_malleable, rigid, simulate
 
 KINDS = [
     kind

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.resources import Host, HostList, Link, Network
-from apples.scheduling.server.host_preference import HostPreference
+from apples.scheduling import HostPreference
 
 PLACES = st.dictionaries(
     st.sampled_from("abcdefgh"),

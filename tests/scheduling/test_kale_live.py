@@ -13,21 +13,21 @@ import pytest
 from waiting import until
 
 from apples.resources import read_host_list
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import Equipartition
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.live_job import JobSubmission
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.scheduling import (
     LAST,
     AttemptPhase,
+    Equipartition,
     HostLeft,
+    HostPreference,
+    JobKind,
     JobReport,
+    JobSubmission,
+    LiveScheduler,
     ResizeOrder,
+    SchedulerLog,
     StartOrder,
 )
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.supervision.job_processes import all_processes, read
+from apples.supervision import all_processes, read
 
 ROOT = Path(__file__).parents[2]
 

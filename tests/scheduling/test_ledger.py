@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.scheduling.jobs import Job, JobKind, Migrate, Reject, Reserve, Resize, Start
-from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
+from apples.scheduling import (
+    Accepted,
+    ClusterLedger,
+    Job,
+    JobKind,
+    Migrate,
+    Refused,
+    Reject,
+    Reserve,
+    Resize,
+    Start,
+)
 
 RIGID = Job(1, 0.0, 2, 10.0, 2, 2)
 SOFT = Job(2, 0.0, 4, 10.0, 1, 6, JobKind.MALLEABLE)

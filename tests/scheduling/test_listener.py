@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from apples.scheduling.policies import FirstFit
-from apples.scheduling.server import listener, scheduler
-from apples.scheduling.server.events import MOST_EVENTS, RecentEvents
-from apples.scheduling.server.listener import MOST_CONNECTIONS, MOST_STREAMS, serve
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import JobExecutor
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.service import SchedulerService
+from apples.scheduling import (
+    MOST_CONNECTIONS,
+    MOST_EVENTS,
+    MOST_STREAMS,
+    FirstFit,
+    JobExecutor,
+    LiveScheduler,
+    RecentEvents,
+    SchedulerLog,
+    SchedulerService,
+    listener,
+    scheduler,
+    serve,
+)
 
 SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}
 

@@ -21,66 +21,68 @@ from waiting import until
 
 from apples.errors import LaunchError, UsageError
 from apples.resources import Host, HostList, Link, Network
-from apples.scheduling.jobs import Job, JobKind, Reserve, Resize, Start
-from apples.scheduling.ledger import ClusterLedger
-from apples.scheduling.policies import (
-    Conservative,
-    Easy,
-    Equipartition,
-    FirstComeFirstServed,
-    FirstFit,
-    PaybackMigration,
-    ShortestJobFirst,
-)
-from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
-from apples.scheduling.proposals import Change
-from apples.scheduling.server.access import EVERYTHING, Principal
-from apples.scheduling.server.answers import (
-    history_document,
-    job_document,
-    queue_document,
-    why_document,
-)
-from apples.scheduling.server.client import found
-from apples.scheduling.server.host_claims import HostClaims
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.live_job import (
-    JobSubmission,
-    LiveJobState,
-    submission_document,
-    submission_of,
-)
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.scheduling import (
+    EVERYTHING,
     LAST,
     AskOrder,
     AttemptPhase,
+    Change,
+    ClusterLedger,
+    ClusterState,
+    Conservative,
+    Easy,
     EndOrder,
+    Equipartition,
     EstimateOrder,
+    FirstComeFirstServed,
+    FirstFit,
     HostAnswer,
+    HostClaims,
     HostLeft,
     HostLoad,
+    HostPreference,
     HostTerm,
+    Job,
     JobExecutor,
+    JobKind,
+    JobPace,
     JobReport,
+    JobSubmission,
+    LiveJobState,
+    LiveScheduler,
+    NodeLoad,
+    Patience,
+    PaybackMigration,
+    PlannerClient,
+    Principal,
+    QueueSnapshot,
+    Reserve,
+    Resize,
     ResizeOrder,
+    RunningJob,
     RunTimeEstimate,
+    SchedulerLog,
+    SchedulerService,
     SelectedHosts,
     SelectOrder,
+    ShortestJobFirst,
+    Start,
     StartOrder,
+    checked,
+    found,
+    history_document,
+    job_document,
+    queue_document,
+    snapshot_of,
+    submission_document,
+    submission_of,
+    why_document,
 )
-from apples.scheduling.server.planner import PlannerClient
-from apples.scheduling.server.progress import JobPace
-from apples.scheduling.server.queue_snapshot import QueueSnapshot, snapshot_of
-from apples.scheduling.server.scheduler import LiveScheduler, Patience
-from apples.scheduling.server.service import SchedulerService, checked
-from apples.simulation.config import SimulationConfig
-from apples.simulation.engine import EventEngine
-from apples.simulation.workload import mark_malleable, rigid
-from apples.storage.folder import Folder
-from apples.testing.faulty_folder import FaultyFolder, FolderFaults
-from apples.testing.live import SHARING
-from apples.views.queue import queue_text, swf_lines, watched_text, why_text
+from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid
+from apples.storage import Folder
+from apples.testing import SHARING, FaultyFolder, FolderFaults
+from apples.views import queue_text, swf_lines, why_text
+from apples.views import watched_queue_text as watched_text
 
 AT_ONCE = Patience(gather=0.0, apart=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")

@@ -4,7 +4,7 @@ import numpy as np
 import pulp
 import pytest
 
-from apples.scheduling.mates import find_mates
+from apples.scheduling import find_mates
 
 
 def exhaustive(nodes, penalties, wanted, most):

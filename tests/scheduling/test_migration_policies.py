@@ -7,10 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Job, JobKind, Migrate, Start, Wake
-from apples.scheduling.policies import Easy, PaybackMigration, ThresholdMigration
-from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
-from apples.scheduling.snapshot import from_json, to_json
+from apples.scheduling import (
+    ClusterState,
+    Easy,
+    Job,
+    JobKind,
+    Migrate,
+    NodeLoad,
+    PaybackMigration,
+    RunningJob,
+    Start,
+    ThresholdMigration,
+    Wake,
+    from_json,
+    to_json,
+)
 
 BOTH = [ThresholdMigration(), PaybackMigration()]
 NOW = 1000.0

@@ -4,11 +4,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from apples.scheduling.jobs import Resize, Start
-from apples.scheduling.policies import POLICIES, Easy, FirstFit, SlowdownDriven
-from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
-from apples.scheduling.policy import SchedulingPolicy
-from apples.testing.policy_checks import PolicyCheckError, check_policy
+from apples.scheduling import (
+    POLICIES,
+    Easy,
+    FirstFit,
+    Resize,
+    SchedulingPolicy,
+    SlowdownDriven,
+    Start,
+    TopologyAwarePolicy,
+)
+from apples.testing import PolicyCheckError, check_policy
 from apples.topology import synthetic
 
 OURS = [

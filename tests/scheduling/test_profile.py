@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
+from apples.scheduling import Conservative, Profile, instant
 from apples.scheduling import profile as profiles
-from apples.scheduling.instants import instant
-from apples.scheduling.policies import Conservative
-from apples.scheduling.profile import Profile
-from apples.simulation.config import SimulationConfig
-from apples.simulation.run import simulate
-from apples.simulation.workload import rigid
+from apples.simulation import SimulationConfig, rigid, simulate
 
 NODES = 16
 
@@ -81,7 +77,7 @@ def loops(monkeypatch):
     """The loops over blocks, as a process has them whose simulations were small: not compiled."""
     one = np.ones(1)
     simulate(rigid(one, one, one.astype(int), one), Conservative(), SimulationConfig(1))
-    from apples.scheduling.loops import compression
+    from apples.scheduling import compression
 
     monkeypatch.setattr(compression, "COMPILED", True)
     monkeypatch.setattr(profiles, "MANY_WAITING", 1)

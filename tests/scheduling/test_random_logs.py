@@ -4,12 +4,15 @@ from dataclasses import replace
 
 from soak_policies import POLICIES, Watched, check, drawn_case, longest_latency, run
 
-from apples.scheduling.policies import Easy, Equipartition, FirstFit
-from apples.simulation.config import ReconfigurationCost, SimulationConfig
-from apples.simulation.engine import EventEngine
-from apples.simulation.generators import lublin_workload
-from apples.simulation.run import simulate
-from apples.simulation.workload import mark_malleable
+from apples.scheduling import Easy, Equipartition, FirstFit
+from apples.simulation import (
+    EventEngine,
+    ReconfigurationCost,
+    SimulationConfig,
+    lublin_workload,
+    mark_malleable,
+    simulate,
+)
 
 SAMPLE = range(8 * len(POLICIES))
 

@@ -8,30 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import FirstFit, PaybackMigration
-from apples.scheduling.policy import NodeLoad
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.inputs import MOST_BYTES, report_input, with_inputs, written
-from apples.scheduling.server.live_job import JobSubmission
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.scheduling import (
     LAST,
+    MOST_BYTES,
     AttemptPhase,
     EndOrder,
+    FirstFit,
     HostAnswer,
     HostLeft,
     HostLoad,
+    HostPreference,
     HostTerm,
+    JobKind,
     JobReport,
+    JobSubmission,
+    LiveScheduler,
+    NodeLoad,
+    Patience,
+    PaybackMigration,
     RunTimeEstimate,
+    SchedulerLog,
     ShepherdAnswer,
+    replayed,
+    report_input,
+    report_of,
+    with_inputs,
+    written,
 )
-from apples.scheduling.server.replay import replayed, report_of
-from apples.scheduling.server.scheduler import LiveScheduler, Patience
-from apples.storage.journal import LONGEST_LINE, encode, parse
-from apples.testing.live import LIVE_POLICIES, SHARING, SimulatedCluster
-from apples.testing.protocol.network import NetworkFaults
+from apples.storage import LONGEST_LINE, encode, parse
+from apples.testing import LIVE_POLICIES, SHARING, NetworkFaults, SimulatedCluster
 
 SHORT = NetworkFaults(stop=150.0, partitions=3, crashes=False)
 ALL_BUT_LOADS = (

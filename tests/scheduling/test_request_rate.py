@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.scheduling.server import request_rate
-from apples.scheduling.server.request_rate import AT_ONCE, REQUESTS_A_SECOND, RequestRate
+from apples.scheduling import AT_ONCE, REQUESTS_A_SECOND, RequestRate, request_rate
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.floats(0, 3), st.integers(0, 150)), max_size=20

@@ -7,38 +7,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.jobs.seals import bare, sealed, unsealed
-from apples.jobs.shepherd import Shepherd
-from apples.scheduling.policies import FirstFit
-from apples.scheduling.server import scheduler
-from apples.scheduling.server.access import USERS, ForbiddenError, Principal
-from apples.scheduling.server.live_job import JobSubmission, LiveJobState
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.jobs import Shepherd, bare, sealed, unsealed
+from apples.scheduling import (
     LAST,
-    AskOrder,
-    AttemptPhase,
-    EndOrder,
-    EstimateOrder,
-    HostLeft,
-    JobReport,
-    ResizeOrder,
-    RunTimeEstimate,
-    SelectedHosts,
-    SelectOrder,
-    ShepherdAnswer,
-    StartOrder,
-)
-from apples.scheduling.server.scheduler import CrowdedError, LiveScheduler
-from apples.scheduling.server.service import SchedulerService
-from apples.scheduling.server.shepherds import (
     MOST_ORDERS,
     ORDERS,
     REPORTS,
     SILENT_SECONDS,
+    USERS,
+    AskOrder,
+    AttemptPhase,
+    CrowdedError,
+    EndOrder,
+    EstimateOrder,
+    FirstFit,
+    ForbiddenError,
+    HostLeft,
+    JobReport,
+    JobSubmission,
+    LiveJobState,
+    LiveScheduler,
+    Principal,
+    ResizeOrder,
+    RunTimeEstimate,
+    SchedulerLog,
+    SchedulerService,
+    SelectedHosts,
+    SelectOrder,
+    ShepherdAnswer,
     ShepherdExecutor,
+    StartOrder,
     message_document,
     message_of,
+    scheduler,
 )
 
 ADA, BOB = "uid:1001", "uid:1002"

@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Job
-from apples.scheduling.policies import SlurmBackfill
-from apples.scheduling.policies.slurm import slurm_seconds
-from apples.scheduling.policy import ClusterState, ReadOnly
-from apples.scheduling.snapshot import from_json, to_json
-from apples.scheduling.usage import UserUsage
-from apples.simulation.config import SimulationConfig
-from apples.simulation.prepare import prepare
-from apples.simulation.run import simulate
-from apples.simulation.swf import Log, write_swf
-from apples.simulation.workload import rigid
+from apples.scheduling import (
+    ClusterState,
+    Job,
+    ReadOnly,
+    SlurmBackfill,
+    UserUsage,
+    from_json,
+    slurm_seconds,
+    to_json,
+)
+from apples.simulation import Log, SimulationConfig, rigid, simulate, write_swf
+from apples.simulation import prepare_simulation as prepare
 
 EXACT = SlurmBackfill(bf_interval=1, bf_resolution=1, bf_window=10**9)
 

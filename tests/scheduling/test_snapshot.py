@@ -9,17 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Hold, Job, JobKind, Requeue, Reserve, Resize, Start, Wait, Wake
-from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
-from apples.scheduling.policy import (
+from apples.scheduling import (
+    Accepted,
+    ClusterLedger,
     ClusterState,
     Events,
+    Hold,
+    Job,
+    JobKind,
     NodeLoad,
     NodeOccupancy,
     ReadOnly,
+    Refused,
+    Requeue,
+    Reserve,
+    Resize,
     RunningJob,
+    Start,
+    StateReceiver,
+    StateSender,
+    Wait,
+    Wake,
+    from_json,
+    to_json,
 )
-from apples.scheduling.snapshot import StateReceiver, StateSender, from_json, to_json
 
 TIMES = st.floats(allow_nan=False)
 NODES = st.integers(0, 2**40)

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apples.simulation.workload import rigid
+from apples.simulation import rigid
 
 
 @pytest.fixture

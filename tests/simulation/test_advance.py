@@ -10,19 +10,36 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling import AdvanceReservation, Easy, SchedulingPolicy, Start
-from apples.scheduling.advance import Margin, nodes_left
-from apples.scheduling.jobs import Job, JobKind
-from apples.scheduling.ledger import ClusterLedger, Refused
-from apples.scheduling.policies import POLICIES, Conservative, Equipartition, FirstFit
-from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
-from apples.scheduling.policy import NodeOccupancy
-from apples.scheduling.snapshot import from_json, to_json
-from apples.simulation.config import NodeFailure, SimulationConfig
-from apples.simulation.engine import DecisionError
-from apples.simulation.prepare import prepare
-from apples.simulation.run import has_kernel, simulate
-from apples.simulation.workload import mark_malleable, rigid
+from apples.scheduling import (
+    POLICIES,
+    AdvanceReservation,
+    ClusterLedger,
+    Conservative,
+    Easy,
+    Equipartition,
+    FirstFit,
+    Job,
+    JobKind,
+    Margin,
+    NodeOccupancy,
+    Refused,
+    SchedulingPolicy,
+    Start,
+    TopologyAwarePolicy,
+    from_json,
+    nodes_left,
+    to_json,
+)
+from apples.simulation import (
+    DecisionError,
+    NodeFailure,
+    SimulationConfig,
+    has_kernel,
+    mark_malleable,
+    rigid,
+    simulate,
+)
+from apples.simulation import prepare_simulation as prepare
 from apples.topology import synthetic
 
 NODES, CORES = 5, 4

@@ -20,8 +20,8 @@ POLICY = '''
 
 from dataclasses import dataclass
 
-from apples.scheduling.jobs import Hold, Reserve, Resize, Start
-from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling import Hold, Reserve, Resize, Start
+from apples.scheduling import SchedulingPolicy
 
 
 @dataclass(frozen=True)

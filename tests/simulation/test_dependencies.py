@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 
 from apples.errors import UsageError
 from apples.scheduling import Easy, FirstFit, Reject, SchedulingPolicy, Start
-from apples.simulation.config import NodeFailure, SimulationConfig
-from apples.simulation.prepare import prepare
-from apples.simulation.run import has_kernel, simulate
-from apples.simulation.swf import Log, write_swf
-from apples.simulation.workload import dependencies_of, rigid
+from apples.simulation import (
+    Log,
+    NodeFailure,
+    SimulationConfig,
+    dependencies_of,
+    has_kernel,
+    rigid,
+    simulate,
+    write_swf,
+)
+from apples.simulation import prepare_simulation as prepare
 
 
 def jobs(*rows):

@@ -5,22 +5,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apples.scheduling.jobs import Migrate, Requeue, Resize, Start
-from apples.scheduling.policies import (
+from apples.scheduling import (
     Conservative,
     Easy,
     Equipartition,
     FirstComeFirstServed,
     FirstFit,
+    Migrate,
+    Requeue,
+    Resize,
+    SchedulingPolicy,
     ShortestJobFirst,
     SlowdownDriven,
+    Start,
 )
-from apples.scheduling.policy import SchedulingPolicy
-from apples.simulation.config import NodeFailure, ReconfigurationCost, SimulationConfig
-from apples.simulation.engine import DecisionError
-from apples.simulation.gantt import draw
-from apples.simulation.run import simulate
-from apples.simulation.workload import Workload, rigid
+from apples.simulation import (
+    DecisionError,
+    NodeFailure,
+    ReconfigurationCost,
+    SimulationConfig,
+    Workload,
+    draw,
+    rigid,
+    simulate,
+)
 
 
 def jobs(*rows):

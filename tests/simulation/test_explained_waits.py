@@ -8,13 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.policies import Easy, FirstComeFirstServed
-from apples.simulation.config import SimulationConfig
-from apples.simulation.explained_waits import GroupWaits, WaitFit, explain, waits_of_log
-from apples.simulation.generators import lublin_workload
-from apples.simulation.run import simulate
-from apples.simulation.swf import Log, write_swf
-from apples.simulation.workload import clean
+from apples.scheduling import Easy, FirstComeFirstServed
+from apples.simulation import (
+    GroupWaits,
+    Log,
+    SimulationConfig,
+    WaitFit,
+    clean,
+    explain,
+    lublin_workload,
+    simulate,
+    waits_of_log,
+    write_swf,
+)
 
 MACHINE = SimulationConfig(nodes=64)
 POLICIES = {"fcfs": FirstComeFirstServed(), "easy": Easy()}
@@ -133,7 +139,7 @@ def test_a_policy_of_ones_own_that_fails_while_it_is_compared_is_named(tmp_path)
     path, mine = tmp_path / "site.swf", tmp_path / "mine.py"
     write_swf(path, site_log(Easy(), jobs=300))
     mine.write_text(
-        "from apples.scheduling.policies import Easy\n"
+        "from apples.scheduling import Easy\n"
         "class Mine(Easy):\n"
         "    def decide(self, cluster):\n"
         "        raise KeyError(len(cluster.queue))\n"

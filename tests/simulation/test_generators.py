@@ -2,14 +2,17 @@ import numpy as np
 import pytest
 
 from apples.errors import UsageError
-from apples.simulation.generators import (
+from apples.simulation import (
     CirneLike,
+    amdahl,
     cirne_like_workload,
+    downey,
     downey_workload,
     kale_workload,
     lublin_workload,
+    parse_speedup,
+    table,
 )
-from apples.simulation.speedup import amdahl, downey, parse_speedup, table
 
 
 def test_kales_adaptive_and_traditional_jobs_come_together_and_bring_the_same_work():

@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from apples.scheduling.jobs import Hold, Start, Wake
-from apples.scheduling.policy import SchedulingPolicy
-from apples.simulation.config import SimulationConfig
-from apples.simulation.run import simulate
-from apples.simulation.workload import rigid
+from apples.scheduling import Hold, SchedulingPolicy, Start, Wake
+from apples.simulation import SimulationConfig, rigid, simulate
 
 ONE_AND_ONE = rigid(np.array([0.0, 1.0]), np.array([5.0, 5.0]), np.array([1, 1]), np.array([5, 5]))
 

@@ -5,15 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.scheduling.instants import LATEST, instant
-from apples.scheduling.policies.conservative import Conservative
-from apples.scheduling.policies.easy import Easy
-from apples.scheduling.policies.equipartition import Equipartition
-from apples.scheduling.policies.rigid import FirstComeFirstServed, FirstFit
-from apples.scheduling.policies.slowdown_driven import SlowdownDriven
-from apples.simulation.config import ReconfigurationCost, SimulationConfig
-from apples.simulation.run import simulate
-from apples.simulation.workload import instants, mark_malleable, rigid
+from apples.scheduling import (
+    LATEST,
+    Conservative,
+    Easy,
+    Equipartition,
+    FirstComeFirstServed,
+    FirstFit,
+    SlowdownDriven,
+    instant,
+)
+from apples.simulation import (
+    ReconfigurationCost,
+    SimulationConfig,
+    instants,
+    mark_malleable,
+    rigid,
+    simulate,
+)
 
 RIGID = [FirstComeFirstServed(), FirstFit(), Easy(), Conservative()]
 RESIZING = [

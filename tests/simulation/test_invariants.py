@@ -5,11 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.scheduling.policies import POLICIES, Conservative, Easy, Equipartition, SlowdownDriven
-from apples.simulation.config import SimulationConfig
-from apples.simulation.run import simulate
-from apples.simulation.speedup import amdahl
-from apples.simulation.workload import mark_malleable, rigid
+from apples.scheduling import POLICIES, Conservative, Easy, Equipartition, SlowdownDriven
+from apples.simulation import SimulationConfig, amdahl, mark_malleable, rigid, simulate
 
 NODES, CORES = 5, 4
 

@@ -10,19 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling import Easy, Equipartition, Requeue, SchedulingPolicy, SlowdownDriven, Start
-from apples.scheduling.ledger import OVERDUE_SECONDS
-from apples.scheduling.policies import POLICIES
-from apples.simulation.config import (
+from apples.scheduling import (
+    OVERDUE_SECONDS,
+    POLICIES,
+    Easy,
+    Equipartition,
+    Requeue,
+    SchedulingPolicy,
+    SlowdownDriven,
+    Start,
+)
+from apples.simulation import (
+    KERNELS,
     Checkpointing,
+    Log,
     NodeFailure,
     ReconfigurationCost,
     SimulationConfig,
+    has_kernel,
+    mark_malleable,
+    rigid,
+    simulate,
+    write_swf,
 )
-from apples.simulation.prepare import prepare
-from apples.simulation.run import KERNELS, has_kernel, simulate
-from apples.simulation.swf import Log, write_swf
-from apples.simulation.workload import mark_malleable, rigid
+from apples.simulation import prepare_simulation as prepare
 
 RIGID = [name for name, policy in POLICIES.items() if not policy.uses_malleable]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apples.scheduling.policies import (
+from apples.scheduling import (
     Conservative,
     Easy,
     Equipartition,
@@ -14,11 +14,17 @@ from apples.scheduling.policies import (
     ShortestJobFirst,
     SlowdownDriven,
 )
-from apples.simulation.config import ReconfigurationCost, SimulationConfig
-from apples.simulation.run import KERNELS, simulate
-from apples.simulation.speedup import amdahl, linear
-from apples.simulation.swf import read_swf
-from apples.simulation.workload import clean, mark_malleable
+from apples.simulation import (
+    KERNELS,
+    ReconfigurationCost,
+    SimulationConfig,
+    amdahl,
+    clean,
+    linear,
+    mark_malleable,
+    read_swf,
+    simulate,
+)
 
 PROCESSORS = 8
 

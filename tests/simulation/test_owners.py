@@ -6,11 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.policies import POLICIES, Easy, PaybackMigration, ThresholdMigration
-from apples.simulation.config import OwnerLoad, ReconfigurationCost, SimulationConfig
-from apples.simulation.prepare import prepare
-from apples.simulation.run import simulate
-from apples.simulation.workload import mark_malleable, rigid
+from apples.scheduling import POLICIES, Easy, PaybackMigration, ThresholdMigration
+from apples.simulation import (
+    OwnerLoad,
+    ReconfigurationCost,
+    SimulationConfig,
+    mark_malleable,
+    rigid,
+    simulate,
+)
+from apples.simulation import prepare_simulation as prepare
 
 COST = ReconfigurationCost(expand=5.0)
 

@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.simulation import packed
-from apples.simulation.packed import LONGEST_LINE, LogText, zstd
-from apples.simulation.sources import read_log
+from apples.simulation import LONGEST_LINE, LogText, packed, read_log
+
+try:
+    from compression import zstd
+except ImportError:
+    from backports import zstd
 
 RECORD = "1 0 -1 10 4 -1 -1 4 20 -1 1 -1 -1 -1 -1 -1 -1 -1\n"
 PACKERS = {
@@ -100,7 +103,7 @@ def test_a_bomb_is_refused_by_its_name_in_little_memory(tmp_path, bomb, name):
     path.write_bytes(PACKERS[name](begin) + 32 * PACKERS[name](unit * ((1 << 24) // len(unit))))
     limit = 420 << 20  # of addresses: Python and NumPy take the rest of it
     program = (
-        "import sys; from pathlib import Path; from apples.simulation.sources import read_log\n"
+        "import sys; from pathlib import Path; from apples.simulation import read_log\n"
         "from apples.errors import UsageError\n"
         "try: read_log(Path(sys.argv[1]))\n"
         "except UsageError as error: print(error)\n"

@@ -12,23 +12,33 @@ from hypothesis import strategies as st
 from apples.errors import UsageError
 from apples.scheduling import (
     POLICIES,
+    Accepted,
+    AdvanceReservation,
+    ClusterLedger,
     Easy,
+    FirstComeFirstServed,
     Job,
     JobKind,
+    Refused,
     SchedulingPolicy,
+    ShortestJobFirst,
     SlowdownDriven,
     Start,
 )
-from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
-from apples.scheduling.policies import FirstComeFirstServed, ShortestJobFirst
-from apples.scheduling.policy import AdvanceReservation
-from apples.simulation.config import NodeFailure, Partition, SimulationConfig
-from apples.simulation.machine_file import read_machine
-from apples.simulation.metrics import by_partition
-from apples.simulation.prepare import prepare
-from apples.simulation.run import has_kernel, simulate
-from apples.simulation.swf import Log, write_swf
-from apples.simulation.workload import mark_malleable, rigid
+from apples.simulation import (
+    Log,
+    NodeFailure,
+    Partition,
+    SimulationConfig,
+    by_partition,
+    has_kernel,
+    mark_malleable,
+    read_machine,
+    rigid,
+    simulate,
+    write_swf,
+)
+from apples.simulation import prepare_simulation as prepare
 
 GIB = 1 << 30
 SAME = ("start", "end", "resizes", "guest", "mate", "completed")

@@ -9,12 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.policies import Conservative, Easy, FirstComeFirstServed, FirstFit
-from apples.simulation.config import SimulationConfig
-from apples.simulation.prepare import prepare
-from apples.simulation.run import has_kernel, simulate
-from apples.simulation.swf import Log, write_swf
-from apples.simulation.workload import rigid
+from apples.scheduling import Conservative, Easy, FirstComeFirstServed, FirstFit
+from apples.simulation import Log, SimulationConfig, has_kernel, rigid, simulate, write_swf
+from apples.simulation import prepare_simulation as prepare
 
 ORDERED = (FirstComeFirstServed, Easy, Conservative)
 

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from apples.scheduling.policies import Conservative, Easy
-from apples.simulation.config import SimulationConfig
-from apples.simulation.metrics import job_outcomes, summary
-from apples.simulation.run import simulate
-from apples.simulation.swf import read_swf
-from apples.simulation.workload import clean
+from apples.scheduling import Conservative, Easy
+from apples.simulation import SimulationConfig, clean, job_outcomes, read_swf, simulate, summary
 
 SAMPLE = Path(__file__).parent / "sample.swf.gz"
 
@@ -67,11 +63,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from apples.scheduling.policies import *
-from apples.scheduling.loops.compiled import ENGINE
-from apples.simulation.run import simulate
-from apples.simulation.config import SimulationConfig
-from apples.simulation.swf import read_swf
-from apples.simulation.workload import clean, mark_malleable
+from apples.scheduling import ENGINE
+from apples.simulation import simulate
+from apples.simulation import SimulationConfig
+from apples.simulation import read_swf
+from apples.simulation import clean, mark_malleable
 workload, _ = clean(read_swf(Path(sys.argv[1])), 64)
 workload = mark_malleable(workload, 1.0, 0)
 print(ENGINE)

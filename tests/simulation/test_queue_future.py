@@ -8,25 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.scheduling.policies import (
+from apples.scheduling import (
     Conservative,
     Easy,
     Equipartition,
     FirstComeFirstServed,
     FirstFit,
+    PastJob,
+    QueuedJob,
+    QueueSnapshot,
     ShortestJobFirst,
 )
-from apples.scheduling.server.queue_snapshot import PastJob, QueuedJob, QueueSnapshot
-from apples.simulation.config import SimulationConfig
-from apples.simulation.queue_future import (
+from apples.simulation import (
     QueueForecaster,
-    queue_future,
+    SimulationConfig,
+    rigid,
+    simulate,
     smallest_changes,
     starts_now,
+    with_changes,
 )
-from apples.simulation.queue_planner import with_changes
-from apples.simulation.run import simulate
-from apples.simulation.workload import rigid
+from apples.simulation import future_of_queue as queue_future
 
 RIGID = (FirstComeFirstServed(), FirstFit(), ShortestJobFirst(), Easy(), Conservative())
 

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from apples.scheduling.policies import Equipartition, FirstFit
-from apples.simulation.config import SimulationConfig
-from apples.simulation.generators import SERVICE_SECONDS, kale_workload
-from apples.simulation.run import simulate
+from apples.scheduling import Equipartition, FirstFit
+from apples.simulation import SERVICE_SECONDS, SimulationConfig, kale_workload, simulate
 
 JOBS, RUNS = 40_000, 12
 

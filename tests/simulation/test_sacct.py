@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.simulation.sources import read_log
-from apples.simulation.workload import clean
+from apples.simulation import clean, read_log
 
 NAMES = "JobIDRaw|Submit|Start|End|Timelimit|AllocCPUS|ReqCPUS|State"
 LOG = f"""{NAMES}
@@ -151,8 +150,7 @@ def test_a_limit_is_read_in_each_of_its_forms(days, hours, minutes, seconds):
 
 @given(st.text(alphabet="0123456789-:|.TUnkow\n+_=K", max_size=300))
 def test_no_text_breaks_the_reader(text):
-    from apples.simulation.packed import LogText
-    from apples.simulation.sacct import read_sacct
+    from apples.simulation import LogText, read_sacct
 
     source = LogText("log", (NAMES + "\n" + text).encode())
     with suppress(UsageError):

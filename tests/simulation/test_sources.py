@@ -5,8 +5,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation.packed import LogText
-from apples.simulation.sources import LOGS, fetch_log
+from apples.simulation import LOGS, LogText, fetch_log
 
 
 class Quiet(SimpleHTTPRequestHandler):

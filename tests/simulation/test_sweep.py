@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation.sweep import (
-    Cell,
-    Results,
-    change_of,
-    compare,
-    files_of,
-    grid,
-    interval,
-    run_cell,
-    sweep,
-)
+from apples.simulation import Cell, Results, change_of, compare, files_of, grid, interval, run_cell
+from apples.simulation import run_sweep as sweep
 
 LOG = "lublin:jobs=60,processors=16"
 MACHINE = {"processors": 16, "nodes": 4, "cores_per_node": 4}
@@ -142,7 +133,7 @@ def test_a_cell_runs_where_its_files_are_not(tmp_path, monkeypatch):
             f"{k} {5 * k} -1 30 4 -1 -1 4 40 -1 1 -1 -1 -1 -1 -1 -1 -1\n" for k in range(1, 30)
         )
     )
-    Path("mine.py").write_text("from apples.scheduling.policies.easy import Easy as Mine\n")
+    Path("mine.py").write_text("from apples.scheduling import Easy as Mine\n")
     Path("lost.csv").write_text("time,node,repaired\n20,0,30\n")
     cell = Cell("log.swf", "mine.py:Mine", ("failures=lost.csv",), 0, 16, 4, 4)
     expected, files = run_cell(cell), files_of([cell])
@@ -157,7 +148,7 @@ def test_a_cell_runs_where_its_files_are_not(tmp_path, monkeypatch):
 def test_a_policy_that_fails_in_a_sweep_is_named_with_its_line_once(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(
-        "from apples.scheduling.policies.easy import Easy\n"
+        "from apples.scheduling import Easy\n"
         "class Mine(Easy):\n"
         "    def decide(self, cluster):\n"
         "        raise KeyError(1)\n"
@@ -210,7 +201,7 @@ def test_the_command_says_what_differs_and_what_does_not(tmp_path):
 def test_a_dask_cluster_gives_what_one_process_gives(tmp_path, monkeypatch):
     """Slow: a cluster is started, where the extra is installed. Its worker runs in another folder."""
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("from apples.scheduling.policies.easy import Easy as Mine\n")
+    Path("mine.py").write_text("from apples.scheduling import Easy as Mine\n")
     alone, together = Results(tmp_path / "one"), Results(tmp_path / "two")
     grids = [*cells(), *grid([LOG], ["mine.py:Mine"], [], range(2), **MACHINE)]
     list(sweep(grids, alone))
@@ -229,7 +220,7 @@ def test_a_dask_scheduler_that_is_stopped_in_the_middle_is_said_and_what_was_don
     monkeypatch.setattr("apples.dask_cluster.SILENT_SECONDS", 2.0)
     results = Results(tmp_path / "results")
     Path("mine.py").write_text(
-        "import time\nfrom apples.scheduling.policies.easy import Easy\n"
+        "import time\nfrom apples.scheduling import Easy\n"
         "class Mine(Easy):\n    def __init__(self): time.sleep(3600)\n"
     )
     asked = [*cells()[:1], *grid([LOG], ["mine.py:Mine"], [], [0], **MACHINE)]

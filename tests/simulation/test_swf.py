@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from apples.errors import UsageError
-from apples.simulation.sources import read_log
-from apples.simulation.swf import COLUMNS, Log, read_swf, write_swf
-from apples.simulation.workload import clean, slice_jobs
+from apples.simulation import COLUMNS, Log, clean, read_log, read_swf, slice_jobs, write_swf
 
 LINE = "{} {} -1 {} {} -1 -1 {} {} -1 1 1 1 -1 -1 -1 -1 -1"
 

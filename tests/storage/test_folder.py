@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from apples.storage.folder import DIRECTORY, Folder, walk
-from apples.storage.journal import Journal, JournalError
+from apples.storage import DIRECTORY, Folder, Journal, JournalError, walk
 
 SECRET = b"the user must not change this"
 

@@ -13,11 +13,11 @@ import sys
 import pytest
 from waiting import until
 
-from apples.supervision import job_processes
-from apples.supervision.job_processes import (
+from apples.supervision import (
     MARK,
     descendants,
     expect_processes,
+    job_processes,
     kill_marked,
     mark,
     marked,

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from apples.supervision import peer
-from apples.supervision.job_processes import state_of
+from apples.supervision import peer, state_of
 
 
 def test_a_process_that_is_stopped_or_gone_does_not_run_and_one_that_sleeps_does():

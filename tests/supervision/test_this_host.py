@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from apples.supervision.this_host import interface_of, located, network, own_machine
+from apples.supervision import interface_of, located, network, own_machine
 
 
 def test_mpi_is_kept_on_the_interface_that_bears_an_address():

@@ -4,11 +4,9 @@ import pytest
 from waiting import until
 
 from apples.errors import LaunchError
-from apples.launch.remote import shipping
+from apples.launch import shipping
 from apples.resources import Host, HostList, Link, Network
-from apples.sweeps.dask_hosts import DaskHosts
-from apples.sweeps.hosts import HostWorker
-from apples.sweeps.worker import HELLO
+from apples.sweeps import HELLO, DaskHosts, HostWorker
 
 ADA = Host("ada")
 

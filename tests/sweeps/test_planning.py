@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sweep_worlds import sweep_world
 
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions
 from apples.sweeps import (
     HEURISTICS,
     InputFile,

@@ -23,19 +23,20 @@ from apples import (
     NoFeasiblePlanError,
     UsageError,
 )
-from apples.agent.weather.conditions import Conditions
+from apples.agent import Conditions
 from apples.sweeps import (
+    HostsExecutor,
     ParameterSweep,
+    SweepCommand,
     SweepSpec,
     SweepTask,
+    Worker,
+    one_cache_a_site,
     plan_parameter_sweep,
     run_parameter_sweep,
     sweep_costs,
 )
-from apples.sweeps.hosts import HostsExecutor, SweepCommand
-from apples.sweeps.tasks import one_cache_a_site
-from apples.sweeps.worker import Worker
-from apples.views.parameter_sweep import sweep_text
+from apples.views import sweep_text
 from hat import DocumentError
 from nws import Weather
 

@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from commands import command
 
-from apples.simulation.placement import first_fit, random_fit
-from apples.testing.placement_replays import mean_distance, passing_jobs
-from apples.topology import fit
-from apples.topology.sources.synthetic import origin
+from apples.simulation import first_fit, random_fit
+from apples.testing import mean_distance, passing_jobs
+from apples.topology import fit, origin
 
 MACHINE = origin(256)
 

@@ -5,12 +5,9 @@ from statistics import median
 
 import pytest
 
-from apples.scheduling.policies import FirstFit
-from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
-from apples.simulation.config import SimulationConfig
-from apples.simulation.placement import first_fit, mean_hops, random_fit
-from apples.simulation.run import simulate
-from apples.testing.placement_replays import (
+from apples.scheduling import FirstFit, TopologyAwarePolicy
+from apples.simulation import SimulationConfig, first_fit, mean_hops, random_fit, simulate
+from apples.testing import (
     ALONE,
     IDEAL_SECONDS,
     TABLE_2,
@@ -22,8 +19,7 @@ from apples.testing.placement_replays import (
     replay,
     run_placed,
 )
-from apples.topology import CpuSet, fit
-from apples.topology.sources.synthetic import origin
+from apples.topology import CpuSet, fit, origin
 
 MACHINE = origin(128)
 SEEDS = range(9)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.simulation.placement import first_fit, mean_hops, random_fit
-from apples.testing.placement_replays import (
+from apples.simulation import first_fit, mean_hops, random_fit
+from apples.testing import (
     COMPUTE_BOUND,
     FAR_NS,
     LOCAL_NS,
@@ -22,8 +22,7 @@ from apples.testing.placement_replays import (
     slurm_block,
     slurm_cyclic,
 )
-from apples.topology import CpuSet, Fit, Requirement, Unsatisfied, fit
-from apples.topology.sources.synthetic import origin
+from apples.topology import CpuSet, Fit, Requirement, Unsatisfied, fit, origin
 
 MACHINE = origin(32)
 ALLOCATORS = {

@@ -14,25 +14,23 @@ from hypothesis import strategies as st
 from machines import Machine, best_by_trying_all, random_machine
 
 from apples.topology import (
+    BREAK,
     CpuSet,
+    ExchangeSearch,
     Fit,
+    PackingCache,
     Placement,
     Requirement,
+    Rules,
     Satisfiability,
     Unsatisfied,
-    fit,
-    synthetic,
-)
-from apples.topology.selection import (
-    BREAK,
-    ExchangeSearch,
-    PackingCache,
-    Rules,
     balls_for,
     best_choice,
+    fit,
+    origin,
+    read_hwloc_xml,
+    synthetic,
 )
-from apples.topology.sources.hwloc_xml import read_hwloc_xml
-from apples.topology.sources.synthetic import origin
 
 CASES = int(os.environ.get("APPLES_TOPOLOGY_CASES", "1000"))
 SEEDS = st.integers(0, 2**32)

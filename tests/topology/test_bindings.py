@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.topology import CpuSet, synthetic
-from apples.topology.bindings import bindings, hwloc_words, per_rank
+from apples.topology import CpuSet, hwloc_words, per_rank, synthetic
+from apples.topology import cpu_bindings as bindings
 
 MACHINE = synthetic("package:2 [numa] l3:2 core:3 pu:2")
 SETS = st.sets(st.integers(0, 23), min_size=1).map(CpuSet.of)

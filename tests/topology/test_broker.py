@@ -10,23 +10,32 @@ from machines import random_machine
 from worlds import pool
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent.selector import DISTANCES, FILTERS, HOST_FILTERS, ResourceSelector
-from apples.agent.selector.placement import TopologyDistance, TopologyFilter
-from apples.scheduling.jobs import Job, Reject, Start
-from apples.scheduling.policies import Easy, FirstFit
-from apples.scheduling.policies.topology_aware import TopologyAwarePolicy
-from apples.scheduling.policy import ClusterState
-from apples.topology import CpuSet, Fit, Requirement, Satisfiability, fit, synthetic
-from apples.topology.broker import (
+from apples.agent import (
+    DISTANCES,
+    FILTERS,
+    HOST_FILTERS,
+    ResourceSelector,
+    TopologyDistance,
+    TopologyFilter,
+)
+from apples.scheduling import ClusterState, Easy, FirstFit, Job, Reject, Start, TopologyAwarePolicy
+from apples.topology import (
     BrokerAnswer,
     BrokerRequest,
+    CpuSet,
     CpusetBroker,
+    Fit,
     HostCpus,
+    Requirement,
     RequirementBroker,
+    RequirementError,
+    Satisfiability,
     broker_of,
+    fit,
+    parse,
+    read_hwloc_xml,
+    synthetic,
 )
-from apples.topology.language import RequirementError, parse
-from apples.topology.sources.hwloc_xml import read_hwloc_xml
 from blueprints import minimum_execution_time
 
 

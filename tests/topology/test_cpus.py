@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 from machines import said_by
 
 from apples.errors import UsageError
-from apples.topology.bindings import hwloc_words
-from apples.topology.cpus import MOST_CPUS, CpuSet, hwloc_bitmap
+from apples.topology import MOST_CPUS, CpuSet, hwloc_bitmap, hwloc_words
 
 SETS = st.sets(st.integers(0, 300))
 

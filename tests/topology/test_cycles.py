@@ -12,10 +12,7 @@ from bad_jobs import BAD_JOBS, Started
 from daemons import QUICK, Daemon, needs_cpusets
 from waiting import until
 
-from apples.topology import CpuSet, starter, synthetic
-from apples.topology.daemon.node import DaemonOptions
-from apples.topology.isolation.backend import CpuContainer
-from apples.topology.isolation.detection import find_backend
+from apples.topology import CpuContainer, CpuSet, DaemonOptions, find_backend, starter, synthetic
 
 pytestmark = pytest.mark.cgroup
 TREES = [Path("/sys/fs/cgroup") / tree for tree in ("cpuset", "unified", "freezer")]

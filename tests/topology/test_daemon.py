@@ -17,12 +17,8 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
-from apples.topology import CpuSet
-from apples.topology.daemon.node import DaemonOptions
-from apples.topology.daemon.protocol import parse_request
-from apples.topology.daemon.server import Connection
-from apples.topology.isolation.dry_run import DryRun
-from apples.wire.json_lines import LONGEST_LINE
+from apples.topology import Connection, CpuSet, DaemonOptions, DryRun, parse_request
+from apples.wire import LONGEST_LINE
 
 TOLD = {"until": "told"}
 

@@ -8,10 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.topology import CpuSet, fit, load_topology, synthetic
-from apples.topology.language import expression_of, parse, requirement_of
-from apples.topology.machine import restricted
-from apples.topology.requirement import AMOUNTS, Fit, Satisfiability
+from apples.topology import (
+    AMOUNTS,
+    CpuSet,
+    Fit,
+    Satisfiability,
+    expression_of,
+    fit,
+    load_topology,
+    parse,
+    requirement_of,
+    restricted,
+    synthetic,
+)
 
 FILE = Path(__file__).with_name("devices.xml")
 MACHINE = load_topology(FILE)

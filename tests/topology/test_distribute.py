@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.topology.distribute import distribute
+from apples.topology import distribute_tasks as distribute
 
 
 @st.composite

@@ -12,10 +12,7 @@ from commands import command
 from daemons import QUICK, Daemon, needs_cpusets, quick_folder
 from waiting import until
 
-from apples.topology import CpuSet, starter, synthetic
-from apples.topology.daemon.server import Tls
-from apples.topology.isolation.affinity import Affinity, started
-from apples.topology.isolation.detection import find_backend
+from apples.topology import Affinity, CpuSet, Tls, find_backend, started, starter, synthetic
 
 ROOT = Path(__file__).parents[2]
 EXEC = [sys.executable, "-m", "apples", "exec", "--socket"]
@@ -248,7 +245,7 @@ def test_options_that_cannot_be_are_refused_in_words(tmp_path, words, word):
 def test_over_tls_a_token_is_asked_for_and_reads_or_writes(tmp_path):
     import nws
     from apples.errors import ApplesError
-    from apples.topology.daemon.client import TopologyClient
+    from apples.topology import TopologyClient
 
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make a certificate")

@@ -11,11 +11,18 @@ from bad_jobs import fork
 from daemons import Daemon
 
 from apples.errors import LaunchError
-from apples.topology.daemon import fairness, node
-from apples.topology.daemon.fairness import MOST_CONNECTIONS, ConnectionTable, FairTurns
-from apples.topology.daemon.handler import MOST_POSTED_OF_ONE
-from apples.topology.daemon.protocol import Caller
-from apples.topology.daemon.state import MOST_ANSWERS, MOST_ANSWERS_OF_ONE, NodeState
+from apples.topology import (
+    MOST_ANSWERS,
+    MOST_ANSWERS_OF_ONE,
+    MOST_CONNECTIONS,
+    MOST_POSTED_OF_ONE,
+    Caller,
+    ConnectionTable,
+    FairTurns,
+    NodeState,
+    fairness,
+    node,
+)
 
 OPERATOR = Caller("uid:0", operator=True)
 several = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")

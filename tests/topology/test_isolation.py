@@ -13,23 +13,33 @@ from bad_jobs import BAD_JOBS
 from daemons import CPUSETS, needs_cpusets
 from waiting import until
 
-from apples.storage.folder import Folder
-from apples.testing.isolation_checks import ISOLATION_CHECKS
-from apples.topology import CpuSet
-from apples.topology.isolation.affinity import MARK, Affinity
-from apples.topology.isolation.backend import CpuContainer, Guarantee, IsolationError
-from apples.topology.isolation.cpusets import CpusetV1, CpusetV2, partial_sets
-from apples.topology.isolation.detection import (
+from apples.storage import Folder
+from apples.testing import ISOLATION_CHECKS
+from apples.topology import (
     BACKENDS,
+    MARK,
+    Affinity,
+    CgroupV1Freezer,
+    CgroupV2Freezer,
+    CpuContainer,
+    CpuSet,
+    CpusetV1,
+    CpusetV2,
+    DryRun,
+    Guarantee,
+    IsolationError,
+    SystemdScope,
+    attach,
+    change,
     find_backend,
     hierarchies,
-    probe,
+    partial_sets,
+    signal_members,
+    start_scope,
     unified,
     with_controller,
 )
-from apples.topology.isolation.dry_run import DryRun
-from apples.topology.isolation.freezers import CgroupV1Freezer, CgroupV2Freezer, signal_members
-from apples.topology.isolation.systemd_scope import SystemdScope, attach, change, start_scope
+from apples.topology import probe_isolation as probe
 
 NODE = CpuSet.of([0])
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]

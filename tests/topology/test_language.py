@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 from machines import said_by
 
 from apples.errors import UsageError
-from apples.topology import CpuSet, CpusetOption, Placement, Requirement
-from apples.topology.language import (
+from apples.topology import (
+    FILTERS,
+    CpuSet,
+    CpusetOption,
+    CpusetType,
+    Placement,
+    Requirement,
     RequirementEntry,
     RequirementError,
     RequirementExpression,
@@ -17,8 +22,6 @@ from apples.topology.language import (
     parse,
     requirement_of,
 )
-from apples.topology.requirement import CpusetType
-from apples.topology.selection import FILTERS
 
 VALUE = st.text(st.sampled_from("ABZ09,-|. _+"), max_size=12).map(str.strip)
 KEY = st.text(st.sampled_from("ABYZ_09"), max_size=8).map("K".__add__)

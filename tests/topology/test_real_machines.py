@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from apples.topology import CpuSet, Requirement, fit, load_topology
-from apples.views.topology import draw
+from apples.views import draw
 
 FOLDER = Path(
     os.environ.get("APPLES_TOPOLOGY_DATA") or Path(__file__).parents[3] / "shared/data/topology"

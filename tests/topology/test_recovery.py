@@ -10,15 +10,19 @@ import pytest
 from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError
-from apples.storage.folder import Folder
-from apples.storage.journal import Journal
-from apples.testing.faulty_folder import KILL, FaultyFolder, FolderFaults
-from apples.topology import synthetic
-from apples.topology.daemon.handler import TopologyRequestHandler
-from apples.topology.daemon.node import JOURNAL, DaemonOptions, NodeLedger
-from apples.topology.daemon.protocol import Caller, parse_request
-from apples.topology.daemon.sharing import violations
-from apples.topology.isolation.cpusets import CpusetV1
+from apples.storage import Folder, Journal
+from apples.testing import KILL, FaultyFolder, FolderFaults
+from apples.topology import (
+    JOURNAL,
+    Caller,
+    CpusetV1,
+    DaemonOptions,
+    NodeLedger,
+    TopologyRequestHandler,
+    parse_request,
+    synthetic,
+    violations,
+)
 
 MACHINE = synthetic("package:2 core:4 pu:1")
 CALLER = Caller("uid:0", operator=True)

@@ -4,10 +4,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from apples.topology import CpuSet, Unsatisfied, synthetic
-from apples.topology.cpus import NO_CPUS
-from apples.topology.daemon.sharing import arrive, grow, leave, shrink, violations
-from apples.topology.daemon.state import AllocationState, CpuAllocation, taken
+from apples.topology import (
+    NO_CPUS,
+    AllocationState,
+    CpuAllocation,
+    CpuSet,
+    Unsatisfied,
+    arrive,
+    grow,
+    leave,
+    shrink,
+    synthetic,
+    taken,
+    violations,
+)
 
 TWO_SOCKETS = synthetic("package:2 core:4 pu:1")
 ALL = TWO_SOCKETS.cpus

@@ -6,9 +6,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.topology import CpuSet, allocator, synthetic
-from apples.topology.daemon import sharing
-from apples.topology.daemon.sharing import keep_apart, nearest, sockets_of
+from apples.topology import CpuSet, allocator, keep_apart, nearest, sharing, sockets_of, synthetic
 
 NODE = synthetic("package:2 core:4 pu:1")
 SOCKETS = [CpuSet.parse("0-3"), CpuSet.parse("4-7")]

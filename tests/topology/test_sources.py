@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import Machine, random_machine, said_by
 
-from apples.topology import CpuSet, load_topology, synthetic
-from apples.topology.sources.hwloc_xml import (
+from apples.topology import (
     MOST_BYTES,
     MOST_DEPTH,
+    CpuSet,
     TopologyFileError,
+    load_topology,
     read_hwloc_xml,
+    synthetic,
 )
 
 TWO = Machine(

@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError, UsageError
-from apples.topology import CpuSet, synthetic
-from apples.topology.machine import restricted
-from apples.topology.sources.sysfs import read_sysfs
-from apples.topology.sources.this_machine import live_topology, own_cpus, own_memory
+from apples.topology import (
+    CpuSet,
+    live_topology,
+    own_cpus,
+    own_memory,
+    read_sysfs,
+    restricted,
+    synthetic,
+)
 
 hwloc = pytest.mark.skipif(not shutil.which("lstopo-no-graphics"), reason="hwloc is not installed")
 

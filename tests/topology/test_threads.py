@@ -9,8 +9,7 @@ from daemons import Daemon
 from waiting import until
 
 from apples.errors import LaunchError
-from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
-from apples.topology.threads import JobLink, Threads, set_threads
+from apples.topology import JOB_VARIABLE, SOCKET_VARIABLE, JobLink, Threads, set_threads
 
 
 class Recorder:

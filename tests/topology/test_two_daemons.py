@@ -17,15 +17,19 @@ import pytest
 from daemons import CPUSETS, FakeCpusets, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError, UsageError
-from apples.storage.folder import Folder
-from apples.storage.identity import identity_of
-from apples.testing.faulty_folder import FolderFaults
-from apples.topology import CpuSet, synthetic
-from apples.topology.daemon.handler import TopologyRequestHandler
-from apples.topology.daemon.node import DaemonOptions, NodeLedger
-from apples.topology.daemon.protocol import Caller, parse_request
-from apples.topology.isolation.backend import CpuContainer
-from apples.topology.isolation.cpusets import CpusetV1
+from apples.storage import Folder, identity_of
+from apples.testing import FolderFaults
+from apples.topology import (
+    Caller,
+    CpuContainer,
+    CpuSet,
+    CpusetV1,
+    DaemonOptions,
+    NodeLedger,
+    TopologyRequestHandler,
+    parse_request,
+    synthetic,
+)
 
 OPERATOR = Caller("uid:0", operator=True)
 OPTIONS = DaemonOptions(kill_seconds=0.5, claim_seconds=86_400.0)

@@ -7,17 +7,18 @@ from views.test_message_matrix import document as many_messages
 from views.test_sim_pages import sweep_rows
 from views.timelines import moved
 
-from apples.scheduling.policies import Easy, SlowdownDriven
-from apples.simulation.config import SimulationConfig
-from apples.simulation.generators import lublin_workload
-from apples.simulation.run import simulate
-from apples.simulation.workload import mark_malleable
-from apples.views.demo import demo_page
-from apples.views.provenance import made_by
-from apples.views.run_page import run_page
-from apples.views.simulation import sweep_table
-from apples.views.simulation_facts import SimulatedRun, comparison_document
-from apples.views.simulation_pages import comparison_page, sweep_page
+from apples.scheduling import Easy, SlowdownDriven
+from apples.simulation import SimulationConfig, lublin_workload, mark_malleable, simulate
+from apples.views import (
+    SimulatedRun,
+    comparison_document,
+    comparison_page,
+    demo_page,
+    made_by,
+    sweep_page,
+    sweep_table,
+)
+from apples.views import page_of_run as run_page
 
 pytestmark = [
     pytest.mark.browser,

@@ -12,19 +12,23 @@ from commands import planned
 from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent.explanation import remedy, thresholds
-from apples.agent.learning import check
-from apples.agent.models import Learned
-from apples.agent.models.conformal import PastRun
-from apples.agent.models.corrections import Overlap
-from apples.agent.session.planning import equal_strips_of
-from apples.agent.session.results import explained, plan_document, refused_document, run_document
-from apples.agent.verification import Verification
-from apples.launch.actuator import HostTimes, Outcome
-from apples.launch.events import BorderTimes
-from apples.views.demo import METHODS, demo_document, demo_text
-from apples.views.plan import explained_text, plan_text
-from apples.views.run_text import run_text
+from apples.agent import (
+    Learned,
+    Overlap,
+    PastRun,
+    Verification,
+    check,
+    equal_strips_of,
+    explained,
+    plan_document,
+    refused_document,
+    remedy,
+    run_document,
+    thresholds,
+)
+from apples.launch import BorderTimes, HostTimes, Outcome
+from apples.views import METHODS, demo_document, demo_text, explained_text, plan_text
+from apples.views import text_of_run as run_text
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
 

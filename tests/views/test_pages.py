@@ -9,10 +9,8 @@ from views.reading import Page, leaves, numbers_of, replaced, strings_of
 from views.timelines import moved
 
 from apples import views
-from apples.views.demo import METHODS, demo_page
-from apples.views.provenance import made_by
-from apples.views.run_page import run_page
-from apples.views.timeline import timeline_document
+from apples.views import METHODS, demo_page, made_by, timeline_document
+from apples.views import page_of_run as run_page
 
 PAYLOADS = (
     "<script>alert(1)</script>",

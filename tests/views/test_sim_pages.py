@@ -11,37 +11,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views.reading import Page, numbers_of
 
-from apples.scheduling.policies import Easy, FirstComeFirstServed, SlowdownDriven
-from apples.simulation.config import SimulationConfig
-from apples.simulation.explained_waits import GroupWaits, WaitExplanation, WaitFit
-from apples.simulation.gantt import GanttBar, lay_out
-from apples.simulation.generators import lublin_workload
-from apples.simulation.run import simulate
-from apples.simulation.sweep import Cell
-from apples.simulation.workload import mark_malleable
-from apples.views.drawing import Scale, abbreviated
-from apples.views.palette import LIGHT
-from apples.views.simulation import baseline_of, sweep_table
-from apples.views.simulation_charts import (
+from apples.scheduling import Easy, FirstComeFirstServed, SlowdownDriven
+from apples.simulation import (
+    Cell,
+    GanttBar,
+    GroupWaits,
+    SimulationConfig,
+    WaitExplanation,
+    WaitFit,
+    lay_out,
+    lublin_workload,
+    mark_malleable,
+    simulate,
+)
+from apples.views import (
     CELLS,
+    LIGHT,
     ChartSeries,
+    Scale,
+    SimulatedRun,
+    abbreviated,
+    baseline_of,
+    comparison_document,
+    comparison_page,
     gantt,
+    heat_maps,
     is_drawn_singly,
     lines,
     occupied_shares,
-    picture,
-)
-from apples.views.simulation_facts import (
-    SimulatedRun,
-    comparison_document,
-    heat_maps,
     over_time,
     paired_change,
     per_day,
+    picture,
     rejections,
     story,
+    sweep_page,
+    sweep_table,
 )
-from apples.views.simulation_pages import comparison_page, sweep_page
 
 SETTING = SimulationConfig(16, 4)
 LOG = "lublin:jobs=300,processors=64"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from views.documents import run
 from views.timelines import host, moved, report, steady
 
-from apples.views.run_page import run_page
-from apples.views.timeline import MARKS, timeline_document, timeline_text
+from apples.views import MARKS, timeline_document, timeline_text
+from apples.views import page_of_run as run_page
 
 RUN = run(("ada", "bob"))
 

@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.topology import CpuSet, origin, synthetic
-from apples.topology.machine import restricted
-from apples.views.topology import draw
+from apples.topology import CpuSet, origin, restricted, synthetic
+from apples.views import draw
 
 MACHINE = synthetic("package:2 [numa] l3:2 core:3 pu:2")
 

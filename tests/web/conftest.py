@@ -8,10 +8,7 @@ import pytest
 import requests
 from waiting import until
 
-from apples.web.app import create_app
-from apples.web.folder import DocumentFolder
-from apples.web.gate import Sessions
-from apples.web.streams import Streams
+from apples.web import DocumentFolder, Sessions, Streams, create_app
 from nws import HttpServer, Listen
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')

@@ -3,23 +3,25 @@
 import threading
 import time
 
-from apples.scheduling.policies import FirstFit
-from apples.scheduling.server.client import SchedulerClient, home
-from apples.scheduling.server.listener import serve
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.scheduling import (
     LAST,
     AttemptPhase,
     EndOrder,
+    FirstFit,
     HostLeft,
     JobExecutor,
     JobReport,
+    LiveScheduler,
+    PlannerClient,
     ResizeOrder,
+    SchedulerClient,
+    SchedulerLog,
+    SchedulerService,
     StartOrder,
+    home,
+    planner_command,
+    serve,
 )
-from apples.scheduling.server.planner import PlannerClient, planner_command
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.service import SchedulerService
 
 
 class PlayedJobs(JobExecutor):

@@ -16,20 +16,25 @@ from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
-from apples.scheduling.server.log import recorded_job
-from apples.views.cluster import PER_PAGE, ClusterQuery, cluster_parts, matching, part_of, said
-from apples.views.foretold import Supposition
-from apples.views.frame import Frame
-from apples.views.page import render
-from apples.views.queue_chart import (
+from apples.scheduling import recorded_job
+from apples.views import (
     MOST_HOSTS,
     MOST_WAITING,
+    PER_PAGE,
+    ClusterQuery,
+    Frame,
+    Supposition,
+    cluster_job_page,
+    cluster_parts,
     expected_end,
     host_map,
+    matching,
+    part_of,
+    render,
+    said,
     time_scale,
 )
-from apples.views.served import cluster_job_page
-from apples.web.clusters import Kept
+from apples.web import Kept
 
 
 @pytest.fixture

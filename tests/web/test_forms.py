@@ -12,8 +12,7 @@ from web.test_pages import is_tame
 
 import hat
 from apples.jobs import store
-from apples.web.folder import MOST_BYTES, DocumentFolder
-from apples.web.planning import choices
+from apples.web import MOST_BYTES, DocumentFolder, choices
 
 HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')

@@ -13,7 +13,7 @@ from web.conftest import HOSTS
 from web.live_site import LiveSite
 from web.weather_site import wave, weather_site
 
-from apples.agent.weather import history
+from apples.agent import history
 from apples.resources import read_host_list
 from nws import Measurement, SeriesName
 

@@ -10,9 +10,8 @@ from web.test_pages import is_tame
 import hat
 from apples import user_files
 from apples.errors import UsageError
-from apples.storage.folder import Folder
-from apples.web.folder import DocumentFolder, FileChangedError, digest_of
-from apples.web.forms import KINDS_OF_NEW
+from apples.storage import Folder
+from apples.web import KINDS_OF_NEW, DocumentFolder, FileChangedError, digest_of
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NEW)

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views.documents import run
 
-from apples.agent.weather import history
-from apples.jobs import store
-from apples.jobs.recording import recorded
+from apples.agent import history
+from apples.jobs import recorded, store
 from apples.resources import read_host_list
-from apples.web.run_list import ORDERS, PER_PAGE, RecordedRuns, RunQuery, page_of
+from apples.web import ORDERS, PER_PAGE, RecordedRuns, RunQuery, page_of
 from nws import Measurement, SeriesName
 
 PAYLOAD = '"><img src=x onerror=alert(1)><script>alert(1)</script>'

@@ -13,8 +13,7 @@ from waiting import until
 from web.live_site import LiveSite
 
 from apples.jobs import store
-from apples.web import streams
-from apples.web.streams import MOST_KEPT, LiveStream, Streams
+from apples.web import MOST_KEPT, LiveStream, Streams, streams
 
 
 @pytest.fixture

@@ -17,12 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from web.weather_site import HTML, wave, weather_site
 
-from apples.views.series_chart import series_chart
-from apples.views.weather import quantity
-from apples.web.gate import SIGN_IN_BYTES, Sessions
-from nws import ListingQuery, SeriesName
-from nws.memory.column import SeriesColumn
-from nws.service.listing import PER_PAGE, listed
+from apples.views import chart_of_series as series_chart
+from apples.views import quantity
+from apples.web import SIGN_IN_BYTES, Sessions
+from nws import PER_PAGE, ListingQuery, SeriesColumn, SeriesName, listed
 
 PAGES = ("/", "/series?name=availableCpu/ada")
 PAYLOAD = "<script>alert(1)</script>"

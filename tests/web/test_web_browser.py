@@ -19,10 +19,7 @@ from web.test_pages import PAYLOAD, record
 
 from apples.jobs import store
 from apples.resources import read_host_list
-from apples.web.app import create_app
-from apples.web.folder import DocumentFolder
-from apples.web.gate import Sessions
-from apples.web.streams import Streams
+from apples.web import DocumentFolder, Sessions, Streams, create_app
 from nws import HttpServer, Listen
 
 pytestmark = [

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import apples.wire
-from apples.wire.connection import LineConnection
-from apples.wire.json_lines import LineError
+from apples.wire import LineConnection, LineError
 
 
 @pytest.fixture

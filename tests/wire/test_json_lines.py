@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.wire.json_lines import (
-    DEEPEST,
-    LONGEST_LINE,
-    Greeting,
-    LineBuffer,
-    LineError,
-    decode,
-    encode,
-)
+from apples.wire import DEEPEST, LONGEST_LINE, Greeting, LineBuffer, LineError, decode, encode
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

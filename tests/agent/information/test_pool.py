@@ -8,11 +8,8 @@ from worlds import ROOMY, pool
 
 import hat
 from apples import Host, HostList, InformationPool, Link, Network
-from apples.agent.information import offers, refusal
-from apples.agent.models import Learned
-from apples.agent.models.model import SpeedFunction
-from apples.agent.weather.conditions import Conditions
-from apples.launch.remote.fitness import Finding, Fitness
+from apples.agent import Conditions, Learned, SpeedFunction, offers, refusal
+from apples.launch import Finding, Fitness
 from nws import Forecast, Weather
 
 LINKS = {("local", "local"): Link(1e-6, 1e9)}

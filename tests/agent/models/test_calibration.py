@@ -8,10 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apples import SpeedFunction
-from apples.agent.models import Learned, RunObservation, learn, recall, store_speeds
-from apples.agent.models.calibration import ShareMeasurement, document_name
-from apples.agent.models.conformal import KEPT_RUNS, PastRun
-from apples.agent.models.corrections import LARGEST_FACTOR
+from apples.agent import (
+    KEPT_RUNS,
+    LARGEST_FACTOR,
+    Learned,
+    PastRun,
+    RunObservation,
+    ShareMeasurement,
+    document_name,
+    learn,
+    recall,
+    store_speeds,
+)
 from apples.storage import state
 
 APP = ("heat", "1")

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from worlds import pool
 
 from apples import Allocation, Host, Link, PerformanceEstimator, Schedule
-from apples.agent.models import Learned
-from apples.agent.models.conformal import (
+from apples.agent import (
     ALONE,
     HIGHEST_LEVEL,
     LEVEL,
     LOWEST_LEVEL,
     ONE_SITE,
     SEVERAL_SITES,
+    Learned,
     PastRun,
     asked_level,
     caution,

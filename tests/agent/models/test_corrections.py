@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.agent.models.corrections import (
-    LARGEST_BIAS,
-    SAME_LOAD,
-    SHARE_HALF_LIFE,
-    Overlap,
-    ShareBias,
-)
+from apples.agent import LARGEST_BIAS, SAME_LOAD, SHARE_HALF_LIFE, Overlap, ShareBias
 
 LENGTHS = st.floats(1e-7, 1e3)
 FACTORS = st.floats(0.01, 5.0)

@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples import Host, Link
-from apples.agent.models.links import (
-    MOST_LINKS,
-    LearnedLinks,
-    MeasuredBorder,
-    crossings,
-)
+from apples.agent import MOST_LINKS, LearnedLinks, MeasuredBorder, crossings
 
 FORECAST = Link(1e-3, 1e7)
 A, B = Host("a", site="east"), Host("b", site="west")

@@ -8,8 +8,7 @@ from oracles import seconds_under_quotas
 from worlds import pool
 
 from apples import Host, Link
-from apples.agent.models import Learned
-from apples.agent.models.links import LearnedLink, LearnedLinks
+from apples.agent import Learned, LearnedLink, LearnedLinks
 from nws import Forecast, Weather
 
 GRID = 1000

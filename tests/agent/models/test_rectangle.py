@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from worlds import pool, random_world
 
 from apples import Host, Link, Rectangle, time_balancing
-from apples.agent.models.rectangle import RectangleModel, contacts
-from apples.agent.planners.columns import division
-from apples.agent.planners.columns import proportional as near
+from apples.agent import RectangleModel, contacts, division
+from apples.agent import proportional as near
 
 
 def by_hand(rectangles):

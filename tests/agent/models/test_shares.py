@@ -8,9 +8,7 @@ import pytest
 from worlds import pool
 
 from apples import Host, Link
-from apples.agent.models.links import LearnedLinks, MeasuredBorder
-from apples.agent.models.strip import StripModel
-from apples.agent.rescheduling import as_measured
+from apples.agent import LearnedLinks, MeasuredBorder, StripModel, as_measured
 from nws import Forecast, Weather
 
 HOSTS = [Host(name, seconds_per_point=1e-9, cpus=(cpu,)) for cpu, name in enumerate("abcd")]

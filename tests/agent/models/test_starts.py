@@ -6,8 +6,7 @@ import pytest
 from worlds import pool
 
 from apples import Host
-from apples.agent.information import start_seconds
-from apples.agent.models import learn_starts, recall
+from apples.agent import learn_starts, recall, start_seconds
 
 NEAR, FAR, NEW = Host("near"), Host("far", site="s"), Host("new")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from worlds import pool, random_world, symmetric
 
 from apples import Host, Link, ModelTemplate, SpeedFunction, check_model
-from apples.agent.models.model import set_straggler_factor
+from apples.agent import set_straggler_factor
 from apples.errors import ModelError
 from nws import Forecast, Weather, available_share
 
@@ -114,7 +114,7 @@ def test_measured_speeds_never_make_a_larger_strip_quicker():
 
 
 def test_a_calibrated_host_is_as_fast_as_the_rows_of_one_slot_say():
-    from apples.agent.models import Learned
+    from apples.agent import Learned
 
     curve = SpeedFunction((100.0, 500.0), (1e-9, 3e-9))
     information = pool(

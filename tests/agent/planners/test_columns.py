@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples import Rectangle
-from apples.agent.models.rectangle import covered_once
-from apples.agent.planners.columns import Demands, cut, division, divisions, half_perimeters
-from apples.agent.planners.columns import proportional as near
+from apples.agent import Demands, covered_once, cut, division, divisions, half_perimeters
+from apples.agent import proportional as near
 
 SHARES = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=7)
 

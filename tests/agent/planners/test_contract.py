@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from worlds import pool, random_world
 
 from apples import Host, Link
-from apples.agent.planners import PLANNERS
+from apples.agent import PLANNERS
 from nws import Forecast, Weather
 
 EXACT = ("time_balancing", "milp")

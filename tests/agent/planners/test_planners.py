@@ -11,8 +11,7 @@ from oracles import highs_seconds, whole_row_seconds
 from worlds import chain_border, pool, random_world
 
 from apples import Host, Link, ModelTemplate, equal_strips, linear, milp, time_balancing
-from apples.agent.planners.linear import closed_form
-from apples.agent.planners.time_balancing import balance
+from apples.agent import balance, closed_form
 
 
 def test_whole_rows_and_caps_are_exact_against_highs():

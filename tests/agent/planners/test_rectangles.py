@@ -21,10 +21,7 @@ from apples import (
     strips_or_rectangles,
     time_balancing,
 )
-from apples.agent.explanation import left_out
-from apples.agent.models.rectangle import covered_once
-from apples.agent.planners.columns import half_perimeters
-from apples.agent.selector.filters import negative_strip
+from apples.agent import covered_once, half_perimeters, left_out, negative_strip
 from blueprints import minimum_execution_time
 
 LAN = {("local", "local"): Link(1e-6, 1e7)}

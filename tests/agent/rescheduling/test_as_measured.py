@@ -4,7 +4,7 @@ import pytest
 from worlds import pool
 
 from apples import Host, Link
-from apples.agent.rescheduling import as_measured
+from apples.agent import as_measured
 from nws import Forecast, Weather
 
 

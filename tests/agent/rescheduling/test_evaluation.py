@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from worlds import ROOMY, pool
 
 from apples import Coordinator, Host, Link
-from apples.agent.planners import balanced
-from apples.agent.rescheduling import IterationRate, Move, evaluate_move
-from apples.agent.rescheduling.evaluation import STALL_SECONDS
+from apples.agent import STALL_SECONDS, IterationRate, Move, balanced, evaluate_move
 
 LINKS = {("local", "local"): Link(1e-6, 1e8)}
 HOSTS = [Host(name, seconds_per_point=1e-8, free_memory=ROOMY) for name in ("ada", "bob")]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.agent.rescheduling import IterationRate, PerformanceContract, PerformanceMonitor
-from apples.launch.actuator import HostTimes, Progress
+from apples.agent import IterationRate, PerformanceContract, PerformanceMonitor
+from apples.launch import HostTimes, Progress
 
 PROMISE = PerformanceContract(1.0, {"ada": 1.0, "bob": 0.9})
 

@@ -6,11 +6,10 @@ import pytest
 from agent.rescheduling.test_redistribute import Played, PlayedActuator, pool
 
 from apples import Coordinator, LoadRescheduling, UsageError
-from apples.agent.rescheduling.monitored import MonitoredExecution
-from apples.launch.array_messages import ArrayMessages
-from apples.launch.events import MessagesSent
-from apples.monitoring.node_load import NodeSnapshot
-from apples.scheduling.policies import Easy
+from apples.agent import MonitoredExecution
+from apples.launch import ArrayMessages, MessagesSent
+from apples.monitoring import NodeSnapshot
+from apples.scheduling import Easy
 from blueprints import decider, migrate, minimum_execution_time
 
 MARK = "0000abcd"

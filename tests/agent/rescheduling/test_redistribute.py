@@ -5,11 +5,9 @@ import random
 import pytest
 
 from apples import Coordinator, Resized, load_information
-from apples.agent.planners import balanced
-from apples.agent.rescheduling import AdaptiveExecution
+from apples.agent import AdaptiveExecution, balanced
 from apples.errors import LaunchError
-from apples.launch.actuator import Actuator, Execution, HostTimes, Outcome, Progress
-from apples.launch.array_messages import ArrayMessages
+from apples.launch import Actuator, ArrayMessages, Execution, HostTimes, Outcome, Progress
 from blueprints import minimum_execution_time, redistribute
 
 SECONDS_PER_POINT = 1e-7

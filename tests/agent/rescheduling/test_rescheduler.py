@@ -16,14 +16,14 @@ from apples import (
     ReschedulingPolicy,
     Resized,
 )
-from apples.agent.planners import balanced
-from apples.agent.rescheduling import (
+from apples.agent import (
     AdaptiveExecution,
     PerformanceContract,
     PerformanceMonitor,
     Rescheduler,
+    balanced,
 )
-from apples.launch.actuator import HostTimes, Progress
+from apples.launch import HostTimes, Progress
 
 LINKS = {("local", "local"): Link(1e-6, 1e9)}
 HOSTS = [Host(name, seconds_per_point=1e-8, free_memory=ROOMY) for name in ("ada", "bob")]

@@ -4,7 +4,7 @@ import pytest
 from worlds import ROOMY, pool
 
 from apples import Coordinator, Host, Link
-from apples.agent.rescheduling import best_of_size
+from apples.agent import best_of_size
 from apples.schedule import NoFeasiblePlanError
 
 LINKS = {("local", "local"): Link(1e-6, 1e9)}

@@ -12,14 +12,8 @@ from oracles import best_of_all_ordered_subsets, cost_bound, paper_border
 from worlds import ROOMY, pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError, RecordingActuator, UsageError
-from apples.agent import objective
-from apples.agent.estimator import with_queue
-from apples.agent.learning import remember_start
-from apples.agent.models import recall
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.events import Outcome
-from apples.launch.remote.fitness import Fitness
-from apples.launch.slurm.nodes import behind_a_queue
+from apples.agent import objective, recall, remember_start, with_queue
+from apples.launch import Fitness, Outcome, SshActuator, behind_a_queue
 from apples.resources import HostList
 from apples.schedule import Allocation, Schedule
 from blueprints import minimum_execution_time

@@ -11,12 +11,17 @@ from oracles import best_of_all_ordered_subsets, paper_border, shared_border
 from worlds import ROOMY, pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent.models import Learned
-from apples.agent.models.links import LearnedLink, LearnedLinks
-from apples.agent.planners.linear import linear
-from apples.agent.selector import DISTANCES, ResourceSelector
-from apples.agent.selector.search import SubsetSearch, prefix_seconds
-from apples.agent.weather.conditions import Conditions
+from apples.agent import (
+    DISTANCES,
+    Conditions,
+    Learned,
+    LearnedLink,
+    LearnedLinks,
+    ResourceSelector,
+    SubsetSearch,
+    linear,
+    prefix_seconds,
+)
 from blueprints import all_resources, blocked, minimum_execution_time, single_host
 from nws import Forecast, Weather
 

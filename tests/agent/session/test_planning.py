@@ -6,9 +6,7 @@ import pytest
 from commands import EXAMPLE, HOSTS, files
 
 from apples import NoFeasiblePlanError, PlanSpec, UsageError, plan
-from apples.agent.launching import host_survey
-from apples.agent.planners import equal_strips
-from apples.agent.session.planning import load
+from apples.agent import equal_strips, host_survey, load
 from blueprints import blocked
 
 FILES = [EXAMPLE / f"{name}.toml" for name in ("hosts", "template", "user")]

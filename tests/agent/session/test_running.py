@@ -19,14 +19,17 @@ from apples import (
     VerificationError,
     run,
 )
-from apples.agent.information import load_information
-from apples.agent.launching import launch_plan
-from apples.agent.session.planning import decide
-from apples.agent.session.results import VerificationInterrupt
-from apples.agent.session.running import PreparedRun, prepare
-from apples.agent.verification import Reference
+from apples.agent import (
+    PreparedRun,
+    Reference,
+    VerificationInterrupt,
+    decide,
+    launch_plan,
+    load_information,
+    prepare,
+)
 from apples.jobs import list_runs, recording, run_record, store
-from apples.launch.actuator import Execution, Outcome
+from apples.launch import Execution, Outcome
 from apples.storage import state
 from blueprints import compile_time, minimum_execution_time
 from nws import Forecast, Weather

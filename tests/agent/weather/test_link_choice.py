@@ -6,10 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from apples.agent.weather.link_choice import (
+from apples.agent import (
     LEAST_SECONDS,
     MOST_SECONDS,
-    TOLERANCE,
     UNKNOWN,
     LinkBounds,
     ProposedPlan,
@@ -17,6 +16,7 @@ from apples.agent.weather.link_choice import (
     measured_as_needed,
     spread_of,
 )
+from apples.agent import LINK_TOLERANCE as TOLERANCE
 from nws import Forecast, Measurement, SeriesName, Weather
 
 HOSTS = ("a", "b", "c", "d")

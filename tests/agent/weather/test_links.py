@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from apples.agent.weather.link_choice import ProposedPlan
-from apples.agent.weather.links import LinkSensing
+from apples.agent import LinkSensing, ProposedPlan
 from nws import BANDWIDTH_TCP, LATENCY_TCP, Measurement, SensorReply, SeriesName, Weather
 
 SITES = {f"h{i}": f"s{i % 3}" for i in range(30)}

@@ -11,13 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples import Host, HostList, LaunchError, Network, read_host_list
-from apples.agent.weather import history
-from apples.agent.weather.links import interpolate_links
-from apples.agent.weather.remote import MachineTurns, RemoteSensing, share_memory
-from apples.launch.remote.addresses import is_here, remote_hosts
-from apples.launch.remote.connection import HostConnection, HostConnections
-from apples.launch.remote.fitness import Needs
-from apples.launch.remote.preflight import preflight
+from apples.agent import MachineTurns, RemoteSensing, history, interpolate_links, share_memory
+from apples.launch import HostConnection, HostConnections, Needs, is_here, preflight, remote_hosts
 from nws import Forecast, Measurement, ProbeCorrection, SeriesName, Weather
 
 LINK = SeriesName("bandwidthTcp", "ada", "bob")

@@ -8,11 +8,16 @@ import pytest
 from commands import planned
 from worlds import pool
 
-from apples.agent.coordinator import Coordinator, decide_over_horizon
-from apples.agent.weather.conditions import Conditions, excess_of, shortfall_of
-from apples.agent.weather.local import LocalSensing
-from apples.agent.weather.service import service_settings
-from apples.agent.weather.source import WeatherSource
+from apples.agent import (
+    Conditions,
+    Coordinator,
+    LocalSensing,
+    WeatherSource,
+    decide_over_horizon,
+    excess_of,
+    service_settings,
+    shortfall_of,
+)
 from apples.resources import Host, HostList, Network
 from blueprints import minimum_execution_time
 from nws import Forecast, Interval, Measurement, SeriesName, Weather
@@ -44,8 +49,7 @@ bandwidth = 1e8
 def service(tmp_path_factory):
     """Return a service that knows ada, who is going to be idle again, and bob by his address."""
     pytest.importorskip("uvicorn", reason="needs apples[service]")
-    from nws import Client
-    from nws.service.server import Listen, Serving
+    from nws import Client, Listen, Serving
 
     with Serving(tmp_path_factory.mktemp("nws"), Listen(port=0)) as running:
         now = time.time()

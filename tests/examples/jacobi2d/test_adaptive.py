@@ -6,8 +6,8 @@ import sys
 import pytest
 from jacobi2d_support import SOLVER, run_task
 
-from apples.malleable.control.command import HostShare, ResizeDone
-from apples.testing.rehearsal import rehearse
+from apples.malleable import HostShare, ResizeDone
+from apples.testing import rehearse
 
 pytestmark = [
     pytest.mark.mpi,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.agent.information.loading import load_information
-from apples.agent.launching import launch_plan
+from apples.agent import launch_plan, load_information
 from apples.schedule import Allocation, Schedule
 
 FAKE = Path(__file__).parents[1] / "programs" / "fake.py"

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from apples.agent.launching import host_survey, launch_plan
+from apples.agent import host_survey, launch_plan
 from apples.errors import LaunchError
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.slurm.placing import places
+from apples.launch import SlurmActuator, SshActuator, places
 from apples.schedule import Allocation, Schedule
-from apples.topology.sources import probe
+from apples.topology import probe
 
 OWN = sorted(os.sched_getaffinity(0))
 several = pytest.mark.skipif(len(OWN) < 2, reason="this process has one CPU: no rank is bound")

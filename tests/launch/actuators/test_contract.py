@@ -7,9 +7,8 @@ import pytest
 from commands import command
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.actuators import ACTUATORS, actuator_class
-from apples.testing import checked_program
-from apples.testing.actuator_checks import TEMPLATE, check_actuator, main
+from apples.launch import ACTUATORS, actuator_class
+from apples.testing import TEMPLATE, check_actuator, checked_program, main
 
 OWN = Path(__file__).parents[1] / "programs" / "fork_launcher.py"
 CLAIMS = 9

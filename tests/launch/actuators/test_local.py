@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from apples.agent.launching import launch_plan
+from apples.agent import launch_plan
 from apples.errors import ApplicationError, LaunchError
-from apples.launch import hydra, quota
-from apples.launch.actuator import Outcome, Progress
-from apples.launch.actuators.local import LocalActuator
-from apples.launch.quota import writable
+from apples.launch import LocalActuator, Outcome, Progress, hydra, quota, writable
 from apples.schedule import Allocation, Schedule
 
 

@@ -10,13 +10,9 @@ import pytest
 from commands import command
 from waiting import until
 
-from apples.agent.information import load_information
-from apples.agent.launching import host_survey, launch_plan
+from apples.agent import host_survey, launch_plan, load_information
 from apples.errors import ApplicationError, DeadlineError
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.sample import example_folder
-from apples.launch.slurm import client
-from apples.launch.slurm.options import SlurmOptions
+from apples.launch import SlurmOptions, SshActuator, client, example_folder
 from apples.schedule import Allocation, Schedule
 
 pytestmark = [pytest.mark.lab, pytest.mark.slurm, pytest.mark.mpi]

@@ -1,7 +1,6 @@
 import json
 
-from apples.launch.actuators import ACTUATORS
-from apples.launch.actuators.recording import RecordingActuator
+from apples.launch import ACTUATORS, RecordingActuator
 
 
 def test_it_keeps_what_it_was_asked_to_start_and_starts_nothing(case):

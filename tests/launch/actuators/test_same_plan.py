@@ -5,10 +5,8 @@ import json
 import pytest
 
 from apples import load_information
-from apples.agent.launching import launch_plan
-from apples.launch.actuators.local import LocalActuator
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.actuators.ssh import SshActuator
+from apples.agent import launch_plan
+from apples.launch import LocalActuator, SlurmActuator, SshActuator
 from apples.schedule import Allocation, Schedule
 
 HOSTS = """

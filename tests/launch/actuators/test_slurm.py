@@ -10,17 +10,16 @@ import pytest
 from commands import command
 from waiting import until
 
-from apples.agent.coordinator import Coordinator
-from apples.agent.estimator import with_queue_wait
-from apples.agent.information import load_information
-from apples.agent.launching import host_survey, launch_plan
+from apples.agent import Coordinator, host_survey, launch_plan, load_information, with_queue_wait
 from apples.errors import ApplicationError, DeadlineError, LaunchError
-from apples.launch.actuators.local import LocalActuator
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.actuators.ssh import SshActuator
-from apples.launch.sample import example_folder
-from apples.launch.slurm import client
-from apples.launch.slurm.options import SlurmOptions
+from apples.launch import (
+    LocalActuator,
+    SlurmActuator,
+    SlurmOptions,
+    SshActuator,
+    client,
+    example_folder,
+)
 from apples.schedule import Allocation, Schedule
 
 pytestmark = [pytest.mark.lab, pytest.mark.slurm]
@@ -270,9 +269,9 @@ AGENT = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.agent.information import load_information
-from apples.agent.launching import launch_plan
+from apples.launch import SlurmActuator
+from apples.agent import load_information
+from apples.agent import launch_plan
 from apples.schedule import Allocation, Schedule
 files = [Path({folder!r}) / f"{{n}}.toml" for n in ("hosts", "template", "user")]
 information = load_information(*files, settings={{"how": "silent"}})

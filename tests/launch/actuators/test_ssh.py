@@ -7,11 +7,9 @@ import labs
 import pytest
 
 from apples import Coordinator, load_information
-from apples.agent.launching import launch_plan
-from apples.agent.verification import sequential
+from apples.agent import launch_plan, sequential
 from apples.errors import ApplesError
-from apples.launch.actuators.slurm import SlurmActuator
-from apples.launch.actuators.ssh import SshActuator
+from apples.launch import SlurmActuator, SshActuator
 from apples.schedule import Allocation, Schedule
 from blueprints import blocked
 

@@ -9,9 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from apples.agent.session.phases import PhaseTimes
-from apples.agent.session.running import prepare
-from apples.agent.session.spec import RunSpec
+from apples.agent import PhaseTimes, RunSpec, prepare
 from apples.errors import ApplesError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "jacobi2d"

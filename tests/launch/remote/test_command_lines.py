@@ -15,9 +15,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from apples import Host, HostList, Network, UsageError
-from apples.launch import hydra, reach, ssh
-from apples.launch.remote import shipping
-from apples.launch.remote import ssh as line
+from apples.launch import hydra, reach, shipping, ssh
+from apples.launch import ssh_connection as line
 from hat import DocumentError
 
 MEAN = (

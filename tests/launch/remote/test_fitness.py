@@ -7,11 +7,19 @@ import pytest
 import sshd as own
 
 from apples import Host, HostList, Network, read_host_list
-from apples.launch.remote.addresses import is_number, numbers
-from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
-from apples.launch.remote.fitness import Needs, judge, own_version
-from apples.launch.remote.preflight import address_towards, preflight
-from apples.launch.remote.ssh import Reach
+from apples.launch import (
+    Needs,
+    Reach,
+    RemoteAnswer,
+    RemoteQuestion,
+    address_towards,
+    ask,
+    is_number,
+    judge,
+    numbers,
+    own_version,
+    preflight,
+)
 
 WELL = {
     "schema": "apples.look/1",

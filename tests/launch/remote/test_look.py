@@ -8,8 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from apples.launch.remote import look, shipping
-from apples.launch.remote.preflight import LOOK, THIS_HOST
+from apples.launch import LOOK, THIS_HOST, look, shipping
 
 TOLD = {"modules": ["json"], "programs": [], "directory": "", "probe": "", "start": shipping.START}
 HEAVY = ("importlib.metadata", "email", "encodings.idna", "shutil", "pathlib")

@@ -12,12 +12,10 @@ import sshd as server
 from sites import masters
 from waiting import until
 
-from apples.launch.remote import sharing, ssh
-from apples.launch.remote.connection import HostConnections
-from apples.launch.remote.fitness import Needs
-from apples.launch.remote.preflight import preflight
+from apples.launch import HostConnections, Needs, preflight, sharing
+from apples.launch import ssh_connection as ssh
 from apples.resources import read_host_list
-from apples.supervision.job_processes import MARK, marked
+from apples.supervision import MARK, marked
 
 pytestmark = pytest.mark.ssh
 JOB = "sharing-is-tested"

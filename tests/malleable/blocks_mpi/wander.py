@@ -6,9 +6,7 @@ import random
 import numpy as np
 from mpi4py import MPI
 
-from apples.malleable.balancers import STRATEGIES
-from apples.malleable.balancers.contract import Processor
-from apples.malleable.runtime.blocks import Blocks
+from apples.malleable import STRATEGIES, Blocks, Processor
 
 WORLD = MPI.COMM_WORLD
 RANK = WORLD.Get_rank()

@@ -8,10 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from apples.launch.hydra import LaunchCommand, RankGroup
-from apples.launch.job_manager import job_file, local_spec
-from apples.launch.processes import Processes
-from apples.malleable.control.command import HostShare
+from apples.launch import LaunchCommand, Processes, RankGroup, job_file, local_spec
+from apples.malleable import HostShare
 
 HERE = Path(__file__).parent
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}

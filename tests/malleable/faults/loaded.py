@@ -18,9 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from apples.malleable.control.command import HostShare, RolledBack
-from apples.testing import spin
-from apples.testing.rehearsal import rehearse
+from apples.malleable import HostShare, RolledBack
+from apples.testing import rehearse, spin
 
 sys.path.append(str(Path(__file__).parents[2]))
 from labs import a_lab, placing

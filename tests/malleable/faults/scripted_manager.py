@@ -8,10 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from apples.malleable.control.command import HostShare
-from apples.malleable.control.job_file import loads
-from apples.malleable.manager.job_manager import JobManager
-from apples.testing.rehearsal import ScriptedControl
+from apples.malleable import HostShare, JobManager, loads
+from apples.testing import ScriptedControl
 
 sys.path.append(str(Path(__file__).parents[2]))
 from strikes import Strike, strike_in_loop

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from apples.malleable.control.command import (
+from apples.malleable import (
     CommandSource,
     HostShare,
+    HostSpec,
     JobEnded,
+    JobFile,
+    ProgramManager,
     ResizeCommand,
     ResizeDone,
     ResizeRefused,
+    working_criu,
 )
-from apples.malleable.control.job_file import HostSpec, JobFile
-from apples.malleable.migration.criu import working_criu
-from apples.malleable.migration.manager import ProgramManager
 
 WAIT_SECONDS = 120.0
 

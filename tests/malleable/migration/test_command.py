@@ -10,10 +10,10 @@ from commands import command
 from waiting import until
 
 from apples.jobs import store
-from apples.launch.supervisor import MANAGER
-from apples.malleable.migration import inspection
+from apples.launch import MANAGER
+from apples.malleable import inspection
 from apples.storage import state
-from apples.supervision.job_processes import marked
+from apples.supervision import marked
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
 

@@ -11,8 +11,7 @@ import time
 import pytest
 from waiting import until
 
-from apples.malleable.control.command import HostShare, JobEnded, ResizeCommand
-from apples.malleable.migration import inspection
+from apples.malleable import HostShare, JobEnded, ResizeCommand, inspection
 
 pytestmark = [pytest.mark.criu, pytest.mark.usefixtures("criu")]
 TRIALS = int(os.environ.get("APPLES_KILLS", "3"))

@@ -11,7 +11,7 @@ from waiting import until
 
 from apples.jobs import store
 from apples.storage import state
-from apples.supervision.job_processes import marked
+from apples.supervision import marked
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")
 

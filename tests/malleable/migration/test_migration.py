@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from waiting import until
 
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.migration import inspection
+from apples.malleable import HostShare, ResizeCommand, inspection
 
 pytestmark = [pytest.mark.criu, pytest.mark.hardware, pytest.mark.usefixtures("criu")]
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.migration import inspection
+from apples.malleable import HostShare, ResizeCommand, inspection
 
 COUNTING = """
 import os, time

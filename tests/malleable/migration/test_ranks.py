@@ -17,10 +17,9 @@ import pytest
 from commands import command
 
 from apples.jobs import store
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.migration import inspection, ranks, steps
+from apples.malleable import HostShare, ResizeCommand, inspection, ranks, steps
 from apples.storage import state
-from apples.supervision.job_processes import marked
+from apples.supervision import marked
 
 pytestmark = [pytest.mark.more, pytest.mark.criu]
 PROGRAMS = Path(__file__).parent / "ranks_mpi"

@@ -8,13 +8,20 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from apples.malleable.control import commits
-from apples.malleable.control.command import ChangePlan, HostRows
-from apples.malleable.control.strips import rank_ranges
-from apples.malleable.runtime import checkpoint, membership
-from apples.malleable.runtime.csr import CsrMatrix
-from apples.malleable.runtime.declared import Replicated, RowArray, State, TileArray
-from apples.malleable.runtime.membership import Declared
+from apples.malleable import (
+    ChangePlan,
+    CsrMatrix,
+    Declared,
+    HostRows,
+    Replicated,
+    RowArray,
+    State,
+    TileArray,
+    checkpoint,
+    commits,
+    membership,
+    rank_ranges,
+)
 
 FOLDER, ROWS = Path(sys.argv[1]), 31
 world = MPI.COMM_WORLD

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from apples import malleable
-from apples.malleable.runtime.row_memory import MappedRows
+from apples.malleable import MappedRows
 
 stop, made = Path(sys.argv[1]), []
 plain = MappedRows.make

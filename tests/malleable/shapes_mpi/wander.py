@@ -12,11 +12,15 @@ from mpi4py import MPI
 from scipy.sparse import csr_array
 
 from apples.apportion import apportion
-from apples.malleable.control.strips import RowRange
-from apples.malleable.runtime import part_messages
-from apples.malleable.runtime.collectives import total
-from apples.malleable.runtime.csr import CsrMatrix
-from apples.malleable.runtime.declared import RowArray, TileArray, redistribute
+from apples.malleable import (
+    CsrMatrix,
+    RowArray,
+    RowRange,
+    TileArray,
+    part_messages,
+    redistribute,
+    total,
+)
 
 WORLD = MPI.COMM_WORLD
 RANK, RANKS = WORLD.Get_rank(), WORLD.Get_size()

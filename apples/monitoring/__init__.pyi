@@ -1,0 +1,34 @@
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from apples.monitoring.decider import NodeCapacity as NodeCapacity
+from apples.monitoring.decider import check_for_migration as check_for_migration
+from apples.monitoring.distances import NEAR as NEAR
+from apples.monitoring.distances import between as between
+from apples.monitoring.distances import tells as tells
+from apples.monitoring.host_distances import SITE as SITE
+from apples.monitoring.host_distances import host_distances as distances_of_hosts
+from apples.monitoring.master import LoadMonitor as LoadMonitor
+from apples.monitoring.master import RecentMean as RecentMean
+from apples.monitoring.message_counts import HEADER as HEADER
+from apples.monitoring.message_counts import MAGIC as MAGIC
+from apples.monitoring.message_counts import MOST_READ as MOST_READ
+from apples.monitoring.message_counts import SOURCE as SOURCE
+from apples.monitoring.message_counts import CountedRank as CountedRank
+from apples.monitoring.message_counts import MessageCounts as MessageCounts
+from apples.monitoring.message_counts import MessageMatrix as MessageMatrix
+from apples.monitoring.message_counts import counting_library as counting_library
+from apples.monitoring.node_load import MOST_BYTES as MOST_BYTES
+from apples.monitoring.node_load import MOST_FILES as MOST_FILES
+from apples.monitoring.node_load import NodeSampler as NodeSampler
+from apples.monitoring.node_load import NodeSnapshot as NodeSnapshot
+from apples.monitoring.node_load import ProcessCapacity as ProcessCapacity
+from apples.monitoring.node_load import line_of as line_of
+from apples.monitoring.node_load import read_line as read_line
+from apples.monitoring.payback import MigrationRule as MigrationRule
+from apples.monitoring.payback import SharedHost as SharedHost
+from apples.monitoring.payback import SharedHosts as SharedHosts
+from apples.monitoring.payback import migrate as migrate
+from apples.monitoring.placement import PlacementProblem as PlacementProblem
+from apples.monitoring.placement import place as place
+from apples.monitoring.series import LoadReporter as LoadReporter
+from apples.monitoring.series import LoadSeries as LoadSeries
