@@ -151,6 +151,8 @@ def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> lis
             made[own] = LabCgroup(own, *_first(name, host, place))
             continue
         controllers = " ".join(f"+{each}" for each in asked if found[each].version == 2)
+        # The kernel divides a CPU among groups first: with the usual weight all hosts of a lab
+        # would weigh as much as one process, whatever their niceness.
         weight = (("cpu.weight", str(min(10_000, 100 * hosts))),) if "cpu" in asked else ()
         made[above] = LabCgroup(above, (("cgroup.subtree_control", controllers), *weight))
         before = made.get(own, LabCgroup(own))

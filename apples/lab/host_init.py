@@ -32,6 +32,8 @@ def main() -> int:
     for path in order["cgroups"]:
         with open(path, "w", encoding="ascii") as stream:  # noqa: PTH123 - pathlib is slow to load
             stream.write("0")
+    # Nothing else holds these namespaces. `ip netns` would leave a mount on /run/netns for ever;
+    # killing this process ends the host.
     _checked(LIBC.unshare(NEW_MOUNT | NEW_NAME | NEW_IPC | NEW_PID | NEW_NETWORK), "unshare")
     first = os.fork()
     if first == 0:

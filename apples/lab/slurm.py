@@ -50,6 +50,7 @@ def configuration(
             f"RealMemory={memory} {features} State=UNKNOWN"
         )
     names = ",".join(m.name for m in machines)
+    # task/none: task/affinity would bind each node of a lab to CPU 0.
     return f"""ClusterName={name}
 SlurmctldHost={head.host_name}({head.address})
 SlurmUser=root

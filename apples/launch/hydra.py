@@ -26,6 +26,7 @@ FOREIGN = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPIEXEC_", "MPI_LOCAL", "OMPI_")
 OURS = ("MPIEXEC_PORT_RANGE",)
 """Of these the user may set: between which ports hydra listens."""
 
+# No UCX_TLS here: UCX over tcp on lo alone cannot connect worlds, so it chooses the transport.
 LOOPBACK: Mapping[str, str] = {"UCX_NET_DEVICES": "lo"}
 """The ranks of one machine listen on no other interface."""
 ONE_THREAD: Mapping[str, str] = dict.fromkeys(

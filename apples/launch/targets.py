@@ -69,6 +69,8 @@ def _targets(
 ) -> list[ssh.LaunchTarget]:
     hosts = [program.host for program, _ in parties]
     here = own_address(hosts, plan)
+    # Otherwise UCX moves data through shared memory, past any link that is shaped between
+    # namespaces.
     extra = NO_SHORT_CUTS if _share_a_machine(hosts, plan.findings) else {}
     return [_target(program, ranks, plan, here, extra) for program, ranks in parties]
 

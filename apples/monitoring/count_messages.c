@@ -48,6 +48,8 @@ static struct ranks *world;
 static struct persistent *persistents[1024];
 static int key = MPI_KEYVAL_INVALID;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* MPICH's Fortran functions call its C functions, Open MPI's call profiling names. This count keeps a message from
+ * being counted twice. */
 static __thread int inside; /* a call of the library's own, which is a part of one that was counted */
 
 /* ------------------------------------------------------------------------------------------------ who is who */
@@ -86,6 +88,7 @@ static struct ranks *ranks_of(MPI_Comm comm) {
   int there = 0, inter = 0;
   if (comm == MPI_COMM_WORLD && world) return world;
   if (comm == MPI_COMM_NULL || PMPI_Comm_get_attr(comm, key, &found, &there) != MPI_SUCCESS) return NULL;
+  /* An attribute dies with its communicator, so a handle that MPI uses again cannot keep an old translation. */
   if (there) return found;
   pthread_mutex_lock(&lock);
   if (PMPI_Comm_get_attr(comm, key, &found, &there) != MPI_SUCCESS || there || !(found = calloc(1, sizeof *found))) {
@@ -152,6 +155,7 @@ static void begin(void) {
   PMPI_Bcast(&number, 8, MPI_BYTE, 0, MPI_COMM_WORLD);
   number <<= 24; /* the world, then the rank in it */
   snprintf(path, sizeof path, "%s/%016llx", folder, (unsigned long long)(number + rank));
+  /* A shared mapping: readers need no answer of the rank, and the counts survive its end. */
   file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   room = sizeof *table + (size_t)(size + LATER) * sizeof *table->to;
   /* Its room is taken now: a page that a full disk refuses later would end the program. */

@@ -16,6 +16,8 @@ from typing import Final
 from apples.errors import ApplesError, UsageError
 from apples.monitoring.node_load import MOST_BYTES, NodeSnapshot, read_line
 
+# Five snapshots: a process of a daemon that one glance in ten catches makes a load of 0.1, enough
+# to move a job without the standard error of `errors`.
 WINDOW: Final = 5
 """l: snapshots of which a mean is taken."""
 AGAIN_SECONDS: Final = 10.0

@@ -28,6 +28,8 @@ SCHEMA: Final = "apples.node-load/1"
 MOST_BYTES: Final = 1 << 20
 """Of a snapshot that is read."""
 MOST_JOBS, MOST_HOSTS, MOST_PROCESSES = 1000, 1000, 100_000
+# Beyond about 200 processes, one that slept long and begins to run appears some glances later; all
+# files would cost a slave more than 1 % of a CPU.
 MOST_FILES: Final = 200
 """That one glance opens: of more processes it sees those that ran lately or are new, and of others in turn."""
 LONGEST_NAME: Final = 300

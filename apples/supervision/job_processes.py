@@ -68,6 +68,8 @@ def exec_launcher(
 def die_with(supervisor: int) -> None:
     """Have the kernel kill this child with its supervisor, and be in a process group that hydra may kill."""
     try:
+        # hydra kills by process group, and a child that it forked a moment ago is still in hydra's
+        # own group. In the supervisor's group, hydra would kill the supervisor.
         os.setpgid(0, 0)
         signal_at_parents_end(signal.SIGKILL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

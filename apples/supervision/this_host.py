@@ -31,6 +31,8 @@ def network(address: str) -> dict[str, str]:
     name = interface_of(address)
     if not name:
         return {}
+    # UCX ignores bridges unless asked; a workstation with virtual machines often has its address on
+    # one.
     bridge = os.path.isdir(f"/sys/class/net/{name}/bridge")  # noqa: PTH112
     return {"UCX_NET_DEVICES": name, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
 

@@ -19,6 +19,7 @@ LIST_STEPS = ("squeue", "--steps", "--noheader", "--format=%i %j", "--jobs")
 def cancel(name: str, allocation: str = "") -> None:
     """Ask Slurm to end the job of that name, or its steps in an allocation; at once, not politely."""
     if not allocation:
+        # KILL, not TERM: KillWait between the two is 30 s on most sites.
         _run("scancel", "--full", "--signal=KILL", f"--name={name}")
         _run("scancel", f"--name={name}")
         return

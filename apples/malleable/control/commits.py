@@ -20,6 +20,8 @@ from apples.storage.naming import naming
 
 SCHEMA = "apples.commit/1"
 KEPT_COMMITS = 2
+# Ranks of an earlier attempt, on a host that was cut off, may still commit: attempts must never
+# share a number.
 ATTEMPT_COMMITS = 1_000_000_000
 """Numbers of commits that each attempt to run a job has for itself: what is left of an attempt before, on a host
 that could not be reached, overwrites nothing."""

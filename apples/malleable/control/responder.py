@@ -241,6 +241,8 @@ class ResizeLedger:
 
     def _settle(self, request: CommandRequest, outcome: CommandOutcome) -> CommandOutcome:
         self._outcomes[request.id] = (request, outcome)
+        # Refused commands are remembered too: a late copy must not be carried out after its agent
+        # received the refusal.
         while len(self._outcomes) > REMEMBERED_OUTCOMES:
             self._outcomes.popitem(last=False)
         return outcome

@@ -41,6 +41,8 @@ from apples.malleable.control.sealing import SECRET_BYTES, Body
 from apples.wire.json_lines import LineBuffer, LineError
 
 LOOPBACK = "127.0.0.1"
+# Further connections wait in the kernel's queue, so a flood costs a few per cent of a CPU and the
+# job nothing.
 ACCEPTED_A_SECOND = 250.0
 ACCEPTED_AT_ONCE = 50
 TICK_SECONDS = 1.0

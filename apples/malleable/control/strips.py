@@ -14,6 +14,7 @@ from itertools import permutations
 from apples.apportion import apportion, equal_parts
 from apples.malleable.control.command import HostRows, HostShare
 
+# Six hosts have 720 orders; beyond that, exchanges of pairs replace the full search.
 EXHAUSTIVE_HOSTS = 6
 """Up to so many hosts every order of the strips is tried: 720 orders."""
 

@@ -610,6 +610,9 @@ class ReconfigurationEngine:
         change = self._change
         if change.origin == "live" and not self.restarts:
             self.groups.give_up(change.joining, spare_parked=False)
+            # The rows are still in memory, but MPICH is not usable: accept never returns for a dead
+            # newcomer, and old communicators share progress with new ones. So members save without
+            # MPI and restart.
             change.reason, change.mark, self.stage = reason, time.monotonic(), "save"
             self._awaited = self.groups.ranks_of("member")
             self.groups.save()
@@ -645,6 +648,8 @@ class ReconfigurationEngine:
 
     def _judge_broken(self, now: float) -> None:
         """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
+        # A rank whose peer was killed reports an MPI error before the loss itself is known: wait
+        # for the loss.
         if self._broken is None or self.stage == "clear" or now - self._broken[0] < BROKEN_SECONDS:
             return
         if not self._sees_all:
@@ -656,6 +661,8 @@ class ReconfigurationEngine:
             self._take_back(reason)
         elif self.stage == "leave":
             self._recover(why=reason)
+        # Without a commit a restart would repeat all of the work, and a wrong MPI call of the
+        # program would fail there again.
         elif self.stage in COMPUTING and self._committed:
             self._repair(reason)
         elif self.stage in COMPUTING:

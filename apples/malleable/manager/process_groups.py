@@ -480,6 +480,8 @@ class ProcessGroup:
         except LineError:
             self._give_up("it sends what no supervisor sends")
         self._unacknowledged += len(data)
+        # Acknowledged once a second with the ping alone, the 4 MB that a supervisor keeps would
+        # limit a host's output to 4 MB/s.
         if self._unacknowledged > ACKNOWLEDGED_BYTES:
             self._acknowledge(time.monotonic())
 
@@ -589,6 +591,8 @@ def _may_be_there(pid: int) -> bool:
     Then ssh says so by its exit code, or was killed; that of the supervisor's login is another.
     """
     _ends_within(EXIT_CODE_SECONDS, pid)
+    # ssh exits with 255 both for a lost connection and for a command that a signal ended, so
+    # `hold_login` never returns 255.
     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     return found is None or found.si_code != os.CLD_EXITED or found.si_status == SSH_FAILED
 

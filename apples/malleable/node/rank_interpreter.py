@@ -131,6 +131,8 @@ class RankInterpreter:
         with open(request["launch"], encoding="utf-8") as stream:  # noqa: PTH123 - as in `bind`
             launch = json.load(stream)
         entry = launch["hosts"][request["index"]]
+        # MPI is loaded after the fork: the variables that steer it are the rank's. The hash seed is
+        # the one state that all ranks of a host share.
         environment = {**request["environment"], **entry.get("environment", {})}
         program, directory = entry["program"], Path(launch["directory"])
         forked = may_be_forked(program, sys.executable) and self._as_here(environment)

@@ -370,6 +370,8 @@ def main() -> int:
     os.write(1, HELLO)
     for number in (signal.SIGTERM, signal.SIGHUP):  # until who is to be asked can be
         signal.signal(number, signal.SIG_IGN)
+    # The login's process stays as the supervisor's parent: its exit code separates a dead supervisor
+    # from a lost connection.
     if (supervisor := os.fork()) > 0:
         os._exit(hold_login(supervisor))  # at once: of two losses the first to be known counts
     if len(sys.argv) == 3 and int(sys.argv[2]) > 1:

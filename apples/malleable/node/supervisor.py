@@ -489,6 +489,8 @@ class NodeSupervisor(SupervisorProcess):
             rank["beside"] = message.get("beside") or rank["beside"]
             self.awaited -= 1
             self.connected.add(rank["pid"])
+            # MPICH opens its shared memory by name until the last rank has mapped it; earlier
+            # removal would break MPI_Init.
             if not self.awaited:
                 unlink_shared_memory(self.connected)
         elif event == "leaving":

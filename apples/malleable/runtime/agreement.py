@@ -130,6 +130,8 @@ class Agreement:
         rest = 0
         if before is not None:
             fit = PERIOD_SECONDS * (self._rest + 1) / max(now - before, 1e-9)
+            # Only rank 0 reads its clock: ranks with clocks of their own would disagree.
+            # MOST_PASSED bounds the delay if iterations suddenly grow from microseconds to seconds.
             rest = int(min(max(fit, 1.0) - 1.0, MOST_PASSED, 2 * self._rest + 1))
         self._rest, self._asked_at = rest, now
         return self._question() + (BITS + 1) * rest

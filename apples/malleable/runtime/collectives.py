@@ -84,6 +84,8 @@ def patient_calls() -> Iterator[None]:
     are short meanwhile, too. Other libraries than MPICH wait as they do, other kernels than Linux 6.12 and later
     slice as they do.
     """
+    # On during a change only: an exchange of borders takes microseconds, and a sleep would delay
+    # it.
     before = _set(PATIENCE)
     _slice(SLICE_NANOSECONDS)
     _patient.append(True)

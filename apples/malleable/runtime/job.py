@@ -111,6 +111,8 @@ class CpuMask:
         return Threads(self._ranks)
 
 
+# Applies to commits in memory. Commits on disk stay the user's choice: their cost depends on a disk
+# that others share.
 PACE_SECONDS = 5.0
 """Between two commits that nobody asked for, at least."""
 COMMITTED_SHARE = 0.01

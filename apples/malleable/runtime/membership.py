@@ -109,6 +109,8 @@ def _end() -> None:
     for one in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
         with contextlib.suppress(OSError, ValueError):  # its other end is gone, or it is closed
             one.flush()
+    # Exit handlers and buffers are done; taking down the modules would keep the host occupied for
+    # longer than all of this.
     if not MPI.Is_finalized():
         MPI.Finalize()
     os._exit(0)

@@ -176,6 +176,8 @@ def _copy(
         say that all will take too long: nobody knows beforehand how fast the links are.
     """
     rank = comm.Get_rank()
+    # The rate of a link is unknown before the first piece, and a program that is silent for a
+    # minute counts as dead.
     done, piece = 0, FIRST_PIECE if sparing else longest
     wait(comm.Ibarrier().Test)
     begin = time.perf_counter()

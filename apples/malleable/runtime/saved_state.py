@@ -64,6 +64,8 @@ class RankState:
         """Give it to the node supervisor, as that of this rank of the host."""
         parts = [_bytes(part) for piece in self.pieces for part in piece()]
         text = json.dumps({**self.header, "sizes": [len(part) for part in parts]}).encode()
+        # No MPI here: after a failed change this rank may be blocked in MPI_Comm_accept, and
+        # collectives over a dead rank hang.
         handle = os.memfd_create("apples-saved")
         try:
             _write(handle, np.frombuffer(len(text).to_bytes(8, "little") + text, np.uint8))
