@@ -1,252 +1,269 @@
-"""Counts what a reader meets in the four packages: modules, rooms and arrows, names, hops. Runs little.
+"""Count the code and the prose of a source tree: lines, modules, layers, and words that hide the noun.
 
-    python benchmarks/house.py [--json] [--repository FOLDER]
+    python benchmarks/house.py [PATH] [--json | --list | --draw]
 
-A *room* is what stands at the top of `apples/` (a package or a file), and each of `nws`, `hat`, `blueprints`
-and `benchmarks`. An *arrow* is a pair of rooms of which one imports the other, a *floor* the longest way down.
-The figures are symptoms of simplicity, not its aim; docs/design/house.md says what they were and what was reached.
+PATH is any folder of Python sources, by default this repository. A checkout of another project works too. The
+program imports and runs none of the files. A *room* is an entry at the top of the largest package, or another
+package. An *arrow* is a pair of rooms; the first imports the second. A *floor* is a step of the longest way down.
+
+The prose index counts the expressions of `INDEX` in 1,000 words; docs/writing.md explains them. `--list` prints
+each place, for example ``apples/errors.py:9: docstrings, comments: say: ..``.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import io
 import json
 import re
-import statistics
 import subprocess
-import sys
+import tokenize
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-PACKAGES = ("apples", "nws", "hat", "blueprints")
-PRINTING = {"print", "say", "show", "show_answer", "show_json", "pass_through", "echo", "write"}
+FOLDERS = {
+    "tests": ("tests", "test", "_tests"),
+    "docs": ("docs", "doc"),
+    "examples": ("examples", "example"),
+    "benchmarks": ("benchmarks", "benchmark", "bench", "asv_bench"),
+}
+"""Kind of a file -> names of a folder above it."""
+
+PAGES = {".md", ".rst"}
+CHANGELOG = re.compile(r"(change|history|news|release)", re.IGNORECASE)
+NOT_AT_THE_TOP = {"__init__.py", "__init__.pyi", "__main__.py", "py.typed", "__pycache__"}
+
+INDEX = {
+    "who": r"who|whom|whose|whoever|nobody|somebody|anybody|everybody",
+    "say": r"say|says|said|tell|tells|told",
+    "what": r"what(?:ever)?(?![ -]if\b)(?![^.!?]*\?)",  # a question may begin with it
+    "so many": r"so (?:long|many|much|few|often)",
+    "ones": r"ones|one that|of which",
+    "no": r"there (?:is|are) no",
+}
+COUNTED = {name: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for name, words in INDEX.items()}
+WORD = re.compile(r"[^\W\d_][\w'-]*")
+
+RST_CODE = re.compile(
+    r"^(( *)(?:(?!\.\. ).*::|\.\. (?:code|code-block|ipython|testcode|sourcecode)::.*))\n"
+    r"(?:\2[ \t]+.*\n|\s*\n)+",
+    re.MULTILINE,
+)
+"""An indented block below ``::`` or a code directive."""
+
+PRINTING = {
+    "print", "echo", "secho", "say", "show", "warn", "talk", "report", "debug", "info", "warning", "error",
+    "exception", "critical", "write", "exit",
+}  # fmt: skip
+AN_ERROR = re.compile(r"(Error|Exception|Warning|Refusal)$")
+HELP = {"help", "short_help", "epilog", "description"}
+NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""A function named in a string, for example ``apples.cli.plan:plan``."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """One file of the four packages, read and parsed."""
+    """A Python file, read and parsed; `name` is dotted and empty outside packages."""
 
     name: str
     path: Path
     text: str
     tree: ast.Module
+    kind: str
 
     @property
     def lines(self) -> int:
-        """Return how many lines the file has."""
+        """Return the number of lines."""
         return self.text.count("\n")
 
-
-def read(repository: Path, folders: Iterable[str] = PACKAGES) -> dict[str, Module]:
-    """Return every tracked module of some folders by its dotted name."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.py"],  # noqa: S607 - the one on the path
-        cwd=repository, capture_output=True, text=True, check=True,
-    ).stdout.split("\n")  # fmt: skip
-    found = {}
-    for line in filter(None, listed):
-        path = Path(line)
-        if path.parts[0] not in folders or not (repository / path).is_file():
-            continue
-        text = (repository / path).read_text()
-        parts = [p for p in path.with_suffix("").parts if p != "__init__"]
-        found[".".join(parts)] = Module(".".join(parts), path, text, ast.parse(text))
-    return found
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, breadth first; they are read several times."""
+        return list(ast.walk(self.tree))
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class Passage:
+    """A piece of prose with the place where it begins and the row of the table that counts it."""
+
+    row: str
+    path: Path
+    line: int
+    text: str
+
+
+# Files -----------------------------------------------------------------------------------------------------------
+
+
+def listed(tree: Path, suffixes: Iterable[str]) -> list[Path]:
+    """Return the files with these suffixes, relative to the tree: git's list, else all but hidden folders."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    files = [Path(line) for line in done.stdout.splitlines()]
+    if not files:
+        files = [path.relative_to(tree) for path in tree.rglob("*")]
+        environments = {path.parent for path in files if path.name == "pyvenv.cfg"}
+        files = [
+            path for path in files
+            if not any(part.startswith(".") for part in path.parts) and not environments & {*path.parents}
+        ]  # fmt: skip
+    return sorted(path for path in files if path.suffix in suffixes and (tree / path).is_file())
+
+
+def package_above(path: Path) -> Path | None:
+    """Return the outermost folder above a file that has an ``__init__.py``."""
+    return next((up for up in reversed(path.parents) if (up / "__init__.py").is_file()), None)
+
+
+def kind_of(tree: Path, path: Path) -> str:
+    """Return the kind of a file: product, tests, docs, examples, benchmarks or other."""
+    for kind, names in FOLDERS.items():
+        if set(path.parent.parts) & {*names}:
+            return kind
+    if path.name.startswith("test_") or path.name == "conftest.py":
+        return "tests"
+    if path.suffix in PAGES:
+        return "docs"
+    in_source_folder = path.parent == Path("src")
+    return "product" if in_source_folder or package_above(tree / path) else "other"
+
+
+def read_all(tree: Path) -> list[Module]:
+    """Return every Python file of a tree that can be parsed."""
+    modules = []
+    for path in listed(tree, [".py"]):
+        text = (tree / path).read_text(errors="replace")
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                parsed = ast.parse(text)
+        except (SyntaxError, ValueError):
+            continue  # for example a template, or test data
+        package = package_above(tree / path)
+        dotted = (tree / path).relative_to(package.parent if package else (tree / path).parent)
+        parts = [part for part in dotted.with_suffix("").parts if part != "__init__"]
+        modules.append(Module(".".join(parts), path, text, parsed, kind_of(tree, path)))
+    return modules
+
+
+def read(tree: Path) -> dict[str, Module]:
+    """Return every module of the product by its dotted name."""
+    return {module.name: module for module in read_all(tree) if module.kind == "product"}
+
+
+# Rooms, arrows, floors -------------------------------------------------------------------------------------------
+
+
+def imported(module: Module) -> Iterator[tuple[str, str]]:
     """Yield module and name of every import in a file; the name is empty for ``import module``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((node.module, alias.name) for alias in node.names)
+    package = module.name.split(".")
+    if module.path.name != "__init__.py":
+        package = package[:-1]
+    for node in module.nodes:
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((source, alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
 
 
-def importers(modules: dict[str, Module]) -> dict[str, set[str]]:
-    """Return by module who imports it; a package is imported by who takes a name that it defines or hands on."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for one in modules.values():
-        for module, name in imported(one.tree):
-            target = f"{module}.{name}" if f"{module}.{name}" in modules else module
-            if target in modules and target != one.name:
-                found[target].add(one.name)
-    return found
+def named_in_strings(module: Module) -> Iterator[tuple[str, str]]:
+    """Yield the dotted names that the strings of a file consist of, such as ``apples.cli.plan:plan``."""
+    for node in module.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            yield node.value.partition(":")[0], ""
 
 
-def room(module: str) -> str:
-    """Return the room that a module stands in."""
-    parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] == "apples" and len(parts) > 1 else parts[0]
+def importers(modules: dict[str, Module], *, strings: bool = False) -> dict[str, set[str]]:
+    """Return the importers of each module; `strings` adds the modules that name it in a string."""
+    importers_of: dict[str, set[str]] = defaultdict(set)
+    for module in modules.values():
+        names = [*imported(module), *(named_in_strings(module) if strings else ())]
+        for source, name in names:
+            target = f"{source}.{name}" if f"{source}.{name}" in modules else source
+            if target in modules and target != module.name:
+                importers_of[target].add(module.name)
+    return importers_of
 
 
-def arrows(modules: dict[str, Module]) -> set[tuple[str, str]]:
+def largest_package(modules: dict[str, Module]) -> str:
+    """Return the package with most lines."""
+    lines: Counter[str] = Counter()
+    for module in modules.values():
+        lines[module.name.split(".")[0]] += module.lines
+    return lines.most_common(1)[0][0] if lines else ""
+
+
+def arrows(modules: dict[str, Module], *, strings: bool = False) -> set[tuple[str, str]]:
     """Return the pairs of rooms of which the first imports the second."""
+    divided = largest_package(modules)
+
+    def room(module: str) -> str:
+        parts = module.split(".")
+        return ".".join(parts[:2]) if parts[0] == divided else parts[0]
+
     return {
-        (room(who), room(target))
-        for target, all_who in importers(modules).items()
-        for who in all_who
-        if room(who) != room(target)
+        (room(importer), room(target))
+        for target, names in importers(modules, strings=strings).items()
+        for importer in names
+        if room(importer) != room(target)
     }
 
 
 def below(pairs: set[tuple[str, str]]) -> dict[str, set[str]]:
-    """Return by room all rooms that it rests on, by whatever way; itself where it stands in a circle."""
+    """Return all rooms that each room imports, directly or not; itself if it stands in a circle."""
     direct: dict[str, set[str]] = defaultdict(set)
     for above, under in pairs:
         direct[above].add(under)
-    found: dict[str, set[str]] = {}
-    for one in list(direct):
-        seen: set[str] = set()
-        waiting = [one]
+    reached: dict[str, set[str]] = defaultdict(set)
+    for room in list(direct):
+        waiting = [room]
         while waiting:
-            for room_below in direct[waiting.pop()] - seen:
-                seen.add(room_below)
-                waiting.append(room_below)
-        found[one] = seen
-    return defaultdict(set, found)
+            new = direct[waiting.pop()] - reached[room]
+            reached[room] |= new
+            waiting.extend(new)
+    return reached
 
 
 def circles(pairs: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the pairs of rooms of which each rests on the other."""
-    reach = below(pairs)
-    return sorted((a, b) for a, b in pairs if a < b and a in reach[b])
+    """Return the arrows between rooms of which each imports the other, directly or not."""
+    reached = below(pairs)
+    return sorted((a, b) for a, b in pairs if a < b and a in reached[b])
 
 
 def floors(pairs: set[tuple[str, str]]) -> int:
-    """Return how many floors the rooms stand on; only of rooms without circles."""
-    reach = below(pairs)
+    """Return the number of floors; the rooms of a circle share one."""
+    reached = below(pairs)
     height: dict[str, int] = {}
-    for one in sorted(
-        {name for pair in pairs for name in pair}, key=lambda name: len(reach[name])
-    ):
-        height[one] = 1 + max((height[under] for under in reach[one]), default=0)
+    rooms = {name for pair in pairs for name in pair}
+    for room in sorted(rooms, key=lambda name: (len(reached[name]), name not in reached[name])):
+        lower = (under for under in reached[room] if room not in reached[under])
+        height[room] = 1 + max((height[under] for under in lower), default=0)
     return max(height.values(), default=1)
 
 
 def meanings(modules: dict[str, Module]) -> dict[str, list[str]]:
-    """Return the public class names that are defined more than once, with the modules."""
-    where = defaultdict(list)
-    for one in modules.values():
-        for node in one.tree.body:
+    """Return the public class names that several modules define, with the modules."""
+    places = defaultdict(list)
+    for module in modules.values():
+        for node in module.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                where[node.name].append(one.name)
-    return {name: places for name, places in sorted(where.items()) if len(places) > 1}
-
-
-def public_members(modules: dict[str, Module], name: str) -> list[str]:
-    """Return the public methods and properties of a class, those of its bases in the house included."""
-    classes = {
-        node.name: node
-        for one in modules.values()
-        for node in one.tree.body
-        if isinstance(node, ast.ClassDef)
-    }
-    members: list[str] = []
-    todo = [name]
-    while todo:
-        node = classes.get(todo.pop())
-        if node is None:
-            continue
-        todo += [base.id for base in node.bases if isinstance(base, ast.Name)]
-        members += [
-            n.name
-            for n in node.body
-            if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name[0] != "_"
-        ]
-    return members
-
-
-def kinds_of_lines(text: str, tree: ast.Module) -> Counter[str]:
-    """Return how many lines of a file are code, docstring, comment and blank."""
-    kinds: Counter[str] = Counter()
-    docstrings: set[int] = set()
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
-        for statement in body:  # attribute docstrings too
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                docstrings.update(range(statement.lineno, (statement.end_lineno or 0) + 1))
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if number in docstrings:
-            kinds["docstring"] += 1
-        elif not stripped:
-            kinds["blank"] += 1
-        elif stripped.startswith("#"):
-            kinds["comment"] += 1
-        else:
-            kinds["code"] += 1
-    return kinds
-
-
-def working_lines(modules: dict[str, Module]) -> int:
-    """Return the lines of `apples.cli` that neither declare an option nor print.
-
-    Left out are imports, docstrings, blank lines and comments, signatures and decorators, assignments of option
-    types at the top of a file, and statements that do nothing but print.
-    """
-    total = 0
-    for one in modules.values():
-        if not one.name.startswith("apples.cli"):
-            continue
-        for node in ast.walk(one.tree):
-            if isinstance(node, ast.FunctionDef):
-                total += sum(_weight(statement) for statement in node.body)
-    return total
-
-
-def _weight(statement: ast.stmt) -> int:
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return 0  # counted by itself
-    if isinstance(statement, ast.Expr):
-        if isinstance(statement.value, ast.Constant):
-            return 0
-        called = statement.value.func if isinstance(statement.value, ast.Call) else None
-        name = getattr(called, "attr", getattr(called, "id", ""))
-        if name in PRINTING:
-            return 0
-    inner = [s for field in ("body", "orelse", "finalbody") for s in getattr(statement, field, [])]
-    inner += [s for handler in getattr(statement, "handlers", []) for s in handler.body]
-    whole = (statement.end_lineno or statement.lineno) - statement.lineno + 1
-    if not inner:
-        return whole
-    within = sum((s.end_lineno or s.lineno) - s.lineno + 1 for s in inner)
-    return max(1, whole - within) + sum(_weight(s) for s in inner)
-
-
-def behind_front_doors(repository: Path, modules: dict[str, Module]) -> dict[str, int]:
-    """Return how many modules below a package's top the docs, examples and benchmarks import."""
-    found = {}
-    for folder, pattern in (("docs", "*.md"), ("examples", "*.py"), ("benchmarks", "*.py")):
-        named: set[str] = set()
-        for path in (repository / folder).rglob(pattern):
-            for match in re.finditer(
-                r"^\s*(?:from|import) ((?:apples|nws|hat|blueprints)[\w.]*)(?: import ([\w, ]+))?",
-                path.read_text(), re.MULTILINE,
-            ):  # fmt: skip
-                module, names = match.group(1), match.group(2) or ""
-                for name in names.split(","):
-                    inner = f"{module}.{name.strip()}"
-                    target = inner if inner in modules else module
-                    # `apples.room` and `nws` are front doors, whatever lies below is behind one.
-                    if target.count(".") > (1 if target.startswith("apples") else 0):
-                        named.add(target)
-        found[folder] = len(named)
-    return found
+                places[node.name].append(module.name)
+    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
 
 
 def drawing(pairs: set[tuple[str, str]]) -> str:
-    """Return who imports whom as a graph in the DOT language, without what a longer way implies."""
-    reach = below(pairs)
+    """Return the arrows as a graph in the DOT language, without those that a longer way implies."""
+    reached = below(pairs)
     direct = sorted(
         (above, under)
         for above, under in pairs
-        if not any(under in reach[other] for other in reach[above] - {above, under})
+        if not any(under in reached[other] for other in reached[above] - {above, under})
     )
     lines = ["// Made by: python benchmarks/house.py --draw", "digraph rooms {", "  rankdir=TB;"]
     lines += ['  node [shape=box, style=rounded, fontname="sans-serif", fontsize=11];']
@@ -256,94 +273,280 @@ def drawing(pairs: set[tuple[str, str]]) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-PLAN = """
-import sys, json
-ours = ("apples", "nws", "hat", "blueprints")
-ran, deepest, stack = set(), 0, []
-def watch(frame, event, argument):
-    global deepest
-    name = frame.f_globals.get("__name__", "")
-    if name.split(".")[0] not in ours: return
-    if event == "call":
-        if frame.f_code.co_name != "<module>": ran.add(name)
-        stack.append(name); deepest = max(deepest, len(set(stack)))
-    elif event == "return" and stack: stack.pop()
-from apples.cli.main import main
-sys.argv = ["apples", "plan", "--weather", "static", "--json", "--hosts", "hosts.toml",
-            "--template", "template.toml", "--user", "user.toml"]
-import io, contextlib
-sys.setprofile(watch)
-with contextlib.redirect_stdout(io.StringIO()):
-    try: main()
-    except SystemExit: pass
-sys.setprofile(None)
-loaded = [m for m in sys.modules if m.split(".")[0] in ours]
-print(json.dumps({"loaded": len(loaded), "executed": len(ran), "depth": deepest}))
-"""
+# Lines and prose -------------------------------------------------------------------------------------------------
 
 
-def plan_figures(repository: Path) -> dict[str, int]:
-    """Return what ``apples plan --weather static`` of the sample loads, executes, and how deep it goes."""
-    done = subprocess.run(
-        [sys.executable, "-c", PLAN], cwd=repository / "examples" / "jacobi2d",
-        env={"PYTHONPATH": str(repository), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+def docstrings(module: Module) -> Iterator[ast.Constant]:
+    """Yield the docstrings of a file, those of attributes included."""
+    for node in module.nodes:
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value
 
 
-def house(repository: Path) -> dict[str, object]:
-    """Return every figure."""
-    modules = read(repository)
-    with_benchmarks = modules | read(repository, ("benchmarks",))
-    pairs = arrows(with_benchmarks)
-    single = [m for m, who in importers(modules).items() if len(who) == 1 and modules[m].lines > 0]
-    lines = {one.name: one.lines for one in modules.values()}
+def kinds_of_lines(module: Module) -> Counter[str]:
+    """Return the numbers of lines of code, docstring and comment, and of blank lines."""
+    in_docstring: set[int] = set()
+    for node in docstrings(module):
+        in_docstring.update(range(node.lineno, (node.end_lineno or 0) + 1))
     kinds: Counter[str] = Counter()
-    for one in modules.values():
-        kinds += kinds_of_lines(one.text, one.tree)
-    tests = read(repository, ("tests",))
-    largest = max(lines, key=lambda name: lines[name])
-    top = {p.name for p in (repository / "apples").iterdir() if p.name != "__pycache__"}
+    for number, line in enumerate(module.text.splitlines(), 1):
+        stripped = line.strip()
+        if number in in_docstring:
+            kinds["docstring"] += 1
+        elif not stripped:
+            kinds["blank"] += 1
+        else:
+            kinds["comment" if stripped.startswith("#") else "code"] += 1
+    return kinds
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the comments of a file; neighbouring lines are one comment."""
+    start, last, lines = 0, -1, list[str]()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            words = token.string.lstrip("#!: ")
+            if token.type != tokenize.COMMENT or re.match(r"(noqa|type|fmt|pragma|ruff)\b", words):
+                continue
+            line = token.start[0]
+            if line != last + 1 and lines:
+                yield start, " ".join(lines)
+                lines = []
+            start, last = (start if lines else line), line
+            lines.append(words)
+    except (tokenize.TokenError, IndentationError):
+        pass
+    if lines:
+        yield start, " ".join(lines)
+
+
+def strings(node: ast.AST) -> Iterator[tuple[int, ast.AST, str]]:
+    """Yield line, node and text of the string literals below a node; an f-string is one, with 0 for its values."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [
+            str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values
+        ]
+        yield node.lineno, node, "".join(parts)
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            yield node.lineno, node, node.value
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from strings(child)
+
+
+def help_texts(module: Module, commands: set[str]) -> Iterator[ast.AST]:
+    """Yield the nodes with help: ``help=`` of a call, docstrings of commands, texts of a command table."""
+    for node in module.nodes:
+        if isinstance(node, ast.keyword) and node.arg in HELP:
+            yield node.value
+        elif isinstance(node, ast.Tuple) and any(
+            isinstance(entry, ast.Constant) and str(entry.value) in commands for entry in node.elts
+        ):
+            yield node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+            is_command = re.search(r"\.(command|callback)\b", decorators)
+            if (is_command or f"{module.name}:{node.name}" in commands) and node.body:
+                first = node.body[0]
+                if isinstance(first, ast.Expr) and ast.get_docstring(node) is not None:
+                    yield first.value
+
+
+def messages(module: Module) -> Iterator[ast.AST]:
+    """Yield the nodes that hold messages: raised errors, errors that are made, arguments of printing calls."""
+    for node in module.nodes:
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            yield node.exc
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in PRINTING or AN_ERROR.search(name):
+                yield from node.args
+
+
+def prose_of(module: Module, commands: set[str]) -> Iterator[Passage]:
+    """Yield the prose of a Python file. A literal counts once: as help, else as message, else as string."""
+    kind = {"product": "", "tests": " of tests"}.get(module.kind, " of other files")
+    package = f"/{module.name.split('.')[0]}" if module.kind == "product" else ""
+    row = f"docstrings, comments{kind}{package}"
+    seen: set[int] = set()
+    help_nodes = [part for node in help_texts(module, commands) for part in ast.walk(node)]
+    for node in docstrings(module):
+        if module.kind == "product" and node in help_nodes:
+            continue
+        seen.add(id(node))
+        yield Passage(row, module.path, node.lineno, str(node.value))
+    for line, text in comments(module.text):
+        yield Passage(row, module.path, line, text)
+    if module.kind != "product":
+        return
+    literals = [
+        *(("help", node, 2) for node in help_texts(module, commands)),
+        *(("messages", node, 3) for node in messages(module)),
+        ("other strings", module.tree, 3),
+    ]
+    for name, outer, least_words in literals:
+        for line, literal, text in strings(outer):
+            if id(literal) not in seen and len(text.split()) >= least_words:
+                seen.add(id(literal))
+                yield Passage(name, module.path, line, text)
+
+
+def prose_of_page(path: Path, text: str) -> Passage:
+    """Return the prose of a page, its code removed."""
+    row = "changelog" if CHANGELOG.match(path.name) else "documentation"
+    if path.suffix == ".md":
+        text = re.sub(r"^ *(```|~~~).*?^ *\1", _blank, text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"\]\([^)]*\)", "]", text)
+    else:
+        text = RST_CODE.sub(lambda match: match[1] + _blank(match), text)
+    return Passage(row, path, 1, text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")
+
+
+def words_of(text: str) -> str:
+    """Return the text without doctests, literals in backquotes and addresses."""
+    text = re.sub(r"^[ \t]*>>>.*\n(?:[ \t]*\S.*(?:\n|$))*", _blank, text, flags=re.MULTILINE)
+    text = re.sub(r"(`+)[^`]*\1", lambda match: "X" + _blank(match), text)
+    return re.sub(r"https?://\S+", "X", text)
+
+
+def occurrences(passage: Passage) -> Iterator[tuple[str, int, str]]:
+    """Yield the entry of the index, the line and the surrounding text of each counted expression."""
+    text = words_of(passage.text)
+    flat = re.sub(r"\s", " ", text)  # of the same length, so that lines can be counted
+    for name, pattern in COUNTED.items():
+        for match in pattern.finditer(flat):
+            line = passage.line + text.count("\n", 0, match.start())
+            around = flat[max(0, match.start() - 50) : match.end() + 50]
+            yield name, line, " ".join(around.split())
+
+
+def index_of(passages: Iterable[Passage]) -> dict[str, dict[str, float]]:
+    """Return the words and the occurrences in 1,000 words, by row of the table."""
+    words: Counter[str] = Counter()
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for passage in sorted(passages, key=lambda passage: passage.row):
+        row, _, package = passage.row.partition("/")
+        number = len(WORD.findall(words_of(passage.text)))
+        entries = [entry for entry, _, _ in occurrences(passage)]
+        for name in [row, f"- of {package}"] if package else [row]:
+            words[name] += number
+            counts[name].update(entries)
     return {
-        "modules": len(modules),
-        "lines": sum(lines.values()),
-        **{f"lines_{kind}": count for kind, count in sorted(kinds.items())},
-        "lines_tests": sum(one.lines for one in tests.values()),
-        "median_file": statistics.median(lines.values()),
-        "largest_file": [largest, lines[largest]],
-        "names_at_the_top": len([n for n in top if not n.startswith("__init__")]),
-        "floors": floors(pairs) if not circles(pairs) else None,
-        "arrows": len(pairs),
-        "circles": circles(pairs),
-        "modules_with_one_importer": len(single),
-        "classes_with_several_meanings": len(meanings(modules)),
-        "coordinator_members": len(public_members(modules, "Coordinator")),
-        "information_pool_members": len(public_members(modules, "InformationPool")),
-        "cli_working_lines": working_lines(modules),
-        "behind_front_doors": behind_front_doors(repository, modules),
-        "plan": plan_figures(repository),
-        "compares_a_launcher's_name": sum(
-            len(re.findall(r'[!=]= "(?:slurm|ssh|local)"', one.text)) for one in modules.values()
-        ),
+        row: {
+            "words": words[row],
+            **{name: round(1000 * counts[row][name] / max(1, words[row]), 2) for name in INDEX},
+            "all": round(1000 * counts[row].total() / max(1, words[row]), 2),
+        }
+        for row in words
     }
+
+
+# The whole -------------------------------------------------------------------------------------------------------
+
+
+def prose(tree: Path, modules: list[Module]) -> list[Passage]:
+    """Return all prose of a tree: code first, then pages."""
+    commands = {
+        node.value
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMED.fullmatch(node.value)
+    }  # fmt: skip
+    passages = [passage for module in modules for passage in prose_of(module, commands)]
+    pages = (path for path in listed(tree, PAGES) if kind_of(tree, path) != "tests")
+    return passages + [
+        prose_of_page(page, (tree / page).read_text(errors="replace")) for page in pages
+    ]
+
+
+def house(tree: Path, modules: list[Module]) -> dict[str, object]:
+    """Return every figure but those of the prose."""
+    lines: dict[str, Counter[str]] = defaultdict(Counter)
+    for module in modules:
+        lines[module.kind] += Counter(files=1, all=module.lines) + kinds_of_lines(module)
+    pages = {"documentation": 0, "changelog": 0}
+    for path in listed(tree, PAGES):
+        kind, text = kind_of(tree, path), (tree / path).read_text(errors="replace")
+        lines[f"{kind} pages" if kind != "docs" else "pages"] += Counter(
+            files=1, all=text.count("\n")
+        )
+        if kind != "tests":
+            pages["changelog" if CHANGELOG.match(path.name) else "documentation"] += len(
+                text.split()
+            )
+    product = {module.name: module for module in modules if module.kind == "product"}
+    pairs, with_strings = arrows(product), arrows(product, strings=True)
+    largest = largest_package(product)
+    folder = package_above(tree / product[largest].path) if largest in product else None
+    return {
+        "lines": {kind: dict(counts) for kind, counts in lines.items()},
+        "modules": len(product),
+        "modules with one importer": sum(len(names) == 1 for names in importers(product).values()),
+        "largest package": largest,
+        "names at its top": len({path.name for path in folder.iterdir()} - NOT_AT_THE_TOP) if folder else 0,
+        "floors": floors(pairs),
+        "arrows": len(pairs),
+        "circles": len(circles(pairs)),
+        "floors with strings": floors(with_strings),
+        "arrows with strings": len(with_strings),
+        "circles with strings": len(circles(with_strings)),
+        "classes with several meanings": len(meanings(product)),
+        "words of documentation": pages["documentation"],
+        "words of the changelog": pages["changelog"],
+        "test functions": sum(
+            len(re.findall(r"^\s*(?:async )?def test", module.text, re.MULTILINE))
+            for module in modules
+            if module.kind == "tests"
+        ),
+    }  # fmt: skip
+
+
+def table(rows: dict[str, dict[str, float]], columns: list[str]) -> str:
+    """Return rows of numbers as text with a heading."""
+    lines = ["".join([f"{'':36}", *(f"{column:>10}" for column in columns)])]
+    for name, row in rows.items():
+        lines.append("".join([f"{name:36}", *(f"{row.get(column, 0):10,}" for column in columns)]))
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--repository", type=Path, default=Path(__file__).resolve().parents[1])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--draw", action="store_true", help="print who imports whom, in DOT")
+    parser.add_argument("path", nargs="?", type=Path, default=Path(__file__).resolve().parents[1])
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true")
+    form.add_argument("--list", action="store_true", help="print each place that the index counts")
+    form.add_argument("--draw", action="store_true", help="print the arrows between rooms, in DOT")
     options = parser.parse_args()
+    tree = options.path.resolve()
     if options.draw:
-        print(drawing(arrows(read(options.repository.resolve()))), end="")
+        print(drawing(arrows(read(tree))), end="")
         return
-    found = house(options.repository.resolve())
+    modules = read_all(tree)
+    passages = prose(tree, modules)
+    if options.list:
+        for passage in passages:
+            for name, line, text in occurrences(passage):
+                print(f"{passage.path}:{line}: {passage.row.partition('/')[0]}: {name}: {text}")
+        return
+    figures, index = house(tree, modules), index_of(passages)
     if options.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps({**figures, "prose": index}, indent=1))
         return
-    for name, value in found.items():
-        print(f"{name.replace('_', ' '):34} {value}")
+    lines = figures.pop("lines")
+    assert isinstance(lines, dict)
+    print(table(lines, ["files", "all", "code", "docstring", "comment", "blank"]), end="\n\n")
+    for name, value in figures.items():
+        print(f"{name:36}{value:>10,}" if isinstance(value, int) else f"{name:36}{value:>10}")
+    print("\noccurrences in 1,000 words")
+    print(table(index, ["words", *INDEX, "all"]))
 
 
 if __name__ == "__main__":
