@@ -1,80 +1,132 @@
-"""Everything that can go wrong, as one tree; each error knows the exit code it ends a command with.
+"""Every error that apples raises for a user: a stable code, typed fields, one formatted line, and an exit code.
 
-The codes are those of every command: 2 usage or bad input, 3 no feasible plan, 4 resources or launch
+The exit codes are those of every command: 2 usage or bad input, 3 no feasible plan, 4 resources or launch
 failed (also: busy), 5 application failed, 6 verification failed, 7 time-out.
+
+``docs/reference/errors.md`` lists all codes; ``make errors`` generates it from the places that raise them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ApplesError(Exception):
-    """Anything apples refuses or fails to do; the message is one clear line a user can act on."""
+    """Base class of the errors of apples; the message is one line that a user can act on.
+
+    Parameters
+    ----------
+    message
+        ``where: what is wrong (value); what to do``.
+    code
+        The error's stable name in kebab case, such as ``host-unknown``; by default the code of the class.
+    fields
+        Values that the message contains, for programs: `file`, `line`, `field`, `host`, `value`, `bound`, ..
+        Each is plain JSON: text, a number, a list or a mapping of these. A path becomes text, and a field of
+        None is left out.
+
+    Examples
+    --------
+    >>> error = UsageError("no host 'eva'", code="host-unknown", file="hosts.toml", host="eva")
+    >>> error.code, error.fields["host"], error.exit_code
+    ('host-unknown', 'eva', 2)
+    """
 
     exit_code: ClassVar[int] = 1
+    code = "internal-error"
+
+    def __init__(self, message: object = "", *, code: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.fields: Mapping[str, Any] = {
+            name: os.fspath(value) if isinstance(value, os.PathLike) else value
+            for name, value in fields.items()
+            if value is not None
+        }
 
 
 class UsageError(ApplesError):
     """Bad input: an option, a file, a name. Permanent until the input changes."""
 
     exit_code = 2
-
-
-@contextmanager
-def told_of(place: object) -> Iterator[None]:
-    """Have the usage errors of a block name what they are about, such as a file.
-
-    Examples
-    --------
-    >>> with told_of("sweep.toml"):
-    ...     raise UsageError("work: must be positive")
-    Traceback (most recent call last):
-    apples.errors.UsageError: sweep.toml: work: must be positive
-    """
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(f"{place}: {error}") from None
+    code = "usage"
 
 
 class ModelError(ApplesError):
     """A model, planner or distance returned something that is no number of seconds or rows."""
 
     exit_code = 2
+    code = "model-invalid"
 
 
 class InfeasibleError(ApplesError):
     """No plan satisfies the constraints. Permanent under this weather."""
 
     exit_code = 3
+    code = "no-feasible-plan"
 
 
 class LaunchError(ApplesError):
     """The resources could not be had or the program did not start. Often transient."""
 
     exit_code = 4
+    code = "launch-failed"
 
 
 class ManagerUnreachableError(LaunchError):
-    """A resource manager cannot be asked: nothing is known of what it would say of a schedule."""
+    """A resource manager does not answer, so a schedule cannot be checked against it. Transient."""
+
+    code = "manager-unreachable"
 
 
 class ApplicationError(ApplesError):
-    """The program started and then failed, or said something outside the protocol."""
+    """The program started and then failed, or wrote a line outside the protocol."""
 
     exit_code = 5
+    code = "application-failed"
 
 
 class VerificationError(ApplesError):
-    """The program's result is not that of the sequential run."""
+    """The program's result differs from that of the sequential run."""
 
     exit_code = 6
+    code = "verification-failed"
 
 
 class DeadlineError(ApplesError):
     """A wait took longer than its deadline."""
 
     exit_code = 7
+    code = "deadline-exceeded"
+
+
+def coded(error: object) -> dict[str, Any]:
+    """Return code and fields of an error of `nws` or `hat`, to raise an error of ours with the same.
+
+    Examples
+    --------
+    >>> coded(UsageError("no host 'eva'", code="host-unknown", host="eva"))
+    {'code': 'host-unknown', 'host': 'eva'}
+    """
+    return {"code": getattr(error, "code", ""), **getattr(error, "fields", {})}
+
+
+@contextmanager
+def within(file: object) -> Iterator[None]:
+    """Prefix the usage errors of a block with the file that they are about, and add it as their field `file`.
+
+    Examples
+    --------
+    >>> with within("sweep.toml"):
+    ...     raise UsageError("work: must be positive", code="value-range", field="work")
+    Traceback (most recent call last):
+    apples.errors.UsageError: sweep.toml: work: must be positive
+    """
+    try:
+        yield
+    except UsageError as error:
+        fields = {"file": str(file), **error.fields}
+        raise UsageError(f"{file}: {error}", code=error.code, **fields) from None

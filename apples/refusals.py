@@ -1,8 +1,10 @@
-"""What kept something from being done, as words and an exit code that can be told to another process, and back."""
+"""Why an action failed, as a value that crosses process boundaries, and the error that it came from."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 from apples.errors import (
     ApplesError,
@@ -11,46 +13,112 @@ from apples.errors import (
     InfeasibleError,
     LaunchError,
     UsageError,
+    VerificationError,
 )
 
-ERRORS = (UsageError, InfeasibleError, LaunchError, ApplicationError, DeadlineError)
+ERRORS = (
+    UsageError,
+    InfeasibleError,
+    LaunchError,
+    ApplicationError,
+    VerificationError,
+    DeadlineError,
+)
 
 
-def refusal_of(error: Exception | SystemExit) -> tuple[str, int]:
-    """Return what kept something from being done, in words, and its exit code; `error_of` is the way back.
+class Failure(NamedTuple):
+    """Why an action failed.
 
-    Nothing of ours ends by `SystemExit`: what does is a user's code, and nothing was answered.
+    Attributes
+    ----------
+    message
+        One line; several where several problems of a document were found.
+    exit_code
+        The exit code of a command that fails so.
+    code, fields
+        As of an `ApplesError`.
+    """
+
+    message: str
+    exit_code: int
+    code: str
+    fields: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON: `code`, `exit_code`, `message` and `fields`."""
+        return {
+            "code": self.code,
+            "exit_code": self.exit_code,
+            "message": self.message,
+            "fields": {**self.fields},
+        }
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        """Return the failure of a JSON document; without a valid exit code it is a launch failure."""
+        exit_code, fields = document.get("exit_code"), document.get("fields")
+        return cls(
+            str(document.get("message") or "failed"),
+            exit_code if isinstance(exit_code, int) else LaunchError.exit_code,
+            str(document.get("code") or ""),
+            {str(name): value for name, value in fields.items()}
+            if isinstance(fields, dict)
+            else {},
+        )
+
+    def error(self) -> ApplesError:
+        """Return the error that ends a command with this exit code, code and message."""
+        kinds = {kind.exit_code: kind for kind in ERRORS}
+        error = kinds.get(self.exit_code, ApplesError)(self.message, code=self.code)
+        error.fields = self.fields
+        return error
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return why an action failed; `Failure.error` is the way back.
+
+    An `ApplesError`, and an error of `hat` and `nws`, has code and fields of its own. Otherwise an exception
+    raised in a user's code is ``user-code-failed``, an error of the operating system ``system-error`` or, if a
+    file system is full, ``disk-full``, and any other ``internal-error``. Our own code never raises `SystemExit`,
+    so that is a user's.
     """
     if isinstance(error, ApplesError):
-        return str(error), error.exit_code
-    if getattr(error, "problems", None):  # a hat.DocumentError, by its face
-        return str(error), UsageError.exit_code
+        return Failure(str(error), error.exit_code, error.code, error.fields)
+    code, fields = getattr(error, "code", None), getattr(error, "fields", None)
+    if isinstance(code, str) and isinstance(fields, Mapping):  # of `hat` or `nws`
+        return Failure(str(error), UsageError.exit_code, code, fields)
     from apples.plugins import where_in_users_code  # noqa: PLC0415 - only where something went wrong
 
-    kind, whose = type(error).__name__, where_in_users_code(error)
-    if whose:
-        return f"{whose}: {kind}: {error}", UsageError.exit_code
+    kind, place = type(error).__name__, where_in_users_code(error)
+    if place:
+        text = f"{place}: {kind}: {error}"
+        return Failure(text, UsageError.exit_code, "user-code-failed", {"place": place})
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror or error}", LaunchError.exit_code
-    return f"internal error: {kind}: {error}", ApplesError.exit_code
+        reason, file = error.strerror or str(error), error.filename
+        text = f"{file}: {reason}" if file else reason
+        found = {"file": str(file)} if file else {}
+        return Failure(text, LaunchError.exit_code, system_code(error), found)
+    return Failure(f"internal error: {kind}: {error}", 1, "internal-error", {"kind": kind})
 
 
 RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM})
-"""Why the system refuses to write where not the name is wrong but what is written to."""
+"""Errors of the system that are about the device written to, not about the name of the file."""
+
+SYSTEM_CODES: Mapping[int | None, str] = {errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full"}
+
+
+def system_code(error: OSError) -> str:
+    """Return the code of an error of the operating system: ``disk-full`` or ``system-error``."""
+    return SYSTEM_CODES.get(error.errno, "system-error")
 
 
 def error_kind(error: OSError) -> type[ApplesError]:
-    """Return what it is that a file which a user named cannot be written: `LaunchError` on a full disk."""
+    """Return the class of the error of a user's file that cannot be written: `LaunchError` on a full disk."""
     return LaunchError if error.errno in RESOURCES else UsageError
 
 
 def unwritable(place: str, error: OSError) -> ApplesError:
-    """Return the refusal of a file that a user named and that cannot be written."""
-    return error_kind(error)(f"{place}: {error.strerror or error}")
-
-
-def error_of(text: str, code: int) -> ApplesError:
-    """Return the error of these words that ends a command with this exit code."""
-    kinds = {kind.exit_code: kind for kind in ERRORS}
-    return kinds.get(code, ApplesError)(text)
+    """Return the error of a file that a user named and that cannot be written."""
+    code = "disk-full" if error.errno in RESOURCES else "file-unwritable"
+    text = f"{place}: {error.strerror or error}"
+    return error_kind(error)(text, code=code, file=error.filename or place)

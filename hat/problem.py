@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 Loc = tuple[str | int, ...]
 """Where a value stands in a document: keys, and indexes of arrays."""
@@ -16,7 +16,26 @@ MOST_LINES = 50
 
 
 class HatError(Exception):
-    """Anything `hat` refuses; the message is for the user, one line a problem. Permanent."""
+    """Base class of the errors of `hat`; the message is for the user, one line a problem. Permanent.
+
+    Parameters
+    ----------
+    message
+        ``where: what is wrong (value); what to do``.
+    code
+        The error's stable name in kebab case, such as ``field-unknown``; by default the code of the class.
+    fields
+        Values that the message contains, for programs, as plain JSON; a field of None is left out.
+    """
+
+    code = "hat-error"
+
+    def __init__(self, message: object = "", *, code: str = "", **fields: object) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.fields: Mapping[str, object] = {
+            name: value for name, value in fields.items() if value is not None
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,8 @@ class Problem:
         What would be right, and what is.
     suggestion
         The nearest legal name, or empty.
+    code
+        The problem's stable name in kebab case, such as ``field-unknown``.
 
     Examples
     --------
@@ -47,6 +68,7 @@ class Problem:
     field: str
     message: str
     suggestion: str = ""
+    code: str = "value-invalid"
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -61,11 +83,25 @@ class DocumentError(HatError):
     ----------
     problems
         In the order of the document; never empty.
+    code
+        That of the problems if all have the same, else ``document-invalid``.
+    fields
+        File, line and field of the first problem, and all `problems` as a list of mappings.
     """
+
+    code = "document-invalid"
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
-        super().__init__(self.problems)
+        codes = {problem.code for problem in self.problems}
+        first = asdict(self.problems[0])
+        place = {name: first[name] or None for name in ("file", "line", "field")}
+        super().__init__(
+            self.problems,
+            code=codes.pop() if len(codes) == 1 else "",
+            **place,
+            problems=[asdict(problem) for problem in self.problems[:MOST_LINES]],
+        )
 
     def __str__(self) -> str:
         lines = [str(problem) for problem in self.problems[:MOST_LINES]]

@@ -1,26 +1,49 @@
-"""What is told to another process of an error."""
+"""Why an action failed, as it crosses a process boundary."""
 
 import pytest
 
-from apples.errors import ApplesError
-from apples.refusals import error_of, refusal_of
-from apples.wire.json_lines import LineError
+from apples.errors import ApplesError, UsageError, within
+from apples.refusals import Failure, failure_of
+from apples.wire import LineError
 
 
-@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 7])
-def test_a_refusal_keeps_its_words_and_its_exit_code(code):
-    error = error_of("why", code)
+@pytest.mark.parametrize("exit_code", [1, 2, 3, 4, 5, 6, 7])
+def test_failure_survives_a_process_boundary(exit_code):
+    failure = Failure("why", exit_code, "host-unknown", {"host": "eva"})
+    error = Failure.of_document(failure.document()).error()
     assert isinstance(error, ApplesError)
-    assert refusal_of(error) == ("why", code)
+    assert failure_of(error) == failure
+
+
+@pytest.mark.parametrize("document", [{}, {"exit_code": "2"}, {"fields": [1], "message": "why"}])
+def test_damaged_failure_is_a_launch_failure(document):
+    failure = failure_of(Failure.of_document(document).error())
+    assert (failure.exit_code, failure.code, failure.fields) == (4, "launch-failed", {})
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "failure"),
     [
-        (FileNotFoundError(2, "no such file", "hosts.toml"), ("hosts.toml: no such file", 4)),
-        (KeyError("rows"), ("internal error: KeyError: 'rows'", 1)),
-        (LineError("no JSON"), ("internal error: LineError: no JSON", 1)),
+        (
+            FileNotFoundError(2, "no such file", "hosts.toml"),
+            ("hosts.toml: no such file", 4, "system-error", {"file": "hosts.toml"}),
+        ),
+        (
+            KeyError("rows"),
+            ("internal error: KeyError: 'rows'", 1, "internal-error", {"kind": "KeyError"}),
+        ),
+        (
+            LineError("no JSON"),
+            ("internal error: LineError: no JSON", 1, "internal-error", {"kind": "LineError"}),
+        ),
     ],
 )
-def test_what_nobody_foresaw_is_said_in_one_line(error, said):
-    assert refusal_of(error) == said
+def test_unforeseen_error_is_one_line_with_a_code(error, failure):
+    assert failure_of(error) == failure
+
+
+def test_within_adds_the_file_and_keeps_code_and_fields():
+    with pytest.raises(UsageError) as raised, within("sweep.toml"):
+        raise UsageError("work: must be positive", code="value-range", field="work")
+    assert raised.value.code == "value-range"
+    assert raised.value.fields == {"file": "sweep.toml", "field": "work"}

@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -24,6 +25,7 @@ import typer.core
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer._param_types import coerce_cli_path
 
+from apples.refusals import Failure, failure_of
 from apples.views.terminal import escaped
 
 INTERRUPTED = 130
@@ -257,15 +259,46 @@ def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
 
 
 def _misused(name: str, error: typer.TyperException) -> int:
-    """Say what is wrong with the words of the command line."""
+    """Print why the command line is not accepted, with its usage; return the exit code."""
+    unknown = "command-unknown" if str(error).startswith("No such command") else "usage"
+    code = MISUSES.get(type(error).__name__, unknown)
+    exit_code = int(getattr(error, "exit_code", 2))
     show_usage = getattr(error, "show", None)
-    if show_usage:
+    message = str(getattr(error, "message", "") or error)
+    if _wants_json(name):
+        option = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
+        fields = {"option": str(option)} if option else {}
+        _print_failure(Failure(message, exit_code, code, fields))
+    elif show_usage:
         words = io.StringIO()
         show_usage(file=words)
-        say(words.getvalue().rstrip("\n"))
+        text = words.getvalue().rstrip("\n")
+        say(f"{text} [{code}]" if text.splitlines()[-1].startswith("Error:") else text)
     else:
-        say(f"{name}: {error}")
-    return int(getattr(error, "exit_code", 2))
+        say(f"{name}: {error} [{code}]")
+    return exit_code
+
+
+MISUSES: Mapping[str, str] = {
+    "NoSuchOption": "option-unknown",
+    "MissingParameter": "argument-missing",
+    "BadParameter": "option-invalid",
+    "BadOptionUsage": "option-invalid",
+    "BadArgumentUsage": "option-invalid",
+}
+"""The code of each kind of mistake on a command line that typer finds."""
+
+
+def _wants_json(name: str) -> bool:
+    """Return whether the command line has ``--json`` before a ``--``."""
+    words = _words(name)
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+def _print_failure(failure: Failure) -> None:
+    """Print a failure on stderr as one JSON line, ``apples.error/1``."""
+    document = {"schema": "apples.error/1", **failure.document()}
+    say(json.dumps(document, allow_nan=False, default=str))
 
 
 def _not_asked_for() -> None:
@@ -273,19 +306,21 @@ def _not_asked_for() -> None:
 
 
 def _refused(name: str, error: Exception | SystemExit) -> int:
-    """Say what went wrong in one line a problem and return the exit code."""
+    """Print a failure, one line a problem and each with its code, and return the exit code."""
     if os.environ.get("APPLES_DEBUG"):
         raise error
-    from apples.refusals import refusal_of  # noqa: PLC0415 - only where something went wrong
-
-    text, code = refusal_of(error)
-    if hasattr(error, "problems"):  # each line names its document
-        for line in text.splitlines():
-            say(line)
+    failure = failure_of(error)
+    problems = getattr(error, "problems", None)
+    if _wants_json(name):
+        _print_failure(failure)
+    elif problems:  # each line names its document
+        for problem, line in zip_longest(problems, failure.message.splitlines()):
+            if line is not None:
+                say(f"{line} [{problem.code}]" if line == str(problem) else line)
     else:
-        hint = " (APPLES_DEBUG=1 shows where)" if text.startswith("internal error") else ""
-        say(f"{name}: {text}{hint}")
-    return code
+        hint = " (APPLES_DEBUG=1 shows where)" if failure.code == "internal-error" else ""
+        say(f"{name}: {failure.message}{hint} [{failure.code}]")
+    return failure.exit_code
 
 
 # ---------------------------------------------------------------------------- printing

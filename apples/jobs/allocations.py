@@ -25,7 +25,7 @@ from apples.launch.slurm.nodes import (
     left_out,
 )
 from apples.launch.slurm.replies import SlurmAllocationState
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
 from apples.scheduling.server.orders import HostTerm
 from apples.storage import documents
@@ -319,7 +319,7 @@ class AllocationFollower:
         try:
             self.look(hear)
         except Exception as error:  # noqa: BLE001 - see above
-            self._tell("", f"{refusal_of(error)[0]}; the allocations are looked at again")
+            self._tell("", f"{failure_of(error).message}; the allocations are looked at again")
 
     def _tell(self, about: str, text: str) -> None:
         """Say once what is wrong with a host, or with the allocations (empty); without a text nothing is."""

@@ -29,7 +29,7 @@ from apples.jobs.records import JobStatus, conversation
 from apples.jobs.seals import bare
 from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
 from apples.launch.remote.addresses import is_here
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.resources import Host
 from apples.scheduling.server.orders import (
     LAST,
@@ -306,8 +306,8 @@ class JobServiceExecutor(JobExecutor):
                 self._known(order, order.hosts)
                 return
         except OSError as error:
-            reason, code = refusal_of(error)
-            self._say_ended(order, "failed", reason, code, order.hosts)
+            failure = failure_of(error)
+            self._say_ended(order, "failed", failure.message, failure.exit_code, order.hosts)
             return
         try:
             if self._has_cpus(order, job):

@@ -34,7 +34,7 @@ from apples.jobs.parked import (
     log_of,
 )
 from apples.jobs.spec import MASTER_WORKER
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.storage import documents
 from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
@@ -228,8 +228,7 @@ def _answer(connection: socket.socket, function: Callable[[], object]) -> None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, who asked must hear of it
         if os.environ.get("APPLES_DEBUG"):
             traceback.print_exc()
-        text, code = refusal_of(error)
-        answer = {"error": text, "code": code}
+        answer = {"failure": failure_of(error).document()}
     over.set()
     with suppress(OSError):
         connection.sendall(encode(answer))

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError
-from apples.refusals import error_of
+from apples.refusals import Failure
 from apples.storage import documents, state
 from apples.storage.naming import naming
 from apples.supervision import job_processes
@@ -109,8 +109,8 @@ def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
             raise UnansweredError(f"there was no answer to {do} in {seconds:.3g} s") from None
         except (OSError, LineError) as error:
             raise LaunchError(f"the fork of the parked interpreter: {error}") from None
-    if "error" in answer:
-        raise error_of(str(answer["error"]), int(answer["code"]))
+    if "failure" in answer:
+        raise Failure.of_document(answer["failure"]).error()
     if "answer" not in answer:
         raise LaunchError(
             "the fork of the parked interpreter ended without an answer: it was killed, or your code ended it"

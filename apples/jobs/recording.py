@@ -39,7 +39,7 @@ from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk, unheard
 from apples.launch.plan import run_task
 from apples.malleable.control.messages import phases_in_order
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.storage import documents
 from apples.storage.naming import naming
 
@@ -450,11 +450,11 @@ def recorded(
                 talk(f"what is known of it: apples report {job.id}")
             raise
         except (Exception, SystemExit) as error:
-            reason, code = refusal_of(error)
-            if code == UsageError.exit_code and not job.plan.exists():
+            failure = failure_of(error)
+            if failure.exit_code == UsageError.exit_code and not job.plan.exists():
                 shutil.rmtree(job.folder, ignore_errors=True)
             elif not recorder.ended:  # else nobody reads the answer, or it has no room
-                recorder.over("failed", reason, code)
+                recorder.over("failed", failure.message, failure.exit_code)
             raise
 
 

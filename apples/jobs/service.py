@@ -35,7 +35,7 @@ from apples.jobs.records import (
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.malleable.control.command import place_of
 from apples.malleable.control.commits import whole_manifests
-from apples.refusals import error_of
+from apples.refusals import Failure, failure_of
 from apples.supervision import job_processes
 
 Talk = Callable[[str], None]
@@ -177,9 +177,9 @@ def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
         news = _first_line(heard)
     finally:
         os.close(heard)
-    if "error" in news:
+    if "failure" in news:
         talk(f"job {job.id} failed; see: apples logs {job.id}")
-        raise error_of(news["error"], news["code"])
+        raise Failure.of_document(news["failure"]).error()
     return JobStatus.of(job)
 
 
@@ -217,13 +217,18 @@ def _first_line(pipe: int) -> dict[str, Any]:
     text = b""
     while not text.endswith(b"\n"):
         if not select.select([pipe], [], [], FIRST_LINE_SECONDS)[0]:
-            return {
-                "error": f"its supervisor said nothing for {FIRST_LINE_SECONDS:g} s",
-                "code": 7,
-            }
+            silent = DeadlineError(
+                f"the job's supervisor sent nothing for {FIRST_LINE_SECONDS:g} s",
+                code="supervisor-silent",
+                seconds=FIRST_LINE_SECONDS,
+            )
+            return {"failure": failure_of(silent).document()}
         data = os.read(pipe, 1 << 16)
         if not data:
-            return {"error": "its supervisor ended without a word", "code": 4}
+            gone = LaunchError(
+                "the job's supervisor ended before it reported the start", code="supervisor-ended"
+            )
+            return {"failure": failure_of(gone).document()}
         text += data
     news = json.loads(text)
     return news if isinstance(news, dict) else {}

@@ -36,7 +36,7 @@ from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
 from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
-from apples.refusals import refusal_of
+from apples.refusals import Failure, failure_of
 from apples.supervision import job_processes
 from apples.wire.json_lines import encode
 
@@ -73,9 +73,9 @@ class Supervisor:
         try:
             document = self._carried_out()
         except CancelledError:
-            return self._over("cancelled", "", 0)
+            return self._over("cancelled")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the record must say so
-            return self._over("failed", *refusal_of(error))
+            return self._over("failed", failure_of(error))
         # A model of its own, as a master's, has told the recorder, and has raised what is wrong with the result.
         told = bool(self.recorder.document)
         if not told:
@@ -85,11 +85,12 @@ class Supervisor:
                 self.job.write_result(document)
         except OSError as error:
             why = f"the result cannot be kept: {error.filename}: {error.strerror}"
-            return self._over("failed", why, LaunchError.exit_code)
+            return self._over("failed", failure_of(LaunchError(why, code="result-unwritable")))
         wrong = "" if told else verification_failure(document)
         if wrong:
-            return self._over("failed", wrong, VerificationError.exit_code)
-        return self._over("finished", "", 0)
+            failed = VerificationError(wrong, code="result-differs")
+            return self._over("failed", failure_of(failed))
+        return self._over("finished")
 
     def _carried_out(self) -> Record:
         """Run what the job's specification asks for; return the ``apples.run/1`` document."""
@@ -221,12 +222,13 @@ class Supervisor:
                 self.recorder.warn(f"the job asked for {fewest} to {most} hosts: {error}")
         self._granted = asked
 
-    def _over(self, state: str, reason: str, code: int) -> int:
-        self.recorder.over(state, reason, code)
-        if reason:
-            to_stderr(f"apples: {reason}")
-        self._told({"error": reason or state, "code": code} if code else {})
-        return code
+    def _over(self, state: str, failure: Failure | None = None) -> int:
+        exit_code = failure.exit_code if failure else 0
+        self.recorder.over(state, failure.message if failure else "", exit_code)
+        if failure:
+            to_stderr(f"apples: {failure.message}")
+        self._told({"failure": failure.document()} if failure else {})
+        return exit_code
 
 
 def _cancel_once(number: int, frame: object) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.errors import UsageError, told_of
+from apples.errors import UsageError, within
 from apples.master_worker.rates import UnitCosts
 from apples.resources.host import Name, PositiveNumber
 from apples.sweeps.document import ParameterName, PlainName, Value
@@ -148,7 +148,7 @@ class MasterWorkerProgram:
         """
         document = hat.read(file, MasterWorkerFile)
         parameters = document.settings(settings)
-        with told_of(file):
+        with within(file):
             files = _beside(document, file.absolute().parent)
             return cls(
                 document, parameters, files, document.costs(parameters), document.count(parameters)

@@ -34,7 +34,7 @@ from apples.master_worker.running import (
     plan_master_worker,
     run_master_worker,
 )
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.resources import read_host_list
 from apples.wire.readiness import call_ready
 
@@ -69,7 +69,7 @@ def run_job(
         result.check()
         ended = JobEnded("finished")
     except Exception as error:
-        ended = JobEnded("failed", refusal_of(error)[0])
+        ended = JobEnded("failed", failure_of(error).message)
         raise
     finally:
         given.close(ended)
@@ -182,7 +182,7 @@ class CommandedHosts(HostGiver):
         try:
             self._heed_commands()
         except Exception as error:  # noqa: BLE001 - whatever it is, the run's own thread ends it
-            self._broken = refusal_of(error)[0]
+            self._broken = failure_of(error).message
 
     def _heed_commands(self) -> None:
         while not self._over.is_set():

@@ -32,7 +32,7 @@ from apples.errors import (
     LaunchError,
     UsageError,
     VerificationError,
-    told_of,
+    within,
 )
 from apples.launch.events import Talk, unheard
 from apples.launch.remote import shipping, ssh
@@ -282,7 +282,7 @@ def _prepare(spec: MasterWorkerSpec) -> _Job:
         raise UsageError(f"--verify '{spec.verify}': known are sample, full, none")
     program = MasterWorkerProgram.read(spec.file, spec.settings)
     document, hosts = program.document, _reached(read_host_list(spec.hosts), spec.actuator)
-    with told_of(spec.file):
+    with within(spec.file):
         usable = _named(hosts, document.hosts, "hosts") or tuple(hosts)
         masters = _named(hosts, document.masters, "masters") or usable
         working = usable

@@ -10,7 +10,7 @@ from typing import Any
 import hat
 from apples.agent.weather.conditions import Conditions, listed
 from apples.agent.weather.source import read_weather
-from apples.errors import UsageError, told_of
+from apples.errors import UsageError, within
 from apples.launch.actuators import actuator_class
 from apples.pipelines.document import PipelineFile
 from apples.pipelines.estimate import PipelineCosts, PipelinePlan
@@ -128,7 +128,7 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
         weather = read_weather(spec.weather)
     conditions = Conditions(replace(hosts, hosts=usable), weather)
     parameters = document.settings(spec.settings)
-    with told_of(spec.file):
+    with within(spec.file):
         costs = PipelineCosts(document, parameters, conditions, usable)
     return PipelineResult(document.name, costs, plan_pipeline(costs), parameters)
 

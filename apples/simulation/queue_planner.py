@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 
 from apples.errors import UsageError
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.scheduling.driver import name_of
 from apples.scheduling.server.queue_snapshot import QueuedJob, QueueSnapshot
 from apples.simulation.prepare import load_policy
@@ -131,8 +131,7 @@ def serve(source: BinaryIO, sink: BinaryIO, planner: QueuePlanner) -> None:
         try:
             answer = planner.answer(question)
         except Exception as error:  # noqa: BLE001 - told to who asks, and the next is answered
-            text, code = refusal_of(error)
-            answer = {"refused": text, "exit_code": code}
+            answer = {"failure": failure_of(error).document()}
         line = json.dumps({"question": question["question"], **answer}, allow_nan=False)
         sink.write(line.encode() + b"\n")
         sink.flush()

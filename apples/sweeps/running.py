@@ -21,7 +21,7 @@ from typing import Any
 
 import hat
 from apples.agent.weather.conditions import Conditions
-from apples.errors import ApplicationError, LaunchError, UsageError, told_of
+from apples.errors import ApplicationError, LaunchError, UsageError, within
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList, read_host_list
@@ -241,7 +241,7 @@ def _prepare(spec: SweepSpec, workers: HostWorkers, cluster: DaskHosts | None) -
     hosts = read_host_list(spec.hosts)
     workers.hosts = hosts = cluster.hosts(hosts) if cluster else hosts
     folder = spec.sweep.absolute().parent
-    with told_of(spec.sweep):
+    with within(spec.sweep):
         program = program_files(document, folder)
         settings = task_settings(document)
         files, places, cached = _files(document, settings, hosts, folder, workers, cluster or ())
@@ -249,7 +249,7 @@ def _prepare(spec: SweepSpec, workers: HostWorkers, cluster: DaskHosts | None) -
         SweepTask(t.name, t.work, tuple(dict.fromkeys(t.inputs.values()))) for t in settings
     )
     out = spec.out or folder / f"{document.name}-results"
-    with told_of(spec.sweep):
+    with within(spec.sweep):
         caches, folders = _caches(document, hosts, cluster or hosts, out)
     weather = recorded_weather(spec.weather)
     costs = sweep_costs(ParameterSweep(tasks, files), caches, Conditions(hosts, weather))

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 import hat
 from apples.errors import ApplesError
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.views.frame import Frame, said_page, served_script, served_style
 from apples.web.gate import HEADERS
 
@@ -39,10 +39,10 @@ def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
         return HTMLResponse(said_page(frame(request), title, lines), status, dict(HEADERS))
 
     async def refused(request: Request, error: Exception) -> Response:
-        text, code = refusal_of(error)
-        return answer(
-            request, STATUSES.get(code, 500), f"Refused, exit code {code}", text.splitlines()
-        )
+        failure = failure_of(error)
+        title = f"Refused, exit code {failure.exit_code}"
+        status = STATUSES.get(failure.exit_code, 500)
+        return answer(request, status, title, failure.message.splitlines())
 
     async def unfit(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
@@ -58,8 +58,8 @@ def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
         return answer(request, status, title, [str(getattr(error, "detail", ""))])
 
     async def broken(request: Request, error: Exception) -> Response:
-        text, code = refusal_of(error)
-        return answer(request, 500, f"Failed, exit code {code}", [text])
+        failure = failure_of(error)
+        return answer(request, 500, f"Failed, exit code {failure.exit_code}", [failure.message])
 
     app.add_exception_handler(RequestValidationError, unfit)
     app.add_exception_handler(HTTPException, http)

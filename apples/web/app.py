@@ -22,7 +22,7 @@ from apples.errors import ApplesError, UsageError
 from apples.jobs import store
 from apples.jobs.comparing import comparison_of
 from apples.jobs.unfinished import document_so_far
-from apples.refusals import refusal_of
+from apples.refusals import failure_of
 from apples.resources import read_host_list
 from apples.scheduling.policies import POLICIES
 from apples.views import served
@@ -246,9 +246,9 @@ def _add_verbs(app: FastAPI, pages: Pages) -> None:
         try:
             session.said = "good", verb()
         except ApplesError as error:
-            text, code = refusal_of(error)
-            session.said = "bad", f"{text} (exit code {code})"
-            return job_answer(pages, request, identifier, STATUSES.get(code, 500))
+            failure = failure_of(error)
+            session.said = "bad", f"{failure.message} (exit code {failure.exit_code})"
+            return job_answer(pages, request, identifier, STATUSES.get(failure.exit_code, 500))
         return RedirectResponse(f"/runs/{identifier}", 303)
 
     def value(request: Request, name: str) -> str:
@@ -346,7 +346,7 @@ def _add_what_if(app: FastAPI, pages: Pages) -> None:
                 raise UsageError(f"there is no policy '{hat.printable(policy)}' to choose")
             found = one.ask("POST", "/v1/whatif", asked.body())
         except ApplesError as error:
-            refusal, _ = refusal_of(error)
+            refusal = failure_of(error).message
         frame = pages.frame(request, "Cluster")
         return served.what_if_page(frame, name, LIVE_POLICIES, document, asked, found, refusal)
 
@@ -391,9 +391,9 @@ def _add_cluster_verbs(app: FastAPI, pages: Pages) -> None:
         try:
             call()
         except ApplesError as error:
-            text, code = refusal_of(error)
-            session.said = "bad", f"{text} (exit code {code})"
-            return shown(STATUSES.get(code, 500))
+            failure = failure_of(error)
+            session.said = "bad", f"{failure.message} (exit code {failure.exit_code})"
+            return shown(STATUSES.get(failure.exit_code, 500))
         session.said = "good", what
         return RedirectResponse(request.url.path.rpartition("/")[0], 303)
 
@@ -435,7 +435,7 @@ def _answer_of(cluster: Cluster) -> dict[str, Any]:
     try:
         document, refusal = cluster.queue()
     except ApplesError as error:
-        return {"name": cluster.name, "document": None, "refusal": refusal_of(error)[0]}
+        return {"name": cluster.name, "document": None, "refusal": failure_of(error).message}
     return {"name": cluster.name, "document": document, "refusal": refusal}
 
 
@@ -548,8 +548,9 @@ def _add_forms(app: FastAPI, pages: Pages) -> None:
         except hat.NotEditableError as error:
             return answered(request, edited, str(error), 400)
         except ApplesError as error:
-            text, code = refusal_of(error)
-            return answered(request, edited, f"{text} (exit code {code})", STATUSES.get(code, 500))
+            failure = failure_of(error)
+            text = f"{failure.message} (exit code {failure.exit_code})"
+            return answered(request, edited, text, STATUSES.get(failure.exit_code, 500))
         return answered(request, edited)
 
 
@@ -565,7 +566,7 @@ def _add_plan(app: FastAPI, pages: Pages) -> None:
         try:
             found = planning.planned(pages.folder, wanted)
         except (ApplesError, hat.DocumentError, OSError) as error:
-            refusal, _ = refusal_of(error)
+            refusal = failure_of(error).message
         return served.plan_page(
             pages.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted),
             planning.LAUNCHERS, [each.name for each in pages.clusters.all()],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
-from apples.refusals import error_of
+from apples.refusals import Failure
 from apples.storage import state
 
 VARIABLE = "APPLES_SCHEDULER"
@@ -97,9 +97,13 @@ class SchedulerClient:
             reason = getattr(error, "strerror", None) or type(error).__name__
             if untrusted := getattr(error, "verify_message", ""):
                 reason = f"{untrusted}; --certificate names its authority"
-            raise LaunchError(f"{self.place}: no scheduler answers ({reason})") from None
+            raise LaunchError(
+                f"{self.place}: no scheduler answers ({reason})",
+                code="scheduler-unreachable",
+                place=self.place,
+            ) from None
         if status != 200:
-            raise error_of(str(answer.get("reason")), int(answer.get("exit_code") or 4))
+            raise Failure.of_document({**answer, "message": answer.get("reason")}).error()
         return dict(answer)
 
     def _exchanged(

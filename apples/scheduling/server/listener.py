@@ -66,10 +66,16 @@ WITH_BODY = frozenset({"resize", "what_if"})
 BY_USER = frozenset({"submit", "shepherd_reports"})
 
 
-def refusal(status: int, reason: str, code: int) -> Mapping[str, Any]:
-    """Return the answer to what is refused."""
+def refusal(status: int, error: ApplesError) -> Mapping[str, Any]:
+    """Return the answer to a refused request."""
     transient = status >= 500 or status == CROWDED
-    return {"reason": reason, "exit_code": code, "transient": transient}
+    return {
+        "reason": str(error),
+        "exit_code": error.exit_code,
+        "code": error.code,
+        "fields": {**error.fields},
+        "transient": transient,
+    }
 
 
 class _TimedReader(io.RawIOBase):
@@ -144,15 +150,20 @@ class _Handler(BaseHTTPRequestHandler):
                 call = self.server.service.owned(names[0], principal, call)
             self._answer(200, self.server.service.ask(call))
         except UnknownCallerError as error:
-            self._refuse(401, str(error), error.exit_code)
+            self._refuse(401, error)
         except ForbiddenError as error:
-            self._refuse(403, str(error), error.exit_code)
+            self._refuse(403, error)
         except LookupError:
-            self._refuse(404, f"{method} {self.path[:80]}: there is no such thing", 2)
+            self._refuse(
+                404,
+                UsageError(
+                    f"{method} {self.path[:80]}: there is no such thing", code="route-unknown"
+                ),
+            )
         except CrowdedError as error:
-            self._refuse(429, str(error), error.exit_code)
+            self._refuse(429, error)
         except ApplesError as error:
-            self._refuse(STATUS.get(error.exit_code, 500), str(error), error.exit_code)
+            self._refuse(STATUS.get(error.exit_code, 500), error)
 
     def _principal(self) -> Principal:
         """Return who asks, if that is not too often: the operator may always, who is unknown counts by address."""
@@ -197,10 +208,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise UsageError("a request is one JSON object")
         return found
 
-    def _refuse(self, status: int, reason: str, code: int) -> None:
+    def _refuse(self, status: int, error: ApplesError) -> None:
         if self._unread:
             self.close_connection = True
-        self._answer(status, refusal(status, reason, code))
+        self._answer(status, refusal(status, error))
 
     def _answer(self, status: int, document: Mapping[str, Any]) -> None:
         text = document.get(TEXT)
@@ -256,7 +267,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _too_many(reason: str) -> bytes:
     """Return what is said on a connection that there is no thread for."""
-    data = json.dumps(refusal(CROWDED, reason, 4)).encode()
+    error = LaunchError(reason, code="too-many-requests")
+    data = json.dumps(refusal(CROWDED, error)).encode()
     head = (
         f"HTTP/1.1 {CROWDED} Too Many Requests\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(data)}\r\nRetry-After: {AGAIN_SECONDS}\r\nConnection: close\r\n\r\n"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from apples.refusals import error_of
+from apples.refusals import Failure
 from apples.scheduling.server.queue_snapshot import QueueSnapshot
 
 Document = dict[str, Any]
@@ -106,7 +106,7 @@ class PlannerClient:
             if time.monotonic() > self._since + STUCK:
                 self._end()
             elif (answer := self._next(self._process, deadline)) is not None:
-                if self._about is not None and "refused" not in answer:
+                if self._about is not None and "failure" not in answer:
                     self.late = self._about, answer
             elif self._process is not None:
                 return False
@@ -118,8 +118,8 @@ class PlannerClient:
         self._since = time.monotonic()
         self._process.say(json.dumps(question).encode() + b"\n")
         answer = self._next(self._process, deadline)
-        if answer is not None and "refused" in answer:
-            raise error_of(str(answer["refused"]), int(answer["exit_code"]))
+        if answer is not None and "failure" in answer:
+            raise Failure.of_document(answer["failure"]).error()
         return answer
 
     def _next(self, process: _Process, deadline: float) -> Document | None:

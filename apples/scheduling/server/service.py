@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
-from apples.refusals import error_of, refusal_of
+from apples.refusals import failure_of
 from apples.scheduling.server.access import ForbiddenError, Principal
 from apples.scheduling.server.answers import (
     Document,
@@ -204,8 +204,7 @@ class SchedulerService:
         except ApplesError as error:
             future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - one request must not take the others with it
-            text, code = refusal_of(error)
-            future.set_exception(error_of(text, code))
+            future.set_exception(failure_of(error).error())
         return None
 
     # ----------------------------------------------------------------------------- requests

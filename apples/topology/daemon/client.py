@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from apples.errors import ApplesError, DeadlineError, InfeasibleError, LaunchError, UsageError
+from apples.refusals import Failure
 from apples.wire.connection import LineConnection
 from apples.wire.json_lines import LineError
 
@@ -183,8 +184,18 @@ def _over_tls(
 
 def error_of(answer: dict[str, Any]) -> ApplesError:
     """Return the error that an answer stands for."""
-    kinds = {2: UsageError, 3: InfeasibleError}
-    words, code = answer.get("error"), answer.get("code")
-    if not isinstance(words, str) or not words:
-        return LaunchError("what is there is no topology daemon: it refuses, and says not why")
-    return kinds.get(code if isinstance(code, int) else 4, LaunchError)(words)
+    message = answer.get("error")
+    if not isinstance(message, str) or not message:
+        return LaunchError(
+            "the answer is not that of a topology daemon: it has no reason",
+            code="topology-daemon-invalid",
+        )
+    exit_code = answer.get("code")
+    known = {UsageError.exit_code, InfeasibleError.exit_code}
+    document = {
+        "message": message,
+        "exit_code": exit_code if exit_code in known else LaunchError.exit_code,
+        "code": answer.get("error_code"),
+        "fields": answer.get("fields"),
+    }
+    return Failure.of_document(document).error()

@@ -245,5 +245,11 @@ def _plain(problem: Any) -> str:
 
 
 def refusal_of(error: ApplesError) -> dict[str, Any]:
-    """Return an error as an answer: its message, and the exit code that a command ends with."""
-    return {"ok": False, "error": str(error), "code": error.exit_code}
+    """Return an error as an answer: its message, exit code, error code and fields."""
+    return {
+        "ok": False,
+        "error": str(error),
+        "code": error.exit_code,
+        "error_code": error.code,
+        "fields": {**error.fields},
+    }
