@@ -1,0 +1,212 @@
+"""Generate ``docs/reference/errors.md``: all error codes of apples, nws and hat, read from the source.
+
+``make errors`` writes the page; ``python docs/error_codes.py --missing`` lists the calls of an error class that
+have no code, and exits with 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("apples", "nws", "hat")
+BASES = {"ApplesError": 1, "CodedError": 2, "HatError": 2}
+"""The base classes, and the exit code of a command that ends with one of them."""
+
+KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|usage")
+OWN = {"code", "transient", "status"}
+"""Keywords of an error that are not fields of it."""
+
+HEAD = """# Error codes
+
+Every error that `apples`, `nws` and `hat` print has a code, which stays the same when its wording changes.
+The code stands in brackets at the end of the line:
+
+    apples: no host 'eva' in hosts.toml [host-unknown]
+
+With `--json` a command prints its error on stderr as one JSON line instead, of the schema `apples.error/1`:
+
+    {"schema": "apples.error/1", "code": "host-unknown", "exit_code": 2, "message": "..", "fields": {"host": "eva"}}
+
+In Python, each error has the attributes `code` and `fields`. A field that does not apply is left out.
+`make errors` generates this page from the source; `{..}` stands for a value.
+
+| code | exit | message | fields |
+|---|---|---|---|
+"""
+
+
+@dataclass
+class ErrorClass:
+    """One class of errors: its bases, its own code and exit code."""
+
+    name: str
+    bases: list[str]
+    code: str = ""
+    exit_code: int | None = None
+
+
+@dataclass
+class Code:
+    """One code: where it can occur."""
+
+    messages: set[str] = field(default_factory=set)
+    fields: set[str] = field(default_factory=set)
+    exits: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One call of an error class."""
+
+    place: str
+    code: str
+    message: str
+    fields: tuple[str, ...]
+    class_name: str
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    """Yield the parsed Python files of the three packages."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "templates" not in path.parts:
+                yield path, ast.parse(path.read_text())
+
+
+def error_classes() -> dict[str, ErrorClass]:
+    """Return the classes of errors with a code, by name."""
+    known = {name: ErrorClass(name, [], exit_code=exit_code) for name, exit_code in BASES.items()}
+    found = []
+    for _, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
+                values = {}
+                for statement in node.body:
+                    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+                        values[getattr(statement.targets[0], "id", "")] = statement.value.value
+                found.append(ErrorClass(node.name, bases, values.get("code", ""), values.get("exit_code")))
+    more = True
+    while more:
+        more = False
+        for one in found:
+            parents = [known[base] for base in one.bases if base in known]
+            if parents and one.name not in known:
+                one.exit_code = one.exit_code or parents[0].exit_code
+                known[one.name] = one
+                more = True
+    return known
+
+
+def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
+    """Yield each call that makes an error, or a `Problem` of a document."""
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+            code = keywords.get("code")
+            given = [value.value for value in _constants(code)] if code is not None else []
+            if name not in classes and not any(KEBAB.fullmatch(value) for value in given):
+                continue
+            if name in classes and code is None and None in keywords:
+                given = ["*"]  # **coded(error): the code of another error
+            own = classes[name].code if name in classes else ""
+            message = _template(node.args[0]) if node.args else ""
+            for value in given or [own]:
+                yield Use(
+                    f"{path.relative_to(ROOT)}:{node.lineno}", value, message,
+                    tuple(sorted(key for key in keywords if key and key not in OWN)), name,
+                )  # fmt: skip
+
+
+def _constants(node: ast.expr | None) -> Iterator[ast.Constant]:
+    """Yield the texts that an expression may be: a constant, or both sides of a choice."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node
+    elif isinstance(node, ast.IfExp):
+        yield from _constants(node.body)
+        yield from _constants(node.orelse)
+
+
+def _template(node: ast.expr) -> str:
+    """Return a message with its values as ``{..}``."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{..}" for part in node.values)
+    return "{..}"
+
+
+def catalogue() -> dict[str, Code]:
+    """Return all codes."""
+    classes, codes = error_classes(), defaultdict[str, Code](Code)
+    for one in classes.values():
+        if one.code and one.name not in BASES:
+            codes[one.code].exits.add(one.exit_code or 1)
+    for use in uses(classes):
+        if use.code and use.code != "*":
+            code = codes[use.code]
+            if use.message:
+                code.messages.add(use.message)
+            code.fields |= {*use.fields} if use.class_name in classes else set()
+            if use.class_name in classes:
+                code.exits.add(classes[use.class_name].exit_code or 1)
+    return dict(codes)
+
+
+GENERIC = {
+    "ApplesError", "UsageError", "ModelError", "InfeasibleError", "LaunchError", "ApplicationError",
+    "VerificationError", "DeadlineError", "CodedError", "HatError",
+}  # fmt: skip
+"""Classes for many conditions: each call of one of them gives a code."""
+
+
+def missing() -> list[str]:
+    """Return the calls of an error class that have no code, as lines."""
+    classes = error_classes()
+    return [
+        f"{use.place}: {use.class_name} without a code"
+        for use in uses(classes)
+        if use.class_name in classes
+        and (not use.code or (use.class_name in GENERIC and use.code == classes[use.class_name].code))
+    ]
+
+
+def page() -> str:
+    """Return the page."""
+    rows = []
+    for name, code in sorted(catalogue().items()):
+        shown = sorted(code.messages - {"{..}"})[:3]
+        messages = "<br>".join(re.sub(r"([|<>*_`\\[\]])", r"\\\1", text) for text in shown)
+        exits = ", ".join(map(str, sorted(code.exits))) or "2"
+        fields = ", ".join(f"`{each}`" for each in sorted(code.fields))
+        rows.append(f"| `{name}` | {exits} | {messages} | {fields} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    """Write the page, or list what has no code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--missing", action="store_true", help="list calls without a code")
+    parser.add_argument("prefix", nargs="*", help="only files that begin so")
+    options = parser.parse_args()
+    if options.missing:
+        lines = [line for line in missing() if line.startswith(tuple(options.prefix) or "")]
+        print(*lines, f"{len(lines)} without a code", sep="\n")
+        return int(bool(lines))
+    (ROOT / "docs/reference/errors.md").write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
