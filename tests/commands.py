@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,20 @@ class Done:
         if "schema" in document:
             validator(document["schema"].partition("/")[0]).validate(document)
         return document
+
+
+    @property
+    def failure(self):
+        """The error it printed with ``--json``: `code`, `exit_code`, `message` and `fields`."""
+        document = json.loads(self.err.splitlines()[-1])
+        assert document.pop("schema") == "apples.error/1"
+        assert document["exit_code"] == self.code
+        return document
+
+    @property
+    def error_codes(self):
+        """The code at the end of each error line that it printed without ``--json``."""
+        return re.findall(r"\[([a-z]+(?:-[a-z0-9]+)*)\]$", self.err, re.MULTILINE)
 
 
 @functools.cache
