@@ -14,6 +14,7 @@ from nws.weather import Weather
 DEADLINE: Final = 10.0
 MOST_AT_ONCE: Final = 5000
 MOST_FORECASTS: Final = 2000
+# Of unpacked text: a small packed answer must not fill the memory of a client.
 LONGEST_ANSWER: Final = 1 << 26
 """Bytes that are taken of one answer, unpacked; a stream of events has no end and no bound."""
 

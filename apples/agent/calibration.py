@@ -155,6 +155,8 @@ def _speeds(
             measure, host, program, one.name, parameters, rows, target=target, threads=threads
         )
         # Threads share the host's memory while they are measured: ranks that are compared with them must too.
+        # Threads measured together share the memory, one process alone has it to itself: to compare
+        # them, ranks are measured together too.
         at_once = min(host.slots, MOST_AT_ONCE) if by_threads and not one.threads else 1
         try:
             with ThreadPoolExecutor(at_once) as pool:

@@ -87,6 +87,8 @@ def bound(rank_groups: Sequence[RankGroup], topology: Topology) -> list[RankGrou
     LaunchError
         As of `rank_cpus`.
     """
+    # All or none: the kernel can move only the unbound one of two ranks on a CPU, which is worse
+    # than moving both.
     return _bound([(rank_group, topology) for rank_group in rank_groups]) or list(rank_groups)
 
 
@@ -107,6 +109,8 @@ def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[Rank
     found: dict[int, RankGroup] = {}
     for machine in dict.fromkeys(machine for _, machine, _ in parties):
         members = [i for i, party in enumerate(parties) if party[1] == machine]
+        # All hosts or none: the slowest rank sets the pace, so binding a part of them gains
+        # nothing.
         places = _bound([(parties[i][0], parties[i][2]) for i in members])
         if not places:
             return [rank_group for rank_group, _, _ in parties]

@@ -218,6 +218,8 @@ def _paying(
     first, before = at, now.iteration_seconds(at)
     steps: list[tuple[int, int, int]] = []
     best, worth, after = 0, 0.0, before
+    # Two hosts are often the slowest together: a move that helps only with the next one must not
+    # end the search.
     for _ in range(len(at)):
         step = _relieved(now, at, quiet)
         if step is None:

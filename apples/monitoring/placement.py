@@ -150,8 +150,7 @@ def place(
     """Return the host of each task: greedy by the most tied task, then the best moves and exchanges.
 
     Where messages alone count, hosts are also halved, and the tasks with them, from the coarsest on. The same
-    problem has the same answer. Of at most ten tasks it was within 5 % of the optimum in every case tried
-    (docs/design/dynamite.md).
+    problem has the same answer. Of at most ten tasks it was within 5 % of the optimum in every case tried.
 
     Parameters
     ----------

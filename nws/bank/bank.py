@@ -33,6 +33,8 @@ def fresh(count: int, horizons: Sequence[int]) -> tuple[Array, Array]:
     return np.repeat(wide, count, axis=0), np.repeat(narrow, count, axis=0)
 
 
+# Building the views of a series takes longer than copying its blocks: the first one is the
+# template.
 @cache
 def _unknown(horizons: tuple[int, ...]) -> tuple[Array, Array]:
     wide_size, narrow_size = at.sizes(horizons)

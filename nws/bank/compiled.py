@@ -500,6 +500,8 @@ def latest_values(wide: Wide, narrow: Narrow, tick: int, past: Narrow) -> int:
 @compiled
 def measure_distances(past: Narrow, lags: int, distance: Narrow) -> None:
     """Fill in how far the latest values are from the stretch of every lag (`nws.bank.analogs`)."""
+    # Summed anew at each tick: vector instructions make that cheaper than moving kept distances
+    # along, as `DistanceRing` does for NumPy.
     three, six, twelve = distance[0], distance[1], distance[2]
     for part in range(4):
         j = 3 * part
@@ -527,6 +529,8 @@ def bound_of(distance: Whole, first: int, stop: int, least: Whole, count: int) -
     for start in range(first, stop, STRETCH):
         nearest = FAR
         part = distance[start : min(start + STRETCH, stop)]
+        # The least of every 32 distances bounds the search first: a scan against the greatest
+        # distance so far starts with a bound that excludes almost nothing.
         for i in range(len(part)):  # compiled to a few vector instructions
             nearest = min(nearest, part[i])
         least[stretches] = nearest

@@ -2,7 +2,7 @@
 
 A bank of one spends its time in the calls of NumPy, some 200 a tick. Here the experts and the few
 answers are plain numbers, and arrays remain where there are many: 9,200 updates a second one step
-ahead instead of 800, 1,500 instead of 430 with all horizons (docs/design/forecasting.md). The order
+ahead instead of 800, 1,500 instead of 430 with all horizons. The order
 of operations is the same, hence the bits: one of several forms on purpose, see `nws.bank`.
 
 With numba there is no such copy: `nws.bank.multi_horizon` runs the compiled tick on a bank of one.
@@ -73,6 +73,8 @@ class FurtherHorizons(HorizonFields):
         self._due = [int(np.count_nonzero(tick % self._every == 0)) for tick in cycle]
         self._gain = at.MEAN_DISCOUNT * self._every
         share = np.sqrt(self._every / self._further)
+        # As `nws.bank.vectorised`: errors of overlapping means come in runs, so the tracker learns
+        # slower.
         self._rate, self._scale_gain = at.MEAN_RATE * share, at.SCALE_GAIN * share
         self.resume()
 

@@ -625,6 +625,8 @@ def score_horizons(
     means.scored += 1.0 if ok is None else ok
     candidate = slot[:, : at.C]
     held = (actual >= slot[:, at.ENDS_AT]) & (actual <= slot[:, at.ENDS_AT + 1])
+    # Errors of overlapping means come in runs. At the one-step rate the tracker follows each run,
+    # and intervals over 60 samples cover too little.
     share = np.sqrt(every / horizons)[:, None]
     gain = (at.MEAN_DISCOUNT * every)[:, None]
     score_experts(means, issued, candidate, actual, gain, ok)

@@ -2,8 +2,8 @@
 
 A shard is a directory of segments, appended to, synced, repaired and reopened (`JournalShard`); one
 thread a shard writes what waits under one sync (`GroupCommitWriter`). The log is a store of its own
-and not `apples.storage`'s line journal, for it holds a million fixed records a shard; the figures
-are in docs/design/nws.md.
+and not `apples.storage`'s line journal, for it holds a million fixed records a shard
+(docs/decisions/0017-forecasts-and-weather-log.md).
 """
 
 import contextlib
@@ -246,6 +246,8 @@ class JournalShard:
         self._length = 0
         self._named = set()
         self._new_segment = False
+        # On ext4 a new file's sync commits its name too; other file systems need the directory's
+        # own.
         head = encode_head(SegmentHead(self.number, self._segment, self._clock()))
         self._descriptor = self._files.open_append(self.path(self._segment))
         write_all(self._files, self._descriptor, head)
@@ -382,6 +384,8 @@ class GroupCommitWriter:
             with self._changed:
                 while not (self._batches or self._tasks or self._closing):
                     self._changed.wait()
+                # No wait for further batches: it would save half a commit, and delay every sender
+                # that waits for its answer.
                 batches, tasks = self._take(), self._tasks
                 self._tasks = []
                 if not batches and not tasks:

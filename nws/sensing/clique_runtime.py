@@ -64,6 +64,8 @@ class MembershipView:
         stale = now - self._confirmed > CONFIRMED_FOR
         if members != self._members or stale:
             self._members = members
+            # Majorities of two lists need have no member in common, so the old list must have
+            # expired everywhere, with its last probe.
             self._valid_from = now + CONFIRMED_FOR + turn
         self._confirmed = now
 

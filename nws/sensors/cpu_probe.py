@@ -35,6 +35,8 @@ def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 1
     """
     command = spin_command(cpus, seconds)
     try:
+        # A new session, because Linux (autogroup) divides a CPU among sessions first: a probe in
+        # ours would share our weight.
         done = subprocess.run(
             command,
             capture_output=True,

@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
+# A loop of 0.1 s cuts the turns of a quota, so only whole turns count. A container's usual period
+# of 100 ms is longer than the limit below and is still cut.
 PAUSE = 5e-4
 """Seconds between two looks at the clock that mean that somebody else had the CPU."""
 FEWEST = 3

@@ -161,6 +161,7 @@ def create_app(
     app = FastAPI(
         title="Network Weather Service",
         summary="Forecasts of what hosts and links will give next.",
+        # The framework's documentation pages load scripts from other servers.
         docs_url=None,
         redoc_url=None,
         responses=REFUSALS,

@@ -170,6 +170,7 @@ class Authorisation:
         named = (_header(headers, b"host") or b"").decode("latin-1").lower()
         host = named.rpartition(":")[0] if named.rpartition(":")[2].isdigit() else named
         if host not in self._hosts:
+            # 421, not 400: an operator can tell a misconfigured proxy from a malformed request.
             raise RefusedRequestError(421, "this service does not answer to that Host")
 
     def _token(self, headers: list[tuple[bytes, bytes]]) -> Token:

@@ -40,6 +40,8 @@ from nws.weather import assembled, entry
 
 CLIQUE_PERIOD: Final = 120.0
 """Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
+# One fdatasync can take a minute while the disk is busy with mkfs or an unmount. Sending a batch
+# again is safe.
 DISK_SECONDS: Final = 20.0
 """How long a batch waits for the disk before its sender is told to send it again."""
 VERSION: Final = metadata.version("apples")

@@ -35,6 +35,7 @@ SWITCH_SECONDS: Final = 0.0005
 """How long a thread may keep the interpreter from the others; Python's own 5 ms are a request's whole time."""
 SWEEP_TICKS: Final = 10
 """After how many tenths of a second connections are looked through."""
+# Sensors report every 10 s; a shorter limit would reset their connections between two reports.
 KEPT_SECONDS: Final = 30
 NEXT_SECONDS: Final = 60.0
 """The same for a next request; one that sends nothing at all is closed in peace after 30 s."""

@@ -34,6 +34,7 @@ def serialise(thing: object) -> str:
     >>> other.forecast() == one.forecast()
     True
     """
+    # JSON, not pickle: a state file must not be able to run code.
     return json.dumps(_StateEncoder().encode(thing), separators=(",", ":"))
 
 

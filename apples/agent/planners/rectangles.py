@@ -32,6 +32,8 @@ from apples.schedule import Allocation, Rectangle, Schedule
 
 ROUNDS = 4
 """How often the rectangles are made again with the borders that they turned out to have."""
+# The least volume is not the least time: a rectangle has more neighbours than a strip, and each
+# costs a latency.
 FEW = 16
 """Of up to so many hosts every number of columns is compared; of more, the one with the least half perimeters."""
 LEAST_ROOM = 9

@@ -139,6 +139,8 @@ def evaluate_move(
         rate.iteration_seconds,
         candidate.iteration_seconds * overhead,
         remaining,
+        # The estimate knows the bytes and a constant only; the dearest recent move is a lower
+        # bound.
         max([move_seconds(rows, candidate.schedule, information), *costs[-REMEMBERED_MOVES:]]),
         rate.error,
         violation,

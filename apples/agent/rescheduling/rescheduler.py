@@ -261,6 +261,8 @@ class Rescheduler:
         except (LaunchError, InfeasibleError):  # the run may have ended; no host may be fit
             self._accept(run)
         if self._evaluated != before:
+            # Probes take CPU time from the job's hosts. A window that includes them breaks the
+            # contract again, and one would evaluate for ever.
             run.performance.discard()
             self._evaluated = run.performance.clock()
 
@@ -309,6 +311,8 @@ class Rescheduler:
         self._learn(as_measured(weather, rows, measured), rows)
         seen = partial(as_measured, weather, rows, measured)
         probe = self.coordinator.probe
+        # While the model holds, a move needs no probe: another second beside the new load would be
+        # lost.
         if probe is None or 1 / (1 + TOLERANCE) <= self.bias <= 1 + TOLERANCE:
             return self._best(run, seen(self.slowdown, self.bias))
         # The model is wrong, here or everywhere. It is believed of a host that can be measured until that is done.
@@ -363,6 +367,8 @@ class Rescheduler:
         known = bool(self.slowdown)
         self.slowdown.update(seen)
         if seen:
+            # The least slowdown: with any larger one a model that is too fast everywhere sends the
+            # job to the one host that it was never on.
             self.bias = min([*([self.bias] if known else []), *seen.values()])
 
     def _move(self, run: AdaptiveExecution, move: Move) -> None:

@@ -81,6 +81,8 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
     if not new or not old:
         return [*old, *new]
     usual = median(m.value for m in old[-KEPT:])
+    # Predictors go by their lowest error so far, so fifty good values would outvote a collapse that
+    # has just begun.
     low, high = usual * (1 - BREAK), usual * (1 + BREAK)
     if all(m.value < low for m in new) or all(m.value > high for m in new):
         return list(new)

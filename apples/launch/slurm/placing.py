@@ -31,6 +31,7 @@ def main() -> int:
         launch = json.loads((folder / LAUNCH_FILE).read_text(encoding="utf-8"))
         ranks = sum(entry["ranks"] for entry in launch["hosts"])
         names = [target(launch["hosts"], rank)["host"] for rank in range(ranks)]
+        # Files, not the step's output: srun cuts lines of more than 1 KB into pieces that mix.
         told = [_read(folder / f"{TOLD}{rank}", names[rank]) for rank in range(ranks)]
         found = places(names, told)
     except (ApplesError, OSError) as error:

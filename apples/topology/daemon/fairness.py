@@ -16,6 +16,8 @@ MOST_OF_ONE: Final = 256
 """Connections of one principal, the operator's not counted."""
 RESERVED: Final = 32
 """Connections that only the operator has, beyond those of all others."""
+# Requests are bounded, so others wait for the number of requests that begin between two polls of
+# the sockets, not for their cost. Weights by CPU time would need a meter in every request.
 HEAD_START: Final = 4
 """Passes of the event loop in which nobody else begins a request once the operator has asked."""
 

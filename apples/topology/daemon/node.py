@@ -121,6 +121,8 @@ class NodeLedger:
         self.options = options or DaemonOptions()
         self.clock = clock
         self.state = NodeState()
+        # Not SQLite: the state is a few kB with one writer, a test must be able to kill each step,
+        # and the unit is confined more tightly without a database.
         self.journal = Journal(folder, JOURNAL)
         self.mark = identity[:MARK]
         self.guarantees: dict[str, Guarantee] = {}

@@ -70,6 +70,8 @@ def keep_apart(
     return _least_shared(ways, [socket.mask for socket in sockets], given.mask, newcomer)
 
 
+# One integer for all sockets: pricing each way by set operations a socket took a second of CPU for
+# 32 mates on 64 sockets, and the daemon answers no request meanwhile.
 COUNT_BITS = 16
 """Bits for the CPUs of one socket where the counts of all are one number, so that adding it adds them all."""
 

@@ -280,6 +280,8 @@ class CpusetV2(Cpusets):
             return
         if "cpuset" not in self.own.text("cgroup.controllers").split():
             raise IsolationError(f"{self.own.name} has no cpuset controller")
+        # systemd before version 254 puts a restarted daemon into the unit's own group, which takes
+        # no process while it has children with controllers (status 219/CGROUP).
         if self._inside:  # the top alone may have processes and controllers for its children
             with contextlib.suppress(FileExistsError):
                 self.own.make(LEAF)

@@ -133,6 +133,8 @@ _MEMORY_SIZES = (
 _MODELS = ("GPUModel", "PCIDevice")
 _NETWORKS = ("2", "3")
 """``osdev_type`` of format 2: network and OpenFabrics."""
+# Format 3 numbers the types of devices otherwise than format 2, so a network interface is also
+# recognised by its addresses.
 _ADDRESSES = frozenset({"Address", "NodeGUID"})
 """Infos that network interfaces have."""
 _FROM_LATENCY = 4
