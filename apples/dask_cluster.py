@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from apples.errors import LaunchError, UsageError
 
+# Dask's client (2026.8) has no deadline for its requests. The kernel of a stopped scheduler
+# (SIGSTOP, a paused virtual machine) still acknowledges packets, so no connection ends.
 ANSWER_SECONDS = 10
 SILENT_SECONDS = 30.0
 """A scheduler that has said nothing for so long is taken to be stopped: a busy one answers late."""

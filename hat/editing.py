@@ -342,6 +342,7 @@ def comments_of(text: str) -> Counter[str]:
     return Counter(one["note"].strip(" \t#\r") for one in found if one["note"] is not None)
 
 
+# tomlkit loses the comments inside an array that is replaced.
 def _commented_lists(text: str) -> set[Loc]:
     """Return the places of arrays that have comments inside."""
     if "#" not in text:

@@ -51,6 +51,7 @@ from apples.scheduling.server.orders import (
 )
 from apples.supervision import job_processes
 
+# Without inotify watches (each user has a limited number) records are polled at this interval.
 LOOK_SECONDS = 0.1
 """Between two looks at what the kernel says nothing of: hosts, and jobs of which it cannot tell."""
 SURE_SECONDS, SURE_LOOKS = 2.0, 20

@@ -190,6 +190,8 @@ def _register(folder: str, rank: int) -> None:
     _say(folder, str(os.getpid()), PROCESSES)
 
 
+# Process numbers come again. libfabric opens a file of /dev/shm by number before it makes it anew:
+# with the file of a killed rank, MPI_Init ends with "Message truncated" or never.
 def _remove_predecessors() -> None:
     """Remove what killed processes of this number left in shared memory: MPI would take it for this one's."""
     own = f"{os.getpid()}:{os.getuid()}:"
@@ -301,6 +303,8 @@ def watch(
     return status
 
 
+# A rank that raises or calls sys.exit hangs in MPI_Finalize. It then sleeps in read(2) on PMI_FD.
+# No rank does that between MPI_Init and MPI_Finalize, where MPI waits by spinning.
 def waits_for_launcher(pid: int, pmi: int) -> bool:
     """Whether a rank waits for the launcher's word: in MPI_Init for ranks to come, in MPI_Finalize to go."""
     fields = _bytes(f"/proc/{pid}/syscall").split()

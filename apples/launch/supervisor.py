@@ -132,6 +132,8 @@ class RunSupervisor:
         A proxy starts its ranks one right after the other. So a rank has ended that is not among its processes
         when another one has registered, and still is not at the next look.
         """
+        # hydra's proxy reaps a rank that ends with an exit code before it registers, spins on a
+        # CPU and reports nothing. Two checks are needed: a proxy may lack a CPU between two forks.
         proxies = self._proxies() if self.awaited else set()
         if not proxies or any(job_processes.state_of(proxy) not in "RS" for proxy in proxies):
             return

@@ -52,6 +52,8 @@ class UnitPool:
         self._next = 0
         self._returned: deque[int] = deque()
         self._alone: deque[int] = deque()
+        # The unit that ended a worker is unknown: results of quick units travel together. Noting
+        # each unit beforehand would cost every run a message or a write a unit.
         self.suspects: set[int] = set()
         self._over: set[int] = set()
 

@@ -27,6 +27,7 @@ from apples.master_worker.chunks import UnitPool
 
 LONGEST_MESSAGE = 1 << 26
 LONGEST_RESULT = 1 << 20
+# A large chunk in one message would keep its worker waiting until all of it has arrived.
 MOST_BYTES = 1 << 15
 """Of units in a message, as far as a unit is not larger itself."""
 TICK_SECONDS = 0.25
@@ -426,6 +427,7 @@ def main(told: Mapping[str, Any]) -> int:
     What the program prints goes to standard error: standard output is the answer's alone.
     """
     answer = os.fdopen(os.dup(1), "w")
+    # Descriptor 1 carries the answer. A print() in the user's code must not become part of it.
     os.dup2(2, 1)
     try:
         program = _program(Path(told["program"]))

@@ -65,6 +65,8 @@ START_SECONDS = 30.0
 LOOK_SECONDS = 0.25
 END_SECONDS = 2.0
 """For the master to end, after all workers have."""
+# Two sets can have the same rate. If all workers outside the newest best set left, all would leave
+# in turn.
 GAIN, LITTLE = 0.1, 0.02
 """Workers join where the rate rises by so much; one leaves whose leaving costs no more than so little."""
 ASK_SECONDS, LONGEST_ASK_SECONDS = 60.0, 3600.0

@@ -14,6 +14,8 @@ from math import inf
 from apples.pipelines.estimate import PipelineCosts, PipelinePlan, Sets
 from apples.schedule import NoFeasiblePlanError, Rejection
 
+# Two or three tasks on six hosts are exact. Improvement alone was over 1.5 times the best in one
+# of a hundred worlds.
 EXHAUSTIVE = 20_000
 ALL_SUBSETS = 10
 """Of up to so many hosts every set is tried for alternating; of more, the quickest one, two, .. of them."""

@@ -369,6 +369,8 @@ class _Child:
     def _stopped(self, seconds: float, clock: float) -> dict[str, Any]:
         """Stop a child that does not answer: its last words are where it was."""
         with suppress(ProcessLookupError):
+            # faulthandler catches SIGABRT and writes the user's line, also in the middle of a C
+            # function.
             os.kill(self.pid, signal.SIGABRT)
         self._how_it_ended()
         reason = f"no answer after {seconds:g} s of processor time or {clock:g} s"

@@ -9,6 +9,8 @@ nor on the second with which the log begins.
 
 from __future__ import annotations
 
+# In doubles 0.1 + 0.2 is after 0.3: ends that are equal in decimals would be two instants, with a
+# pass between them. A binary grid does not help, since decimals do not lie on it.
 PER_SECOND = 1e6
 HALF_INSTANT = 0.5 / PER_SECOND
 """Seconds. A sum that is not taken to its microsecond is after a time if it is so by more than this."""

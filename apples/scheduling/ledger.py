@@ -317,6 +317,7 @@ class ClusterLedger:
             limit, number = heappop(self._limits)
             running = self._running.get(number)
             if running is not None and running.limit == limit:
+                # A prediction that was too short is raised in doubling steps: 60 s, 120 s, 240 s.
                 later = instant(time + self._guess * 2.0**running.overruns)
                 if self._grace is not None:
                     later = max(time, instant(limit + self._grace))

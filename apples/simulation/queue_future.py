@@ -32,6 +32,8 @@ FEWEST_ALIKE = 8
 """Runs of the same user and name, from which on no others are looked at."""
 FEWEST_LONGER = 3
 FEWEST_DRAWS = 20
+# Draws are independent, but real queues are alike for days: drawn intervals of 80 % held 55 to 75
+# % of the starts. So past errors correct them (normalised conformal prediction).
 DRAWS = 100
 LEVELS = (0.1, 0.5, 0.9)
 """Parts of the starts that are to be below the ends of their intervals, and the middle."""

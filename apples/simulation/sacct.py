@@ -228,6 +228,8 @@ def _values(
 
 def _set_limits(jobs: Sequence[_Job], records: _Records) -> None:
     """Give jobs without a known limit the longest limit of their partition, or of the log."""
+    # Slurm plans with the partition's limit. With the run time in its place, the estimate would be
+    # perfect, which flatters backfilling.
     longest: dict[float, float] = {}
     for job in jobs:
         partition = job.values.get("partition", -1.0)

@@ -340,6 +340,8 @@ def remove_shared_memory(pids: Collection[int]) -> None:
     another process's by now: what a living one may have made stays, and so does what nobody says was a rank's,
     for it may be that of a process whom only another container sees.
     """
+    # Only files of noted processes are removed. A sweep over all numbers without a process would
+    # remove files of other containers, which can share /dev/shm and not the process numbers.
     user = str(os.getuid())
     with contextlib.suppress(OSError):
         for name in os.listdir(SHARED_MEMORY):  # noqa: PTH208 - as above

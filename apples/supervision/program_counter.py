@@ -20,6 +20,9 @@ REGISTERS = 64
 PLACES = {"x86_64": (16, 19), "aarch64": (32, 31)}
 """Of the program counter and of the stack pointer among a process's registers, by machine."""
 STACK_BYTES = 4096
+# One look is not enough: a computing rank is inside MPI now and then. Processor time, page faults
+# and the program counter alone do not differ, because waiting MPI spins in the C library's
+# sched_yield.
 LOOKS, LOOK_SECONDS = 8, 0.02
 STOP_SECONDS = 0.5
 """How long a process may take to stop; one that the kernel holds does not."""

@@ -40,6 +40,9 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 # ------------------------------------------------------------------------ in a worker of the cluster
+# An actor, because its coroutines need no thread: a cluster whose threads are all busy can still
+# receive a file. Dask cannot end a running task, but it drops the actor of a lost client, and the
+# finalizer ends the program.
 class DaskKeeper:
     """Has the program of a host run as a child of a Dask worker, whose actor it is; ends it when it is let go."""
 

@@ -531,6 +531,8 @@ class HostsExecutor(SweepExecutor):
         if (
             self._command.outputs
         ):  # its result will be acknowledged, which says that these are kept
+            # Sync before the journal records the task. After a power cut, a result without its
+            # files would count as done.
             own = self._results / task
             for folder in (own, self._results, self._results.parent):
                 documents.sync(folder)

@@ -260,6 +260,8 @@ def _prepare(spec: SweepSpec, workers: HostWorkers, cluster: DaskHosts | None) -
         program, places, cached, document.outputs, document.timeout,
     )  # fmt: skip
     by_name = {t.name: t for t in settings}
+    # Inputs count by size and time of writing. Reading their bytes would take as long as sending
+    # them.
     mark = digest(document, program, {file.name: (file.size, cached[file.name]) for file in files})
     return _Prepared(
         spec, document, out, by_name, command, costs, folders, _heuristics(spec.heuristic), mark
@@ -373,6 +375,7 @@ def _files(
         size, written = found.get("bytes"), found.get("written")
         if not isinstance(size, int) or not isinstance(written, int) or size < 0:
             raise LaunchError(f"{storage}: says nothing of the size of {place}")
+        # A digest, since `x/y_z` and `x_y/z` with "_" for "/" would be one file of the cache.
         mark = hashlib.sha256(name.encode()).hexdigest()[:12]
         cached = f"{written:x}-{mark}-{Path(name).name[-MOST_OF_NAME:]}"
         return InputFile(name, size, storage), os.fsdecode(whole), cached

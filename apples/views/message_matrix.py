@@ -15,6 +15,7 @@ MOST = 24
 """Rows and columns of a table; of more hosts or ranks, neighbours share one."""
 MOST_PAIRS = 10
 """Pairs that are named one by one where neighbours share a row."""
+# Not equal steps: ranks of one host often send each other a hundred times as much as hosts do.
 SHADES = (1 / 2, 1 / 8, 1 / 32, 0.0)
 """Of the most that one sent another, the least of each shade, darkest first."""
 

@@ -23,6 +23,7 @@ from apples.web.weather import AskedWeather, HostWeather, host_rows
 
 Document = dict[str, Any]
 
+# Shared by all browsers: they cost a scheduler as much as one.
 FRESH_SECONDS = 1.0
 """For how long an answer of a scheduler, and what is made of it, serves all who ask."""
 WEATHER_SECONDS = 10.0

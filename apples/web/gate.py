@@ -262,6 +262,8 @@ class Gate:
     def _check_origin(self, request: Request) -> None:
         """Refuse what a page of another site sends; a page that came by HTTPS is ours behind a proxy, too."""
         schemes, own = {request.url.scheme, "https"}, request.headers["host"].lower()
+        # Compared as text: a parser of URLs raises on an Origin such as `http://[`, and browsers
+        # write it in one way.
         origin = request.headers.get("origin", "").lower()
         foreign = origin and origin not in {f"{scheme}://{own}" for scheme in schemes}
         site = request.headers.get("sec-fetch-site", "same-origin")

@@ -19,6 +19,7 @@ STAMPS, PING, PONG, AGREED = 3, 4, 5, 6
 """Tags beside those of the rows."""
 KEPT = 4096
 """Exchanges whose stamps are kept from one report to the next; further ones are taken to be like these."""
+# The quickest exchange compares two clocks best (Cristian 1989).
 ROUNDS = 6
 """Small messages there and back, of which the quickest tells latency and the difference of two clocks."""
 
@@ -184,6 +185,8 @@ def transfers_of(
     for here, (their_begin, their_end) in zip(ended, theirs, strict=True):
         there = np.maximum(began, their_begin)
         transfer = np.maximum(np.maximum(here, their_end) - there, 0.0)
+        # Not the mean: delays of a rank that had no CPU belong to the straggler factor, not to the
+        # link.
         usual.append(median(transfer.tolist()))
         both_there = np.maximum(both_there, there)
     spent = np.max(ended, axis=0) - began

@@ -43,6 +43,9 @@ class InTurn:
     after: float | None = None
 
 
+# Arrivals alone decide, never the clock: a forecaster's state must be the same after any restart
+# of the service. A stamp that jumps ahead is used first and set back later; waiting would delay
+# the first value after each outage.
 class ArrivalOrder:
     """Takes the arrivals of one series and gives them out in the order of their stamps.
 

@@ -28,6 +28,8 @@ from apples.resources import Host
 
 LEVEL = 0.8
 """What an interval promises: to hold in four runs of five."""
+# Of 0.9, 0.95 and 0.98: their coverage was nearly equal. Only `STEP` kept the level under a slow
+# drift.
 FADING = 0.95
 LEAST_RUNS = 4
 """The largest of n errors is exceeded with probability 1 / (n + 1): from four on that is the level."""

@@ -50,6 +50,7 @@ def ewma_spread(known: Any, ratio: float, first: bool) -> float:
     return float(math.sqrt((1 - EWMA_WEIGHT) * before**2 + EWMA_WEIGHT * deviation**2))
 
 
+# Of 0.2, 0.3, 0.5 and 1, weights from 0.2 to 0.5 had equal errors; the mean error of 1 was larger.
 SHARE_WEIGHT = 0.3
 """Weight of the newest run in a share bias, the first too: after two others an old one counts half."""
 SHARE_HALF_LIFE = 1800.0
@@ -113,6 +114,8 @@ class ShareBias:
         return cls(factor**0.5 ** (abs(now - then) / SHARE_HALF_LIFE), float(forecast))
 
 
+# Beyond the longest known border a factor of a short one does not hold: a border that was hidden
+# behind a quota at 20 MB/s is not hidden at 0.5 MB/s.
 BOTH_WAYS = 0.5
 """Of the sum of sends and receives, where both go at once."""
 ALIKE = 2.0

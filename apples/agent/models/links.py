@@ -103,6 +103,8 @@ class LearnedLink:
         """
         known = self.under(newer.forecast)
         seconds = newer.bandwidth / known.bandwidth
+        # The first three runs count alike: in a plain moving average the first one, often slow,
+        # keeps half of the weight.
         weight = max(EWMA_WEIGHT, 1 / (self.runs + 1))
         return LearnedLink(
             _step(known.latency, newer.latency, weight),

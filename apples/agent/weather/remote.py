@@ -310,6 +310,8 @@ class MachineTurns:
     """
 
     def __init__(self, cpus: float) -> None:
+        # Whole thousandths: sums of fractions do not return to their start, and the last waiter
+        # would wait for ever.
         self._free = self._cpus = self._thousandths(max(1.0, cpus))
         self._changed = Condition()
 

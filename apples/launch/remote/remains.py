@@ -16,6 +16,7 @@ LOOK_SECONDS = 6.0
 """For a host to answer."""
 BUSY_SECONDS = 6.0
 """More for one that has begun to answer: it is not dead but busy."""
+# SIGTERM first: a supervisor that is killed while it cleans up leaves its folder in /tmp.
 END_SECONDS = 2.0
 """For what is left of jobs that are over to end when it is asked to, and as much again when it is killed."""
 MODULE = "apples.supervision.job_processes"

@@ -36,6 +36,8 @@ OPTIONS = (
     "RequestTTY=no",
     "LogLevel=ERROR",
 )
+# ControlMaster=no stops ssh from offering its connection to others; only ControlPath=none stops it
+# from using theirs.
 OWN = ("ControlMaster=no", "ControlPath=none")
 """A connection others share would outlive us, or we it, whatever the user's configuration says."""
 SHARED = ("ControlMaster=auto", "ControlPersist=15")

@@ -36,6 +36,9 @@ ASK_TASK = (
     'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./probe.py "$@" >"./cpus.$SLURM_PROCID"\n'
 )
 """Likewise: each task writes down what it was given, the first of a node its machine too."""
+# MPICH 5.0.2 sends UCX addresses as hex and packs runs of zeros. Unwritten memory that is not zero
+# makes lines of up to 1,076 bytes; MPI_Init then fails or hangs. The wheel has no PMI-2
+# (pmodels/mpich issue 6924).
 SHORT_ADDRESSES: Mapping[str, str] = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 """MPICH's addresses of UCX may fill lines that are longer than the 1,024 bytes which Slurm's PMI-1 reads."""
 

@@ -106,6 +106,8 @@ def refine(measured: Measured, tolerance: float = TOLERANCE) -> tuple[int, ...]:
         taker = _taker(measured, work, block)
         owners[block] = taker
         work[taker] += measured.work[block]
+    # A taker may exceed the mean. Charm++'s rule stops there and leaves two blocks of 0.9 beside
+    # an idle processor.
     while _relieve(measured, owners, work, tolerance * measured.mean()):
         pass
     return tuple(owners)

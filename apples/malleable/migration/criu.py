@@ -23,6 +23,8 @@ LOCATION = "APPLES_CRIU"
 GHOST_BYTES = 16 << 20
 """Files that were removed while open travel inside the checkpoint up to this size."""
 DUMP_LOG, RESTORE_LOG = "dump.log", "restore.log"
+# The supervisor enters the cgroup and the CPUs of the host before it starts CRIU, and the program
+# inherits them.
 COMMON = ("-v2", "--manage-cgroups=ignore", "--file-locks")
 
 
@@ -62,6 +64,8 @@ class Criu:
 
     def restore(self, folder: str) -> list[str]:
         """Return the command that makes the processes in `folder` again, as children of who runs it."""
+        # As a sibling of CRIU the program is the supervisor's child again: its exit code is real,
+        # and it dies with its parent.
         own = ["-D", folder, "-o", RESTORE_LOG, "--restore-detached", "--restore-sibling"]
         return [*self.argv, "restore", *own, *COMMON]
 

@@ -19,6 +19,8 @@ PROC = Path("/proc")
 HARMLESS = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
 EVENTS = ("eventfd", "eventpoll", "signalfd", "timerfd", "inotify", "pidfd")
 NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
+# Any socket is a reason to refuse: CRIU 4.1.1 fails on SO_PASSSEC of Linux 6.18, and the other end
+# would not follow.
 PROTOCOLS = ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "unix", "netlink", "packet")
 TERMINAL = re.compile(r"/dev/(pts/|tty|ptmx|console|pty)")
 DELETED = " (deleted)"

@@ -41,6 +41,8 @@
 #error "the header is not MPICH's"
 #endif
 
+/* A file is polled inside MPI calls. A signal in its place would end a sleep of the program
+   early. */
 #define LOOK_SECONDS 0.05
 #define CONNECT_SECONDS 60.0
 #define STRANGER_SECONDS 10.0 /* a rank that is held up between its connection and its first word has these too */

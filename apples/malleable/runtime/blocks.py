@@ -39,6 +39,7 @@ NOBODY = -1
 def owners_now(comm: MPI.Intracomm, own: Sequence[int], count: int) -> tuple[int, ...]:
     """Return which rank says that it has each block; `NOBODY` where none does. Collective."""
     rank = comm.Get_rank()
+    # One maximum over all blocks: exact, and one collective call for any number of ranks.
     every = combine_by_number(comm, dict.fromkeys(own, float(rank)), count, float(NOBODY))
     return tuple(int(owner) for owner in every)
 
@@ -343,6 +344,8 @@ class Blocks(Generic[T]):
         if self.comm.Get_rank() == 0:
             try:
                 told = replace(measured, messages=self._messages())
+                # One rank asks: a user's strategy may be random, and ranks that disagree about an
+                # owner lose blocks.
                 answer["owners"] = accepted(self._strategy(told), measured, self._strategy_name)
             except Exception as error:  # noqa: BLE001 - a user's own code; all ranks must hear of it
                 answer["error"] = (

@@ -19,6 +19,8 @@ from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy,
 from apples.scheduling.profile import Profile, releases
 from apples.topology.distribute import distribute
 
+# Exact: reservations that are entered later can only move a job's place back. Once it would end
+# too late, the rest of the map cannot change the answer.
 AT_ONCE = 16
 """Reservations that are entered in the map before the job's own place is looked for again."""
 

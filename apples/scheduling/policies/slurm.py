@@ -209,6 +209,8 @@ class SlurmBackfill(SchedulingPolicy):
         waiting, free = queue[len(started) :], room.free
         if not free or min((nodes for _, nodes in waiting), default=free + 1) > free:
             return
+        # Cycles lie at multiples of bf_interval: Slurm's scheduler remembers its last cycle, a
+        # policy cannot.
         cycle = floor((now + PUNCTUAL_SECONDS) / self.bf_interval) * self.bf_interval
         if now - cycle > PUNCTUAL_SECONDS:
             yield Wake(float(cycle + self.bf_interval))

@@ -18,6 +18,7 @@ WORTH = 0.02
 """Part of bytes times distance that other hosts must save."""
 LITTLE = 0.01
 """What the slowest host counts beside all messages: speed decides between sets that are as near."""
+# Few beginnings, because this runs in the scheduler's deciding thread.
 STARTS = 4
 
 

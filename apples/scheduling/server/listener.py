@@ -50,6 +50,8 @@ MOST_CONNECTIONS, MOST_OF_ONE = 64, 32
 """Of all but the operator together, and of one of them; the operator has as many beside them."""
 MOST_STREAMS: Final = 24
 """Of the connections those that may be streams of events."""
+# For the whole request. A timeout for each read would let one byte every 29 s hold a connection
+# and its thread for ever.
 REQUEST_SECONDS: Final = 30.0
 """For a request to be read."""
 BEAT_SECONDS: Final = 10.0
@@ -61,6 +63,8 @@ STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
 """HTTP status by exit code."""
 
 HANDSHAKE_SECONDS: Final = 10.0
+# The kernel resets a connection that is closed with unread data, and the client loses the refusal.
+# So the rest of the body is read for this long first.
 LINGER_SECONDS: Final = 2.0
 WITH_BODY = frozenset({"resize", "what_if"})
 BY_USER = frozenset({"submit", "shepherd_reports"})
