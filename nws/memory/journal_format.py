@@ -30,7 +30,8 @@ MARKER: Final = b"\xa7W"
 MEASUREMENT: Final = 1
 NAME: Final = 2
 HEAD: Final = 3
-# Without a kind of its own, a restart would count rewritten records as late arrivals and change the forecasts.
+# Without a kind of its own, a restart would count rewritten records as late arrivals and change
+# the forecasts.
 KEPT: Final = 4
 """A measurement again, out of a segment that was removed: whoever follows the log has seen it."""
 LONGEST_NAME: Final = 1024
