@@ -1,4 +1,4 @@
-"""Whether a series is forecast better from its siblings: an experiment (docs/design/forecasting.md).
+"""Whether a series is forecast better from its siblings: an experiment.
 
 Run: python benchmarks/forecast_siblings.py [--data FILE.npz] [--each 150] [--seed 1]
 Series: CPU of PlanetLab's virtual machines (days of 288 samples, "day/host_slice"). Siblings are the other
