@@ -198,6 +198,8 @@ def _printing_on_stderr(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*arguments: Any, **options: Any) -> Any:
         _answers.append(sys.stdout)
         try:
+            # Around the whole command: users' code is called in a dozen places, importing a file
+            # among them, and its prints would break --json.
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*arguments, **options)
         finally:

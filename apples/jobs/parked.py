@@ -64,11 +64,15 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 """What has threads forks badly, and they are of no use to a plan."""
 DETACH = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 """It becomes a child of the system's: whoever started it cannot forget to wait for it."""
+# A fork cannot be handed these. They are part of the interpreter's name, so that no job runs with
+# another login's rights, limits or cgroup.
 INHERITED = re.compile(
     r"^(?:Uid|Gid|Groups|Cap[A-Z][a-z]+|NoNewPrivs|Seccomp)\s*:.*$", re.MULTILINE
 )
 FACTS = ("cgroup", "oom_score_adj", "personality", "loginuid", "attr/current")
 """Of /proc/self, what is inherited as well; a kernel may lack some."""
+# All other variables are left out. For example, a build server that ends each process with its
+# variable would end jobs of later commands.
 LOADED_BY = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "HOME", job_processes.MARK)
 """How the variables begin that decide what an interpreter loads, and how, and which job ends it. It has no others:
 what whoever started it happens to have is of no concern to who comes later."""

@@ -22,6 +22,8 @@ EVENT = struct.Struct("iIII")
 """Its watch, what happened, a cookie, and the bytes of the name that follows."""
 MOST_BYTES = 1 << 12
 """That are taken at a time; beyond the limit of its queue the kernel drops events, and says so."""
+# Three calls of the C library. A datagram of the supervisor instead would need a guarded socket,
+# and could not report a supervisor that was killed.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 

@@ -152,6 +152,8 @@ def _kill_marked(job: store.StoredJob) -> None:
     job.clear_up()
 
 
+# The lock is handed over. If it were free in between, `apples jobs` would report a killed
+# supervisor, and the record could overwrite a cancellation.
 def _start_supervisor(job: store.StoredJob, lock: int) -> int:
     """Start the supervisor of a job, which inherits its lock; return the pipe in which it says one line."""
     heard, telling = os.pipe()

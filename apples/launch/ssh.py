@@ -33,6 +33,8 @@ from apples.launch.remote.ssh import Reach
 
 MACHINE_FILE = "machines"
 RELAY, RELAY_ASKS, RELAY_WAITS, RELAY_BETWEEN = "relay", "relay-asks", "relay-waits", "\x1f"
+# The shell waits at a pipe until the run is over: hydra takes a launcher that ends before its
+# proxy for a failed one. `-launcher manual` would leave the proxy of this machine to us as well.
 RELAY_LINES = f"""{{ set +x; }} 2>/dev/null
 words=$(printf '%s\\037' "$@")
 printf '%s\\n' "$words" >{RELAY_ASKS}

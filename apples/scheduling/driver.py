@@ -201,6 +201,8 @@ class Driver:
             A policy without a guard failed or has no end of decisions. What it decided before is not
             carried out.
         """
+        # One after the other: passes that overlap with changes under way gained nothing, and each
+        # would need cases in every policy.
         if self.ledger.proposals.open and not self._settled():
             return []
         state = self.ledger.snapshot(self._clock())

@@ -93,6 +93,7 @@ def serve_policy(
 
 def _shut_in(post: int, needed: set[int]) -> None:
     """Let this process be alone in its session, without its parent's files, die with it, and be bounded."""
+    # A collection would write into every page that the child shares with its parent, and copy it.
     gc.freeze()
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number not in needed:

@@ -32,6 +32,8 @@ OVERDUE = 0.25
 """A task that should have ended is expected to hold its lane for this share of its time so far beside it."""
 TAIL = 1.0
 """The same where its replica would cost nobody anything: what has taken long takes as long again."""
+# A running task that is overdue shows a slow host early; waiting for its end would give that host
+# more tasks.
 SUSPECT = 1.25
 """A host where a task takes so many times as long as forecast is taken to be that slow before the task ends."""
 

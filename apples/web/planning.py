@@ -64,6 +64,8 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]
     information = load_information(
         spec.hosts, spec.template, spec.user, settings=spec.settings, weather="static"
     )
+    # Nothing is measured here: a page that is opened or typed into would otherwise log in on
+    # hosts.
     if wanted["weather"] != "static":
         template = information.template
         known = remembered_weather(information.hosts, service_settings())

@@ -115,6 +115,8 @@ def act(here: Numbers, known: Numbers, length: float) -> tuple[Numbers, float]:
     distance = np.sqrt(square)
     six = 1.0 / (square * square * square)
     slope = -24.0 * (2.0 * six * six - six) / distance - SLOPE_AT_CUTOFF
+    # In value and in slope: the error of the energy is then that of the integrator, and falls with
+    # the square of the step.
     shift = POTENTIAL_AT_CUTOFF + SLOPE_AT_CUTOFF * (distance - CUTOFF)
     pull = -slope / distance
     force = [np.bincount(one, pull * way, len(here)) for way in (x, y)]

@@ -318,6 +318,8 @@ class Archive:
         for key, slot in rows:
             pending.setdefault(slot // ratio, set()).add(key)
 
+    # Hours are made of slots, not of measurements: at 1 Hz the ring of 2,000 is shorter than an
+    # hour.
     def _coarser(self, place: int, now: float) -> None:
         """Make the slots of a tier that are over out of those of the tier before."""
         finer, tier = self.tiers[place - 1], self.tiers[place]

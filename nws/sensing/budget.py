@@ -82,6 +82,7 @@ class Budget:
             raise ValueError(f"a budget of {cpu_share} CPUs and {bytes_per_day} bytes a day")
         if not 0 < link_share <= 1:
             raise ValueError(f"a share of {link_share} of a link's time: more than 0, at most 1")
+        # Bytes a day do not protect a slow link: a probe of few bytes can keep it busy for long.
         self._link_share = link_share
         self._due: dict[str, float] = {}
         self._spinning = _Bucket(cpu_share, cpu_share * 3600)

@@ -97,6 +97,8 @@ def load(
         talk=talk,
         launcher=launcher,
         measuring=measuring or Measuring(),
+        # Silent hosts stay in the list as unfit. Whether two listed hosts are parts of one machine
+        # decides which network the ranks use, and that is known of the whole list only.
         findings={name: Fitness(name, (SILENT,)) for name in spec.silent},
     )
 

@@ -20,6 +20,8 @@ from apples.launch.remote.ssh import Reach
 from apples.storage import state
 from apples.supervision.job_processes import MARK
 
+# A job looks at hosts through a shared login but does not live on one: the process that holds it
+# ends all sessions when it is killed, and a check can be repeated where a job cannot.
 FOLDER = "ssh"
 PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 """Paths in which ssh expands nothing."""

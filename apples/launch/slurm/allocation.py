@@ -162,6 +162,7 @@ def holding_files(
         "#!/bin/bash",
         f"# Written by apples. By hand: sbatch {HOLDING}, in the folder of these files.",
         f"#SBATCH --job-name=apples-{job}",
+        # Whole nodes: a login over ssh is not bound to a job's CPUs and memory.
         f"#SBATCH --nodes={len(hosts)} --nodelist=./{HELD} --exclusive --mem=0",
         f"#SBATCH --time={minutes(seconds, options)} --no-requeue",
         "#SBATCH --output=/dev/null --error=/dev/null --chdir=/",

@@ -27,6 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 MEBIBYTE = 1 << 20
 MOST_SLOTS = 4096
 """That a host of a host list has."""
+# Text, because it is the same in all versions of Slurm; `squeue --json` has three shapes.
 ALLOCATED = re.compile(r"^ +Nodes=(\S+) CPU_IDs=([0-9,-]+) Mem=([0-9]{1,12})\b", re.MULTILINE)
 """What ``scontrol show job --details`` says of nodes that are alike."""
 CPU_IDS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")

@@ -1507,6 +1507,7 @@ class LiveScheduler(SchedulerBackend):
         A job that is not settled is a rigid one there, on all the hosts that it holds; the ledger is made anew
         again when it is.
         """
+        # One rebuild replaces a repair for each surprise (restart, lost host, refused start).
         self._rebuild = False
         self._effects += 1
         self._inputs.forget("messages")
