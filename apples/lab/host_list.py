@@ -21,6 +21,7 @@ WIRE_LATENCY = 5e-5
 """Seconds a small message takes between two hosts where nothing is shaped."""
 WIRE_BANDWIDTH = 1e9
 """Bytes per second there: above what one core copies through the kernel's network."""
+# A Python rank needs this much beside its strip, as measured for the largest lab host.
 OWN_MEMORY, RANK_MEMORY = 48 << 20, 64 << 20
 """Of a host's limit, what processes need beside strips: the host's own with a login's, and each rank."""
 

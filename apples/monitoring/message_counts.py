@@ -459,6 +459,8 @@ def counting_library() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="apples-", dir=folder) as work:
         fresh = Path(work, made.name)
+        # The wrapper links the MPI library: mpi4py loads that library locally, where the profiling
+        # names would not be found.
         command = [str(wrapper), *COMPILER_FLAGS, "-o", str(fresh)]
         try:
             ran = subprocess.run(

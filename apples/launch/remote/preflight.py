@@ -14,8 +14,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
 from apples.resources import Host, HostList
 
-# For all hosts together; ssh's own limit for a connection is 4 s. A dead host costs a plan this
-# long.
+# ssh's own limit for a connection is 4 s. Every plan with a dead host waits this long.
 LOOK_SECONDS = 5.5
 """For all hosts together, dead ones included."""
 BUSY_SECONDS = 6.0

@@ -61,6 +61,8 @@ class SlurmJobState:
     def out_of_time(self) -> bool:
         """Whether its time limit ended it, or is ending it at this moment."""
         return self.state == "TIMEOUT" or (
+            # The controller notes the limit before it notifies a node, so this is true as soon as
+            # ranks end. TIMEOUT comes later than the agent's own end of the run.
             self.state == "COMPLETING" and self.reason == "TimeLimit"
         )
 

@@ -309,6 +309,8 @@ class ReconfigurationEngine:
         if self.stage == "leave":
             return change.seconds if self._awaited else LEAVE_SECONDS
         saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
+        # Wall time, unlike `peer.Silence`: a manager that got no CPU for longer finds its stage
+        # over.
         limits = {"start": START_SECONDS, "meet": START_SECONDS, "launch": 2 * START_SECONDS,
                   "ahead": change.seconds, "change": change.seconds, "save": saving,
                   "stop": LEAVE_SECONDS, "finish": LEAVE_SECONDS}  # fmt: skip
