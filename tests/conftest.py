@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -18,8 +17,16 @@ from waiting import until
 
 from apples import lab as emulation
 
-settings.register_profile("apples", deadline=None, database=None, derandomize="CI" in os.environ)
+# `make quick` and `make test` draw a third of the usual 100 examples, `make test-more` and `make coverage` all.
+settings.register_profile(
+    "apples",
+    deadline=None,
+    database=None,
+    derandomize="CI" in os.environ,
+    max_examples=int(os.environ.get("APPLES_EXAMPLES", "100")),
+)
 settings.load_profile("apples")
+DOCUMENTATION = Path(__file__).parent / "docs"
 # Labs of other workers come and go while MPI looks at this machine's interfaces: what it says of that
 # is no program's output.
 os.environ.setdefault("UCX_LOG_FILE", "stderr")
@@ -42,21 +49,12 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
         names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
-        if names & {"lab", "slurm", "browser", "criu"}:
+        if names & {"lab", "slurm", "browser", "criu"} or DOCUMENTATION in item.path.parents:
             item.add_marker(pytest.mark.more)
         if names & {"lab", "slurm", "cgroup"}:  # both make cpusets of this machine's kernel
             item.add_marker(pytest.mark.xdist_group("lab"))
         elif "sshd" in names:
             item.add_marker(pytest.mark.xdist_group("sshd"))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session):
-    """Name what failed as it is named without pytest-xdist, which adds its group: `--last-failed` must find it."""
-    cache = getattr(session.config, "cache", None)
-    if cache is not None and not hasattr(session.config, "workerinput"):
-        failed = cache.get("cache/lastfailed", {})
-        cache.set("cache/lastfailed", {re.sub(r"@[\w.-]+$", "", name): True for name in failed})
 
 
 @pytest.fixture(autouse=True)
