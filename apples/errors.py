@@ -103,15 +103,24 @@ class DeadlineError(ApplesError):
     code = "deadline-exceeded"
 
 
-def coded(error: object) -> dict[str, Any]:
+def coded(error: object, *, code: str = "") -> dict[str, Any]:
     """Return code and fields of an error of `nws` or `hat`, to raise an error of ours with the same.
+
+    Parameters
+    ----------
+    error
+        Any exception.
+    code
+        The code of an exception that has none, such as a `ValueError`.
 
     Examples
     --------
     >>> coded(UsageError("no host 'eva'", code="host-unknown", host="eva"))
     {'code': 'host-unknown', 'host': 'eva'}
+    >>> coded(ValueError("no name"), code="name-invalid")
+    {'code': 'name-invalid'}
     """
-    return {"code": getattr(error, "code", ""), **getattr(error, "fields", {})}
+    return {"code": getattr(error, "code", "") or code, **getattr(error, "fields", {})}
 
 
 @contextmanager

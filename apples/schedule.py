@@ -127,12 +127,19 @@ class Rejection:
 class NoFeasiblePlanError(InfeasibleError):
     """No candidate is left; carries every `Rejection` that led here, and what would help."""
 
+    code = "no-feasible-plan"
+
     def __init__(self, rejections: tuple[Rejection, ...], remedy: str = "") -> None:
         self.rejections = rejections
         self.remedy = remedy
         first = rejections[0].reason if rejections else "no host was left to consider"
         more = f" (and {len(rejections) - 1} more refusals)" if len(rejections) > 1 else ""
-        super().__init__(f"no feasible plan: {first}{more}{'; ' if remedy else ''}{remedy}")
+        super().__init__(
+            f"no feasible plan: {first}{more}{'; ' if remedy else ''}{remedy}",
+            reason=first,
+            refusals=len(rejections),
+            remedy=remedy or None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

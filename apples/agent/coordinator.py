@@ -50,8 +50,10 @@ Probe = Callable[[InformationPool, Mapping[str, float]], Mapping[str, float]]
 class HostsUnfitError(LaunchError):
     """A host that was chosen cannot be used as planned; carries the pool with what was found on the hosts."""
 
-    def __init__(self, reason: str, information: InformationPool) -> None:
-        super().__init__(reason)
+    code = "host-unfit"
+
+    def __init__(self, host: str, reason: str, information: InformationPool) -> None:
+        super().__init__(f"{host} cannot be used: {reason}", host=host, reason=reason)
         self.information = information
 
 
@@ -222,7 +224,12 @@ class Coordinator:
         """
         if sets not in get_args(ResourceSets):
             known = ", ".join(get_args(ResourceSets))
-            raise UsageError(f"select_resources({sets!r}): known sets are {known}")
+            raise UsageError(
+                f"select_resources({sets!r}): known sets are {known}",
+                code="value-unknown",
+                value=sets,
+                known=list(get_args(ResourceSets)),
+            )
         hosts, refused = self.selector.usable_hosts(self.information)
         self.decision_log.usable = hosts
         self.decision_log.reject(refused)
@@ -275,7 +282,10 @@ class Coordinator:
         estimate = self.estimator.estimate(schedule, self.information, self._alone_seconds())
         if not np.isfinite(estimate.value):
             raise ModelError(
-                f"the model estimates {estimate.value} for {names(schedule.resources)}"
+                f"the model estimates {estimate.value} for {names(schedule.resources)}",
+                code="estimate-invalid",
+                value=str(estimate.value),
+                hosts=list(names(schedule.resources)),
             )
         self.decision_log.add(estimate, self.information)
         return estimate
@@ -345,7 +355,7 @@ class Coordinator:
         seen = self._present.with_findings(found) if found else self._present
         for one in estimate.schedule.allocations:
             if reason := refusal(seen, one.host, one.implementation):
-                raise HostsUnfitError(f"{one.host.name} cannot be used: {reason}", seen)
+                raise HostsUnfitError(one.host.name, reason, seen)
         self._found(seen)
         execution = self.actuator.actuate(launch_plan(estimate.schedule, seen, self.messages))
         if policy is None:
@@ -405,18 +415,38 @@ def _checked(
     schedule: Schedule, resources: ResourceSet, template: hat.ApplicationTemplate
 ) -> Schedule:
     if not isinstance(schedule, Schedule):
-        raise ModelError(f"the planner returned no Schedule but {type(schedule).__name__}")
+        raise ModelError(
+            f"the planner must return a Schedule (got {type(schedule).__name__})",
+            code="schedule-invalid",
+            value=type(schedule).__name__,
+        )
     used = schedule.resources
     if not set(used) <= set(resources) or len(set(used)) < len(used):
         given, planned = ", ".join(names(resources)), ", ".join(names(used))
-        raise ModelError(f"the planner was given {given} and planned for {planned}")
+        raise ModelError(
+            f"the planner was given {given} and planned for {planned}",
+            code="schedule-invalid",
+            field="hosts",
+            value=list(names(used)),
+            known=list(names(resources)),
+        )
     if not np.all(np.isfinite(np.array(schedule.rows, dtype=float))):
-        raise ModelError(f"the planner gave rows that are no numbers: {schedule.rows}")
+        raise ModelError(
+            f"the planner must give finite rows (got {schedule.rows})",
+            code="schedule-invalid",
+            field="rows",
+            value=str(schedule.rows),
+        )
     known = {"", *(one.name for one in template.implementations)}
     for one in schedule.allocations:
         if one.implementation not in known:
             raise ModelError(
                 f"the planner has {one.host.name} run {one.implementation!r}: the template has "
-                f"{', '.join(sorted(known - {''})) or 'no implementations'}"
+                f"{', '.join(sorted(known - {''})) or 'no implementations'}",
+                code="schedule-invalid",
+                field="implementation",
+                host=one.host.name,
+                value=one.implementation,
+                known=sorted(known - {""}),
             )
     return schedule

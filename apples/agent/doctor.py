@@ -231,7 +231,11 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
         if one.runs_on(platform.machine()) and available_here("", one)
     }
     if not programs:
-        raise UsageError(f"{template}: no implementation has what it requires on this machine")
+        raise UsageError(
+            f"{template}: no implementation has what it requires on this machine",
+            code="implementation-unavailable",
+            file=template,
+        )
     few, many = (ProblemSize(one.parameters, one.rows, one.columns) for one in (small, telling))
     tiled = {one.name for one in found.implementations if one.rectangles}
     by_threads = {one.name for one in found.implementations if one.threads}

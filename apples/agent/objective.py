@@ -44,16 +44,25 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
         except _TakesForeverError:
             raise UsageError(
                 f"objective '{reference}'{_place(metric)}: gave nothing for {_hosts(estimate)} within "
-                f"{MOST_SECONDS:g} s, and is asked about thousands of sets"
+                f"{MOST_SECONDS:g} s, and is asked about thousands of sets",
+                code="user-code-timeout",
+                value=reference,
+                seconds=MOST_SECONDS,
             ) from None
         except (Exception, SystemExit) as error:
             where = where_in_users_code(error) or f"objective '{reference}' failed"
-            raise UsageError(f"{where}: {type(error).__name__}: {_one_line(error)}") from error
+            raise UsageError(
+                f"{where}: {type(error).__name__}: {_one_line(error)}",
+                code="user-code-failed",
+                value=reference,
+            ) from error
         if _is_number(found):
             return sign * float(found)
         raise UsageError(
             f"objective '{reference}'{_place(metric)}: gave {_one_line(repr(found))} for {_hosts(estimate)}, "
-            "must be a finite number"
+            "must be a finite number",
+            code="objective-invalid",
+            value=reference,
         )
 
     return value

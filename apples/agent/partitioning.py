@@ -56,7 +56,11 @@ def asked_decomposition(information: InformationPool) -> Decomposition | None:
     if not information.template.partitions:
         raise UsageError(
             f'partitions = "{asked}": {information.template.name} cuts its data itself; a template whose program '
-            "declares its blocks by a decomposition says partitions = true"
+            "declares its blocks by a decomposition says partitions = true",
+            code="partitions-unsupported",
+            field="partitions",
+            value=str(asked),
+            template=information.template.name,
         )
     return Decomposition.read(asked)
 

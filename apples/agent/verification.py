@@ -404,7 +404,7 @@ def _told(execution: Execution, talk: Talk, limit: float | None = None) -> Refer
         execution.cancel()
         raise
     if outcome is None:
-        raise VerificationError("the sequential run measured nothing")
+        raise VerificationError("the sequential run measured nothing", code="result-unverified")
     return Reference(outcome.iterations, outcome.sha256, tuple(execution.row_digests))
 
 

@@ -40,7 +40,11 @@ def calibrate(
     document = calibration_document(application.name, application.version, found)
     show_answer(document, calibration_text(found), json)
     if not any(found.values()):
-        raise LaunchError(f"{files[0]}: nothing was measured on any host: the warnings say why")
+        raise LaunchError(
+            f"{files[0]}: no host could be measured; the warnings give the reasons",
+            code="nothing-measured",
+            file=files[0],
+        )
     if unkept:
         raise unkept[0]
     return 0
@@ -51,7 +55,18 @@ def _sizes(text: str, information: InformationPool) -> list[int]:
     try:
         rows = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise UsageError(f"--rows {text}: must be whole numbers, as 100,500") from None
+        raise UsageError(
+            f"--rows {text}: must be whole numbers, as 100,500",
+            code="value-type",
+            option="--rows",
+            value=text,
+        ) from None
     if rows[0] < 1 or rows[-1] > total:
-        raise UsageError(f"--rows {text}: must be from 1 to the grid's {total} rows")
+        raise UsageError(
+            f"--rows {text}: must be from 1 to the grid's {total} rows",
+            code="value-range",
+            option="--rows",
+            value=text,
+            bound=total,
+        )
     return rows

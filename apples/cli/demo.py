@@ -41,7 +41,9 @@ def demo(
         record.finished(document)
         _answer(document, report, json)
         if document["verified"] is False:
-            raise VerificationError("a result differs from the sequential run's")
+            raise VerificationError(
+                "a result differs from the sequential run's", code="result-differs"
+            )
     return 0
 
 

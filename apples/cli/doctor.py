@@ -41,7 +41,11 @@ def doctor(
     Example: apples doctor --program template.toml; apples doctor --hosts hosts.toml
     """
     if hosts is not None and program is not None:
-        raise UsageError("--hosts and --program: one at a time")
+        raise UsageError(
+            "--hosts and --program: one at a time",
+            code="option-conflict",
+            options=["--hosts", "--program"],
+        )
     if hosts is not None:
         return _hosts(hosts, json)
     if program is not None:

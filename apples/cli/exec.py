@@ -59,7 +59,11 @@ def exec_command(
     Example: apples exec -n 4 --require "CPUSET[MAX_RADIUS=1]" -- ./solver
     """
     if share and not least:
-        raise UsageError("--share needs --least: a guest has to say what it can do with")
+        raise UsageError(
+            "--share needs --least: the smallest number of CPUs that the command can use",
+            code="option-missing",
+            option="--least",
+        )
     requirement = requirement_of(parse(require), count)
     if requirement.kind is CpusetType.NONE:
         say("apples exec: CPUSET_TYPE=none: it runs where it likes")

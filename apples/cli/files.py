@@ -19,14 +19,14 @@ SCHEMA = "hat.check/1"
 
 
 def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> int:
-    """Say every problem of the files on stderr; exit code 2 when there is any."""
+    """Print the problems of the files on stderr, each with its code; return 2 if there are any."""
     results = [user_files.inspect(path, only) for path in files]
     pairs = list(zip(files, results, strict=True))
     entries = [user_files.checked(path, result) for path, result in pairs]
     fine = "\n".join(f"{path}: {one.kind}, ok" for path, one in pairs if not one.problems)
     for result in results:
         for problem in result.problems:
-            say(str(problem))
+            say(f"{problem} [{problem.code}]")
     show_answer({"schema": SCHEMA, "files": entries}, fine, json)
     return 2 if any(result.problems for result in results) else 0
 
@@ -66,6 +66,11 @@ def _document_type(kind: str) -> Any:
     found = DOCUMENTS.get(name) or DOCUMENTS.get(f"apples.{name}")
     if found is None:
         short = (one.removeprefix("apples.") for one in DOCUMENTS if one != "apples.hosts")
-        known = ", ".join([*KINDS, "apples.hosts", *short])
-        raise UsageError(f"schema '{kind}': known are {known}")
+        known = [*KINDS, "apples.hosts", *short]
+        raise UsageError(
+            f"schema '{kind}': known are {', '.join(known)}",
+            code="schema-unknown",
+            value=kind,
+            known=known,
+        )
     return found

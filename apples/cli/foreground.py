@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import VerificationInterrupt, verification_failure
+from apples.agent.session.results import VerificationInterrupt, verification_error
 from apples.agent.session.running import Follow, PreparedRun
 from apples.agent.session.spec import RunSpec
 from apples.cli import progress
 from apples.cli.program import say, show_answer
-from apples.errors import UsageError, VerificationError
+from apples.errors import UsageError
 from apples.jobs.recording import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
 from apples.launch.events import to_stderr
@@ -42,8 +42,8 @@ def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = Fa
             answer(record, command, report, json, timeline)
             raise
         answer(record, command, report, json, timeline)
-        if wrong := verification_failure(record.document):
-            raise VerificationError(wrong)
+        if wrong := verification_error(record.document):
+            raise wrong
     return 0
 
 
@@ -89,4 +89,9 @@ def make_folder(path: Path) -> None:
     except OSError as error:
         raise unwritable(f"--report {path}", error) from None
     if path.is_dir():
-        raise UsageError(f"--report {path}: is a directory, not a file")
+        raise UsageError(
+            f"--report {path}: is a directory, not a file",
+            code="file-invalid",
+            option="--report",
+            file=path,
+        )

@@ -12,7 +12,7 @@ import hat
 from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import Entry, run, show, show_json
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.refusals import error_kind
 
 COMMANDS: Mapping[str, Entry] = {
@@ -60,13 +60,26 @@ def new(
     Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
     if model not in {"strip", *MODELS}:
-        raise UsageError(f"--model '{model}': known are strip, {', '.join(MODELS)}")
+        raise UsageError(
+            f"--model '{model}': known are strip, {', '.join(MODELS)}",
+            code="model-unknown",
+            option="--model",
+            value=model,
+            known=["strip", *MODELS],
+        )
     if model != "strip" and (c or fortran or malleable or blocks):
-        raise UsageError(f"--model {model}: not with --c, --fortran, --malleable or --blocks")
+        raise UsageError(
+            f"--model {model}: not with --c, --fortran, --malleable or --blocks",
+            code="option-conflict",
+            option="--model",
+            value=model,
+        )
     if (c or fortran) and (malleable or blocks or (c and fortran)):
         raise UsageError(
             "--c and --fortran: one of them, and neither with --malleable nor --blocks:"
-            " a program in C or Fortran keeps the hosts it was started on"
+            " a program in C or Fortran keeps the hosts it was started on",
+            code="option-conflict",
+            option="--c" if c else "--fortran",
         )
     asked: dict[hat.ProgramKind, bool] = {
         **{one: model == one for one in MODELS},
@@ -80,8 +93,8 @@ def new(
         paths = hat.new(name, into, kind=kind)
     except hat.ScaffoldError as error:
         if isinstance(error.__cause__, OSError):
-            raise error_kind(error.__cause__)(str(error)) from None
-        raise UsageError(str(error)) from None
+            raise error_kind(error.__cause__)(str(error), **coded(error)) from None
+        raise UsageError(str(error), **coded(error)) from None
     if json:
         show_json({"schema": "hat.new/1", "files": [str(path) for path in paths]})
     else:

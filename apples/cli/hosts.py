@@ -50,13 +50,18 @@ def import_(
     from apples.launch.slurm.nodes import host_entries, host_list, left_out  # noqa: PLC0415
 
     if source != "slurm":
-        raise UsageError(f"hosts import '{source}': known is slurm")
+        raise UsageError(
+            f"hosts import '{source}': known is slurm",
+            code="source-unknown",
+            value=source,
+            known=["slurm"],
+        )
     nodes = client.nodes(partition)
     for line in left_out(nodes):
         say(f"warning: {line}")
     found = host_entries(nodes, site or ())
     if not found:
-        raise LaunchError("Slurm has no node that takes jobs")
+        raise LaunchError("Slurm has no node that takes jobs", code="nodes-missing")
     if json:
         show_json({"schema": "apples.hosts/1", "host": found})
     else:

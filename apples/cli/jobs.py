@@ -123,7 +123,13 @@ def resize(
     weights = service.weights_of(hosts)
     if is_scheduled(job) and not dry_run:
         if set(weights.values()) != {1.0}:
-            raise UsageError(f"--hosts {hosts}: the scheduler of {job} takes no weights")
+            raise UsageError(
+                f"--hosts {hosts}: the scheduler of {job} takes no weights",
+                code="option-not-applicable",
+                option="--hosts",
+                value=hosts,
+                job=job,
+            )
         return resize_scheduled(job, list(weights), json)
     return _move(service.plan_resize(_movable(job, dry_run), weights), dry_run, json)
 

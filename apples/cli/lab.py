@@ -57,7 +57,7 @@ def down(
         except LaunchError as error:
             failures.append(str(error))
     if failures:
-        raise LaunchError("; ".join(failures))
+        raise LaunchError("; ".join(failures), code="lab-not-removed", failures=failures)
     names = [folder.name for folder in folders]
     text = "\n".join(f"lab '{name}' is down" for name in names)
     show_answer({"schema": SCHEMA, "down": names}, text, json)
@@ -121,13 +121,23 @@ def _chosen(name: str | None, everything: bool) -> list[Path]:
         return list(begun.values())
     if name is None:
         if len(begun) > 1:
-            raise UsageError(f"several labs are up ({', '.join(begun)}): name one, or --all")
+            raise UsageError(
+                f"several labs are up ({', '.join(begun)}): name one, or --all",
+                code="value-missing",
+                field="name",
+                known=list(begun),
+            )
         if not begun:
             say("apples: no lab is up")
         return list(begun.values())
     if name not in begun:
         known = ", ".join(begun) or "none"
-        raise UsageError(f"no lab '{name}' is up (up: {known})")
+        raise UsageError(
+            f"no lab '{name}' is up (up: {known})",
+            code="lab-unknown",
+            value=name,
+            known=list(begun),
+        )
     return [begun[name]]
 
 

@@ -63,7 +63,11 @@ def monitor(
     Example: apples monitor --hosts hosts.toml --watch
     """
     if rounds is not None and service is None:
-        raise UsageError("--rounds: without --service it ends by itself")
+        raise UsageError(
+            "--rounds: without --service it ends by itself",
+            code="option-missing",
+            option="--service",
+        )
     found = read_host_list((hosts or Path("hosts.toml")).absolute())
     far = remote_hosts(found)
     heard = _Heard([host.name for host in found])
@@ -84,7 +88,11 @@ def monitor(
         document = heard.document(snapshots, every)
         if not shows and not document["hosts"]:
             said = "; ".join(f"{one['machine']}: {one['text']}" for one in document["problems"])
-            raise LaunchError(f"no host was heard{': ' if said else ''}{said}")
+            raise LaunchError(
+                f"no host answered{': ' if said else ''}{said}",
+                code="host-unreachable",
+                problems=document["problems"],
+            )
         try:
             while (shows or service) and not heard.enough(rounds):
                 if shows:

@@ -125,7 +125,11 @@ def sense(
         words = [sys.executable, "-I", "-m", "nws.sensing.stdio"]
         return os.execv(sys.executable, words)  # noqa: S606 - no shell is wanted
     if stdout and (once or hosts is not None):
-        raise UsageError("--stdout prints measurements, --once and --hosts a weather: give one")
+        raise UsageError(
+            "--stdout prints measurements, --once and --hosts a weather: give one",
+            code="option-conflict",
+            options=["--stdout", "--once", "--hosts"],
+        )
     if not stdout and (service is None or once or hosts is not None):
         return _once(hosts, rounds or 6)
     given = {name: value for name, value in locals().items() if name in FORWARDED}
@@ -161,7 +165,11 @@ def _once(hosts: Path | None, rounds: int) -> int:
     here = HostList((Host("localhost"),), Network())
     sensing = LocalSensing(read_host_list(hosts) if hosts else here, rounds)
     if not sensing.local:
-        raise UsageError(f"{hosts}: no host of this list is a part of this machine")
+        raise UsageError(
+            f"{hosts}: no host of this list is a part of this machine",
+            code="host-not-local",
+            file=hosts,
+        )
     show(sensing.weather().to_json())
     say(f"measured {len(sensing.local)} of the list's hosts here, {rounds} rounds")
     return 0
@@ -170,5 +178,10 @@ def _once(hosts: Path | None, rounds: int) -> int:
 def _token_file(given: Path | None) -> Path:
     path = given or directory() / "nws" / "token"
     if not path.is_file():
-        raise UsageError(f"{path}: no such file of a token (--token-file)")
+        raise UsageError(
+            f"{path}: no such file of a token (--token-file)",
+            code="file-missing",
+            option="--token-file",
+            file=path,
+        )
     return path

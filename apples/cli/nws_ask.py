@@ -13,7 +13,7 @@ import typer
 
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 from apples.storage import state
 from apples.views.weather import forecasts_text, measurements_csv, series_text, service_text
 from nws import Client, SeriesName, ServiceError, read_token
@@ -115,7 +115,11 @@ def extract(
     Example: nws extract availableCpu/ada --since 31536000 --step 3600 > ada.csv
     """
     if band and step is None:
-        raise UsageError("--band needs --step: a measurement has no low and high")
+        raise UsageError(
+            "--band needs --step: a measurement has no low and high",
+            code="option-missing",
+            option="--step",
+        )
     checked_series(series)
     start = None if since is None else datetime.now(UTC).timestamp() - since
     with asking(service, token_file, certificate) as client:
@@ -169,7 +173,7 @@ def checked_series(text: str) -> str:
     try:
         return str(SeriesName.parse(text))
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error, code="name-invalid")) from None
 
 
 MOST_MATCHED = 10_000
@@ -185,12 +189,17 @@ def asking(
         url = service or (home / "url").read_text(errors="replace").strip()
     except OSError:
         reason = "no service runs here: start nws serve, or give --service"
-        raise UsageError(f"{home / 'url'}: {reason}") from None
+        raise UsageError(
+            f"{home / 'url'}: {reason}",
+            code="service-missing",
+            option="--service",
+            file=home / "url",
+        ) from None
     _check_url(url)
     try:
         token = read_token(token_file or home / "token")
     except ValueError as error:
-        raise UsageError(f"{error} (--token-file)") from None
+        raise UsageError(f"{error} (--token-file)", **coded(error, code="token-invalid")) from None
     try:
         with Client(url, token, certificate=certificate) as client:
             yield client
@@ -207,4 +216,8 @@ def _check_url(url: str) -> None:
     except ValueError:
         good = False
     if not good or not url.isprintable():
-        raise UsageError(f"{url}: that is no address of a service: http://HOST:PORT is wanted")
+        raise UsageError(
+            f"{url}: not the address of a service; use http://HOST:PORT",
+            code="address-invalid",
+            value=url,
+        )

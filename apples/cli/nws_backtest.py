@@ -11,7 +11,7 @@ import typer
 
 import nws
 from apples.cli.program import say, show_answer
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.refusals import unwritable
 from apples.storage import documents
 from apples.views.weather import backtest_text
@@ -37,9 +37,13 @@ def backtest(
     try:
         recording = nws.read_recording(file)
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from error
+        raise UsageError(
+            f"{file}: {error.strerror}",
+            code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+            file=file,
+        ) from error
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error), **coded(error, code="file-invalid")) from error
     many = sum(len(values) for values in recording.values()) > MANY
     engine: Engine = "numba" if many and find_spec("numba") else "numpy"
     reports, pictures = [], dict[str, str]()

@@ -43,7 +43,11 @@ def import_history(
     Example: nws import --prometheus http://prom:9090 --since 604800
     """
     if (file is None) == (prometheus is None):
-        raise UsageError("a FILE, or --prometheus URL: one of the two")
+        raise UsageError(
+            "a FILE, or --prometheus URL: one of the two",
+            code="option-conflict",
+            options=["FILE", "--prometheus"],
+        )
     try:
         history = _read(file) if file is not None else _ask(str(prometheus), since)
     except nws.SensorError as error:
@@ -51,7 +55,9 @@ def import_history(
     measurements = sorted(history.measurements, key=_moment)
     if not measurements:
         told = "; ".join(history.reasons) or "nothing of a host's CPU, memory or disk is there"
-        raise UsageError(f"{file or prometheus}: {told}")
+        raise UsageError(
+            f"{file or prometheus}: {told}", code="history-empty", file=str(file or prometheus)
+        )
     document: dict[str, Any] = {"schema": "nws.import/1", "series": 0, "stored": 0}
     document |= {"duplicates": 0, "refused_total": 0, "reasons": []}
     document |= {"left_out": history.left_out, "left_out_reasons": history.reasons}
@@ -71,7 +77,11 @@ def _read(path: Path) -> nws.RecordedHistory:
         with path.open(encoding="utf-8", errors="replace") as lines:
             return nws.read_history(lines)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(
+            f"{path}: {error.strerror}",
+            code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+            file=path,
+        ) from None
 
 
 def _ask(url: str, since: float) -> nws.RecordedHistory:

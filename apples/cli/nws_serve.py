@@ -13,7 +13,7 @@ import nws
 from apples.cli.program import say, show_json
 from apples.cli.tokens import issue
 from apples.cli.tokens import revoke as revoke_tokens
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 from apples.storage import documents, state
 from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
 
@@ -90,9 +90,9 @@ def serve(
             period,
         )
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error, code="value-invalid")) from None
     except (DirectoryLockedError, TokenFileError) as error:
-        raise LaunchError(str(error)) from None
+        raise LaunchError(str(error), **coded(error, code="directory-unusable")) from None
 
 
 def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:

@@ -122,7 +122,12 @@ def settings_of(pairs: Sequence[str] | None, option: str = "--set") -> dict[str,
     for pair in pairs or ():
         name, separator, value = pair.partition("=")
         if not separator or not name:
-            raise UsageError(f"{option} {pair}: must be NAME=VALUE")
+            raise UsageError(
+                f"{option} {pair}: must be NAME=VALUE",
+                code="value-invalid",
+                option=option,
+                value=pair,
+            )
         settings[name] = value
     return settings
 
@@ -138,7 +143,18 @@ def how_verified(
         Two words that contradict each other, or none of those known.
     """
     if no_verify and word not in {None, "none"}:
-        raise UsageError(f"--verify {word}: contradicts --no-verify")
+        raise UsageError(
+            f"--verify {word}: contradicts --no-verify",
+            code="option-conflict",
+            options=["--verify", "--no-verify"],
+            value=word,
+        )
     if word not in {None, "auto", *known}:
-        raise UsageError(f"--verify '{word}': known are {', '.join(known)}")
+        raise UsageError(
+            f"--verify '{word}': known are {', '.join(known)}",
+            code="value-unknown",
+            option="--verify",
+            value=word,
+            known=list(known),
+        )
     return "none" if no_verify else "" if word in {None, "auto"} else str(word)

@@ -15,7 +15,7 @@ import typer
 from apples.cli import options
 from apples.cli.options import Json
 from apples.cli.program import answers_a_terminal, repaint, say, show, show_answer
-from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
+from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError, coded
 from apples.scheduling.server.client import SchedulerClient, found
 from apples.views.queue import (
     OVER,
@@ -252,7 +252,11 @@ def what_if(
     Example: apples what-if --policy equipartition --hosts-more 2
     """
     if option and not policy:
-        raise UsageError(f"--option {option[0]}: is of --policy, which is not given")
+        raise UsageError(
+            f"--option {option[0]}: needs --policy",
+            code="option-missing",
+            option="--policy",
+        )
     body = {
         "policy": policy, "options": options.settings_of(option, "--option"), "hosts_more": more,
         "hosts_less": less, "minimum": _minimums(minimum or ()),
@@ -267,7 +271,12 @@ def _minimums(words: Sequence[str]) -> dict[str, int]:
     for word in words:
         job, _, number = word.partition("=")
         if not job or not number.isdecimal():
-            raise UsageError(f"--minimum {word}: must be JOB=N")
+            raise UsageError(
+                f"--minimum {word}: must be JOB=N",
+                code="value-invalid",
+                option="--minimum",
+                value=word,
+            )
         found[_named(job)] = int(number[:9])
     return found
 
@@ -309,7 +318,13 @@ def until_over(job: str, seconds: float | None) -> dict[str, Any]:
                     say(f"apples: {job} {shown}: {document['reason']}")
                 return document
         if deadline is not None and time.monotonic() >= deadline:
-            raise DeadlineError(f"{job} is {shown} after {seconds:g} s")
+            raise DeadlineError(
+                f"{job} is {shown} after {seconds:g} s",
+                code="wait-timeout",
+                job=job,
+                value=shown,
+                seconds=seconds,
+            )
         time.sleep(pause)
         pause = min(1.0, 1.3 * pause)
 
@@ -339,7 +354,11 @@ def record_of(job: str) -> str:
     else:
         folder = str(_ask_of(job)["record"])
     if not folder:
-        raise UsageError(f"{job} has not been started, and has no record; see: apples why {job}")
+        raise UsageError(
+            f"{job} has not been started, and has no record; see: apples why {job}",
+            code="job-not-started",
+            job=job,
+        )
     return folder
 
 
@@ -365,13 +384,21 @@ def messages_of(run: str | None) -> Path | None:
         if Path(run).is_file():
             return Path(run)
     except OSError as error:
-        raise UsageError(f"--messages: {run[:200]}: {error.strerror}") from None
+        raise UsageError(
+            f"--messages: {run[:200]}: {error.strerror}",
+            code="file-unreadable",
+            option="--messages",
+            file=run[:200],
+        ) from None
     from apples.jobs import store  # noqa: PLC0415 - most commands ask for no record
 
     try:
         return store.record(record_of(run)).result
     except UsageError as error:
-        raise UsageError(f"--messages: no file of that name, and {error}") from None
+        raise UsageError(
+            f"--messages: no file of that name, and {error}",
+            **{**coded(error), "option": "--messages"},
+        ) from None
 
 
 def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
@@ -382,7 +409,12 @@ def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
         time.sleep(0.1)
         document = _ask_of(job)
     if document["resizes"] == before["resizes"] and set(document["hosts"]) != set(hosts):
-        raise LaunchError(f"{job} was not resized, and is {_where(document)}; see: apples queue")
+        raise LaunchError(
+            f"{job} was not resized, and is {_where(document)}; see: apples queue",
+            code="job-not-resized",
+            job=job,
+            hosts=document["hosts"],
+        )
     show_answer(document, f"{job} is {_where(document)}", json)
     return 0
 
@@ -391,9 +423,20 @@ def migrate_scheduled(job: str, source: str, target: str, json: bool) -> int:
     """Have the scheduler move what a job has on one host to another."""
     hosts = _ask_of(job)["hosts"]
     if source not in hosts:
-        raise UsageError(f"--from {source}: the job is not there (it is on {', '.join(hosts)})")
+        raise UsageError(
+            f"--from {source}: the job is not there (it is on {', '.join(hosts)})",
+            code="host-unknown",
+            option="--from",
+            host=source,
+            known=list(hosts),
+        )
     if target in hosts:
-        raise UsageError(f"--to {target}: the job is there already")
+        raise UsageError(
+            f"--to {target}: the job is there already",
+            code="host-in-use",
+            option="--to",
+            host=target,
+        )
     return resize_scheduled(job, [target if host == source else host for host in hosts], json)
 
 
@@ -421,7 +464,9 @@ def _ask_of(
 def _named(word: str) -> str:
     """Return a word that may stand in a path."""
     if not word or len(word) > 80 or set(word) - NAME_LETTERS:
-        raise UsageError(f"'{word[:80]}' is no name of a job or host")
+        raise UsageError(
+            f"'{word[:80]}': not a name of a job or host", code="name-invalid", value=word[:80]
+        )
     return word
 
 

@@ -52,7 +52,11 @@ def report(
         runs.report_run(source, out, json, timeline)
         return
     if out is None:
-        raise UsageError("--out: names the page to write about simulations")
+        raise UsageError(
+            "--out is required for simulations: the file of the page",
+            code="option-missing",
+            option="--out",
+        )
     from apples.cli.simulation_report import report_simulation  # noqa: PLC0415 - the simulator, for its pages only
 
     report_simulation(

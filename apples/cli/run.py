@@ -85,7 +85,11 @@ def run(
     _check_words(words, engine, program)
     _check_report(report, detach, program)
     if program and count_messages:
-        raise UsageError("--count-messages: not with --program, whose MPI library is one of ours")
+        raise UsageError(
+            "--count-messages: not with --program; it needs the MPI library of apples",
+            code="option-conflict",
+            options=["--count-messages", "--program"],
+        )
     if program:
         from apples.cli.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
         from apples.jobs.programs import program_spec  # noqa: PLC0415
@@ -121,17 +125,36 @@ def run(
 def _check_report(report: Path | None, detach: bool, program: bool) -> None:
     """Refuse a page that nobody would write: the command of a job does not see its end."""
     if report is not None and detach:
-        raise UsageError("--report: not with --detach; when the job is over: apples report JOB")
+        raise UsageError(
+            "--report: not with --detach; when the job is over: apples report JOB",
+            code="option-conflict",
+            options=["--report", "--detach"],
+        )
     if report is not None and program:
-        raise UsageError("--report: not with --program, of which no page is made")
+        raise UsageError(
+            "--report: not with --program, which has no page",
+            code="option-conflict",
+            options=["--report", "--program"],
+        )
 
 
 def _check_words(words: list[str] | None, engine: str, program: bool) -> None:
     """Refuse a command line that is nobody's to run, and an unknown engine."""
     if words and not program:
-        raise UsageError(f"'{shlex.join(words)}': needs --program before -- CMD")
+        raise UsageError(
+            f"'{shlex.join(words)}': needs --program before -- CMD",
+            code="option-missing",
+            option="--program",
+            value=shlex.join(words),
+        )
     if engine not in ENGINES:
-        raise UsageError(f"--engine '{engine}': known are {', '.join(ENGINES)}")
+        raise UsageError(
+            f"--engine '{engine}': known are {', '.join(ENGINES)}",
+            code="launcher-unknown",
+            option="--engine",
+            value=engine,
+            known=list(ENGINES),
+        )
 
 
 def _listed(names: str) -> tuple[str, ...]:

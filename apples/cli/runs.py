@@ -70,7 +70,12 @@ def compare(
     from apples.views.runs import comparison_text  # noqa: PLC0415 - text only
 
     if len(names) < 2:
-        raise UsageError("two runs, or more, are compared; see: apples runs")
+        raise UsageError(
+            "compare needs at least two runs (`apples runs` lists them)",
+            code="value-missing",
+            field="names",
+            bound=2,
+        )
     document = comparison_of([run_record(record_of(name)) for name in names])
     show_answer(document, lambda: comparison_text(document), json)
     return 0
@@ -99,7 +104,12 @@ def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) 
 
         document = document_so_far(record)
         if has_own_page(document):
-            raise UsageError(f"{record.id}: a {record.summary['kind']} has no timeline")
+            raise UsageError(
+                f"{record.id}: a {record.summary['kind']} has no timeline",
+                code="option-not-applicable",
+                option="--timeline",
+                value=record.id,
+            )
         drawn = timeline_document(document, record.events)
         answer["timeline"] = drawn
         text = f"{timeline_text(drawn)}\n"

@@ -106,7 +106,12 @@ def scheduler(
     Example: apples scheduler --hosts hosts.toml --policy equipartition
     """
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {name}: letters, digits, dots, - and _")
+        raise UsageError(
+            f"--name {name}: must be letters, digits, dots, - and _",
+            code="name-invalid",
+            option="--name",
+            value=name,
+        )
     where = (directory or home() / name).absolute()
     known = nws.TokenFile(tokens or where / "tokens.json", scopes=GIVEN)
     if new_token:
@@ -217,15 +222,27 @@ def _check_slurm(
 ) -> None:
     """Refuse what nodes of an allocation are not used with, and what is for these alone."""
     if reach not in REACHES or (reach != REACHES[0] and not slurm):
-        raise UsageError(f"--reach {reach}: ssh, or srun for the nodes of --slurm")
+        raise UsageError(
+            f"--reach {reach}: ssh, or srun for the nodes of --slurm",
+            code="option-not-applicable",
+            option="--reach",
+            value=reach,
+        )
     if not slurm:
         return
     if actuator not in {None, "ssh"}:
         raise UsageError(
-            f"--slurm: its nodes are reached over ssh or by --reach srun, not by --actuator {actuator}"
+            f"--slurm: its nodes are reached over ssh or by --reach srun, not by --actuator {actuator}",
+            code="option-conflict",
+            options=["--slurm", "--actuator"],
+            value=actuator,
         )
     if shared:
-        raise UsageError("--slurm: an allocation is of one user, and --shared of several")
+        raise UsageError(
+            "--slurm and --shared: an allocation belongs to one user; use one of them",
+            code="option-conflict",
+            options=["--slurm", "--shared"],
+        )
 
 
 def _follower(
@@ -290,11 +307,21 @@ def _load(one: NodeSnapshot) -> HostLoad:
 def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host, ...]:
     """Return the hosts of the list that are other machines under an actuator."""
     if actuator not in {None, *ACTUATORS}:
-        raise UsageError(f"--actuator {actuator}: the scheduler knows {' and '.join(ACTUATORS)}")
+        raise UsageError(
+            f"--actuator {actuator}: the scheduler knows {' and '.join(ACTUATORS)}",
+            code="launcher-unknown",
+            option="--actuator",
+            value=actuator,
+            known=list(ACTUATORS),
+        )
     if actuator is None and (others := remote_hosts(found)):
         raise UsageError(
-            f"{place}: {listed(host.name for host in others)}: other machines: say --actuator ssh "
-            "(or --actuator local to play them on this one)"
+            f"{place}: {listed(host.name for host in others)}: other machines: use --actuator ssh "
+            "(or --actuator local to play them on this one)",
+            code="option-missing",
+            option="--actuator",
+            file=place,
+            hosts=[host.name for host in others],
         )
     far = tuple(host for host in found if not is_here(host)) if actuator == "ssh" else ()
     for host in far:
@@ -305,18 +332,30 @@ def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host
 def _share(where: Path, far: Sequence[Host], policy: SchedulingPolicy) -> None:
     """Let others reach the socket in a scheduler's directory, and nothing else there."""
     if far:
-        raise UsageError("--shared: hosts that are other machines are not built yet here")
+        raise UsageError(
+            "--shared: hosts on other machines are not supported",
+            code="option-not-applicable",
+            option="--shared",
+            hosts=[host.name for host in far],
+        )
     if (
         "loads" in policy.looks_at
     ):  # whose a process is, says its environment, which is its user's alone
         raise UsageError(
-            "--shared: a policy that looks at the load of hosts is not built yet here"
+            "--shared: a policy that uses the load of hosts is not supported",
+            code="option-not-applicable",
+            option="--shared",
         )
     where.mkdir(mode=0o711, parents=True, exist_ok=True)
     where.chmod(0o711)
     for above in where.parents:
         if not above.stat().st_mode & 0o001:
-            raise UsageError(f"--shared: others cannot reach {where}: {above} is closed to them")
+            raise UsageError(
+                f"--shared: others cannot reach {where}: {above} is closed to them",
+                code="permission-denied",
+                option="--shared",
+                file=above,
+            )
 
 
 def _ready(where: Path, url: str) -> None:
@@ -333,7 +372,10 @@ def _daemons(
         what = "--shared" if shared else "hosts that are other machines"
         raise UsageError(
             f"--policy sd: {what}: its jobs share hosts that are parts of this machine, each with a topology "
-            "daemon; others are not asked for CPUs yet"
+            "daemon; others are not asked for CPUs yet",
+            code="option-not-applicable",
+            option="--policy",
+            value="sd",
         )
     found = TopologyDaemons.of(hosts, policy.sharing_factor)
     policy.share(found.cpus)  # refuses hosts of which no guest could have a CPU

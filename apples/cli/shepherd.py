@@ -36,13 +36,20 @@ def shepherd(
     where = found(scheduler)
     if not isinstance(where, Path):
         raise UsageError(
-            "--scheduler: a shepherd is known by the kernel, on the scheduler's socket"
+            "--scheduler: a shepherd is known by the kernel, on the scheduler's socket",
+            code="option-not-applicable",
+            option="--scheduler",
+            value=scheduler,
         )
     client = SchedulerClient(where)
     name = str(client.ask("GET", "/v1/queue")["name"])
     with (state.directory() / f".shepherd-{name}.lock").open("w") as lock:
         if not documents.lock(lock.fileno(), 0.0):
-            raise LaunchError(f"a shepherd of this user for {name} is there already")
+            raise LaunchError(
+                f"a shepherd of this user already serves {name}",
+                code="shepherd-running",
+                scheduler=name,
+            )
         one = Shepherd(
             client, lambda news: JobServiceExecutor(name, place, time.monotonic, news),
             lambda text: say(f"apples shepherd: {text}"),

@@ -69,9 +69,13 @@ def simulate(
             raise typer.Exit(UsageError.exit_code)
         return
     if policy is None:
-        raise UsageError("--policy: which? (or --calibrate)")
+        raise UsageError(
+            "--policy is required (or --calibrate)", code="option-missing", option="--policy"
+        )
     if csv is not None and not csv.parent.is_dir():
-        raise UsageError(f"{csv}: No such file or directory")
+        raise UsageError(
+            f"{csv}: No such file or directory", code="directory-missing", option="--csv", file=csv
+        )
     began = perf_counter()
     made = prepare(
         log, policy, option or [], processors=processors, nodes=nodes, cores=cores_per_node,

@@ -58,14 +58,18 @@ def report_simulation(
         "seed": seed,
     }
     if not out.parent.is_dir():
-        raise UsageError(f"{out}: No such file or directory")
+        raise UsageError(
+            f"{out}: No such file or directory", code="directory-missing", option="--out", file=out
+        )
     tables: dict[Path, SimulatedRun] = {}
     if source.endswith(".jsonl"):
         if not Path(source).is_file():
-            raise UsageError(f"{source}: No such file or directory")
+            raise UsageError(
+                f"{source}: No such file or directory", code="file-missing", file=source
+            )
         rows = list(Results(Path(source)).rows.values())
         if not rows:
-            raise UsageError(f"{source}: holds no results")
+            raise UsageError(f"{source}: holds no results", code="file-empty", file=source)
         figures = sweep_table(rows, baseline_of(rows, policy[0] if policy else None))
         text, drawn = sweep_page(rows, figures, method), sweep_charts(rows, figures)
         count, said = len(rows), sweep_text(figures)

@@ -53,9 +53,17 @@ def sweep(
     processors = size_of(processors, nodes, cores_per_node)
     named = {word.partition("=")[0].rpartition(":")[2] for word in option or []}
     if processors is None and "machine" not in named:
-        raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
+        raise UsageError(
+            "the size of the machine is required: --processors, or --nodes and --cores-per-node",
+            code="option-missing",
+            option="--processors",
+        )
     if seeds < 1 or slices < 1 or workers < 0:
-        raise UsageError("--seeds and --slices are at least 1, --workers at least 0")
+        raise UsageError(
+            "--seeds and --slices are at least 1, --workers at least 0",
+            code="value-range",
+            options=["--seeds", "--slices", "--workers"],
+        )
     cells = grid(
         logs, policy, option or [], range(seeds), malleable=malleable or [-1.0], parts=slices,
         processors=processors, nodes=nodes, cores_per_node=cores_per_node,

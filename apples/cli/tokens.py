@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import nws
 from apples.cli.program import say, show
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 
 
 def issue(
@@ -22,7 +22,7 @@ def issue(
     try:
         show(known.issue(name, scopes, seconds))
     except (ValueError, nws.TokenFileError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error, code="value-invalid")) from None
     say(f"this token of {name} is good for {', '.join(scopes)} and is not shown again")
     return 0
 
@@ -38,8 +38,8 @@ def revoke(known: nws.TokenFile, name: str) -> int:
     try:
         count = known.revoke(name)
     except nws.TokenFileError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error, code="file-invalid")) from None
     if not count:
-        raise UsageError(f"there is no token of {name}")
+        raise UsageError(f"there is no token of {name}", code="token-unknown", value=name)
     say(f"{count} tokens of {name} are worthless now")
     return 0

@@ -81,14 +81,27 @@ def fit_job(
     requirement = requirement_of(parse(require), count)
     if requirement.kind is CpusetType.STATIC:
         raise UsageError(
-            f"CPUSET_NAME={requirement.name}: only the daemon of a host knows its cpusets"
+            f"CPUSET_NAME={requirement.name}: its CPUs are known to the topology daemon of a host only",
+            code="cpuset-unknown",
+            value=requirement.name,
         )
     if not 1 <= ranks <= MOST_CPUS:
-        raise UsageError(f"--ranks {ranks}: must be 1 to {MOST_CPUS}")
+        raise UsageError(
+            f"--ranks {ranks}: must be 1 to {MOST_CPUS}",
+            code="value-range",
+            option="--ranks",
+            value=ranks,
+            bound=MOST_CPUS,
+        )
     topology = topology_of(file, live, source)
     found = fit(topology, free_of(topology, free), requirement)
     if isinstance(found, Unsatisfied):
-        raise InfeasibleError(f"{file or LIVE}: {found.verdict}: {found.reason}")
+        raise InfeasibleError(
+            f"{file or LIVE}: {found.verdict}: {found.reason}",
+            code="cpus-unsatisfied",
+            file=file or LIVE,
+            value=str(found.verdict),
+        )
     order = None if messages is None else _order(topology, found.cpus, ranks, messages)
     bound = bindings(topology, found.cpus, ranks, order.shares if order else ())
     show_answer(fit_document(found, bound, order), fit_text(found, bound, order), json)
@@ -104,7 +117,11 @@ def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankO
     known = MessageMatrix.of_run(messages_of(messages))
     if len(known.ranks) != ranks:
         raise UsageError(
-            f"--messages: {messages}: is of {len(known.ranks)} ranks, --ranks is {ranks}"
+            f"--messages: {messages}: is of {len(known.ranks)} ranks, --ranks is {ranks}",
+            code="value-invalid",
+            option="--messages",
+            value=len(known.ranks),
+            bound=ranks,
         )
     return rank_order(topology, per_rank(topology, cpus, ranks), known.bytes)
 
@@ -130,7 +147,9 @@ def why(
         here = live_topology()
         known[LIVE] = HostCpus(here, here.cpus)
     if not known:
-        raise UsageError("name at least one machine, or --live")
+        raise UsageError(
+            "name at least one machine, or --live", code="option-missing", option="--live"
+        )
     broker = broker_of(expression, {DEFAULT_BROKER: CpusetBroker(known.get)})
     request = BrokerRequest(expression, count)
     answers = {name: broker.satisfies(name, request) for name in known}
@@ -142,11 +161,15 @@ def why(
 def topology_of(file: str | None, live: bool, source: str = "") -> Topology:
     """Return the machine that the options name: a file, a synthetic string, or this one."""
     if live == (file is not None):
-        raise UsageError("name a file or a synthetic string, or --live, and not both")
+        raise UsageError(
+            "name a file or a synthetic string, or --live, and not both",
+            code="option-conflict" if live else "option-missing",
+            option="--live",
+        )
     if file is None:
         return live_topology(source)
     if source:
-        raise UsageError("--source goes with --live")
+        raise UsageError("--source goes with --live", code="option-missing", option="--live")
     return load_topology(file)
 
 

@@ -26,12 +26,12 @@ from apples.agent.session.phases import PhaseTimes
 from apples.agent.session.results import (
     RunResult,
     VerificationInterrupt,
-    verification_failure,
+    verification_error,
 )
 from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.weather.conditions import STATIC
-from apples.errors import ApplesError, UsageError, VerificationError
+from apples.errors import ApplesError, UsageError
 from apples.jobs import store
 from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
@@ -266,8 +266,8 @@ class RunRecorder:
         self.verified(document)
         self._keep_result(document)
         self.note()
-        if wrong := verification_failure(document):
-            self.over("failed", wrong, VerificationError.exit_code)
+        if wrong := verification_error(document):
+            self.over("failed", str(wrong), wrong.exit_code)
         else:
             self.over("finished", reason, code)
 

@@ -24,10 +24,10 @@ import hat
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import PerformanceMonitor, best_of_size
 from apples.agent.session.actuation import actuator_name, actuator_of
-from apples.agent.session.results import verification_failure
+from apples.agent.session.results import verification_error
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles, RunSpec
-from apples.errors import ApplesError, ApplicationError, LaunchError, UsageError, VerificationError
+from apples.errors import ApplesError, ApplicationError, LaunchError, UsageError
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import change_text, position_record
@@ -86,10 +86,9 @@ class Supervisor:
         except OSError as error:
             why = f"the result cannot be kept: {error.filename}: {error.strerror}"
             return self._over("failed", failure_of(LaunchError(why, code="result-unwritable")))
-        wrong = "" if told else verification_failure(document)
+        wrong = None if told else verification_error(document)
         if wrong:
-            failed = VerificationError(wrong, code="result-differs")
-            return self._over("failed", failure_of(failed))
+            return self._over("failed", failure_of(wrong))
         return self._over("finished")
 
     def _carried_out(self) -> Record:

@@ -42,7 +42,11 @@ def record_page(record: RunRecord) -> str:
     if document.get("schema") in TEXTS:
         return _page(document, record)
     if document["plan"] is None:
-        raise UsageError(f"{record.id}: is {record.state} and has no plan to draw a page of")
+        raise UsageError(
+            f"{record.id}: is {record.state} and has no plan to draw a page of",
+            code="plan-missing",
+            run=record.id,
+        )
     return run_page(document, record.events)
 
 

@@ -312,7 +312,13 @@ def baseline_of(rows: Rows, policy: str | None) -> str:
     if policy is not None:
         found = [label for label, name in labels.items() if policy in (label, name)]
         if not found:
-            raise UsageError(f"--policy {policy}: the results have {', '.join(sorted(labels))}")
+            raise UsageError(
+                f"--policy {policy}: the results have {', '.join(sorted(labels))}",
+                code="policy-unknown",
+                option="--policy",
+                value=policy,
+                known=sorted(labels),
+            )
         return found[0]
     rigid = [
         label

@@ -412,7 +412,11 @@ def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> Non
     """
     converter = next((name for name in CONVERTERS if shutil.which(name)), None)
     if png and converter is None:
-        raise UsageError(f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none")
+        raise UsageError(
+            f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none",
+            code="tool-missing",
+            known=list(CONVERTERS),
+        )
     for name, drawn in charts.items():
         path = folder / f"{name}.svg"
         try:
@@ -427,4 +431,9 @@ def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> Non
                 [converter, *words], capture_output=True, text=True, check=False, timeout=60
             )
             if done.returncode or not target.exists():
-                raise UsageError(f"{converter} failed on {path}: {done.stderr.strip()[-200:]}")
+                raise UsageError(
+                    f"{converter} failed on {path}: {done.stderr.strip()[-200:]}",
+                    code="tool-failed",
+                    value=converter,
+                    file=path,
+                )

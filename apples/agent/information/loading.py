@@ -113,7 +113,10 @@ def under(
         return under_live_weather(information, others, talk, measuring)
     if not Path(weather).exists():
         raise UsageError(
-            f"--weather '{weather}': neither static nor live, and no file of that name"
+            f"--weather '{weather}': must be static, live or a file",
+            code="file-missing",
+            option="--weather",
+            file=weather,
         )
     from apples.agent.weather.source import read_weather  # noqa: PLC0415
 

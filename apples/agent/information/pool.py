@@ -126,7 +126,12 @@ class InformationPool:
         make = self.make_model or MODELS[self.application.model]
         model = make(self)
         if not isinstance(model, ModelTemplate):
-            raise ModelError(f"the model is no ModelTemplate but {type(model).__name__}")
+            raise ModelError(
+                f"the model must be a ModelTemplate (got {type(model).__name__})",
+                code="value-type",
+                field="model",
+                value=type(model).__name__,
+            )
         object.__setattr__(self, "model", model)
 
     active_set: ActiveSet = field(init=False, repr=False)
@@ -217,7 +222,9 @@ class InformationPool:
         if not self.takes_rectangles:
             raise UsageError(
                 f"{template.name} takes strips alone: an [[implementation]] that takes rectangles says "
-                "rectangles = true"
+                "rectangles = true",
+                code="rectangles-unsupported",
+                template=template.name,
             )
         if len(taking) == len(template.implementations):
             return self

@@ -366,4 +366,6 @@ def _caps(model: ModelTemplate, resources: Sequence[Host], total: int) -> None:
 
 
 def _broken(model: ModelTemplate, how: str) -> ModelError:
-    return ModelError(f"{type(model).__name__}: {how}")
+    return ModelError(
+        f"{type(model).__name__}: {how}", code="prediction-invalid", model=type(model).__name__
+    )

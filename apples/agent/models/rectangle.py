@@ -131,7 +131,11 @@ class RectangleModel(StripModel):
             The model is another one, and nothing is known of what it says of rectangles. Permanent.
         """
         if type(model) is not StripModel:
-            raise ModelError(f"the model {type(model).__name__} knows no rectangles")
+            raise ModelError(
+                f"the model {type(model).__name__} does not estimate rectangles",
+                code="rectangles-unsupported",
+                model=type(model).__name__,
+            )
         known = {one.name: getattr(model, one.name) for one in fields(model) if one.init}
         return cls(**{**known, "sweeps": 1})
 

@@ -43,7 +43,10 @@ def milp(resources: ResourceSet, information: InformationPool) -> Schedule:
     if status == pulp.LpStatusNotSolved:
         raise DeadlineError(
             f"milp: no optimum within {TIME_LIMIT_SECONDS} s for {len(resources)} hosts; "
-            "use --planner time_balancing"
+            "use --planner time_balancing",
+            code="solver-timeout",
+            seconds=TIME_LIMIT_SECONDS,
+            hosts=len(resources),
         )
     if status != pulp.LpStatusOptimal:
         return schedule(information, (), (), "milp", resources)

@@ -124,7 +124,11 @@ def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple
             break
         low, high, few, many = high, high * 2, many, rows(high * 2)
     else:
-        raise ModelError("the model computes too few rows however long it is given")
+        raise ModelError(
+            f"the model computes fewer than {total} rows in any finite time",
+            code="prediction-invalid",
+            field="rows",
+        )
     # Then false position, with few.sum() < total <= many.sum() at every step; an end that stays is drawn nearer by
     # halving how far off it is taken to be (Illinois). Rows hardly bend over time, so this takes a third of the
     # steps of bisection, which is left for where they do.
@@ -188,7 +192,11 @@ def _idle_hosts(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Iter
 
 def _checked(seconds: Seconds) -> Seconds:
     if not np.all(np.isfinite(seconds)) or np.any(seconds < 0):
-        raise ModelError(f"the model gave a time that is no finite number of seconds: {seconds}")
+        raise ModelError(
+            f"the model must return finite seconds of at least 0 (got {seconds})",
+            code="prediction-invalid",
+            field="seconds",
+        )
     return seconds
 
 

@@ -93,13 +93,24 @@ class LoadRescheduling:
     ) -> None:
         if isinstance(policy, str):
             if policy not in POLICIES:
-                raise UsageError(f"policy '{policy}': known are {', '.join(sorted(POLICIES))}")
+                raise UsageError(
+                    f"policy '{policy}': known are {', '.join(sorted(POLICIES))}",
+                    code="policy-unknown",
+                    value=policy,
+                    known=sorted(POLICIES),
+                )
             try:
                 policy = POLICIES[policy](**options)
             except TypeError as error:
-                raise UsageError(f"policy '{policy}': {error}") from None
+                raise UsageError(
+                    f"policy '{policy}': {error}", code="option-not-applicable", policy=policy
+                ) from None
         if "loads" not in policy.looks_at:
-            raise UsageError(f"policy {type(policy).__name__}: it does not look at loads")
+            raise UsageError(
+                f"policy {type(policy).__name__}: it does not look at loads",
+                code="policy-unsuitable",
+                policy=type(policy).__name__,
+            )
         self.policy, self.watch = policy, watch
 
     def __call__(

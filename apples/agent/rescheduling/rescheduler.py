@@ -160,7 +160,7 @@ class AdaptiveExecution(Execution):
         """
         at = self.position(ANSWER_SECONDS)
         if not at["hosts"]:
-            raise LaunchError("the job is nowhere just now")
+            raise LaunchError("the job is between two configurations; try again", code="job-busy")
         return dict(zip(at["hosts"], at["rows"], strict=True))
 
     def resize(

@@ -68,7 +68,9 @@ def measured(
         found = np.array(np.nan)
     if found.shape != (len(others),) or np.isnan(found).any():
         raise ModelError(
-            f"the distance must give a number for each of {len(others)} hosts, not {given!r:.200}"
+            f"the distance must give a number for each of {len(others)} hosts, not {given!r:.200}",
+            code="distance-invalid",
+            bound=len(others),
         )
     return [float(x) for x in found]
 

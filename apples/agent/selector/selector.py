@@ -185,7 +185,10 @@ class ResourceSelector:
             if len(hosts) > MOST_PAIRED:
                 raise UsageError(
                     f"a distance that looks at every pair takes at most {MOST_PAIRED} hosts, "
-                    f"not {len(hosts)}: use --distance communication"
+                    f"not {len(hosts)}: use --distance communication",
+                    code="too-many-hosts",
+                    value=len(hosts),
+                    bound=MOST_PAIRED,
                 )
             locus = int(np.argmin(speed))
             order = chain(locus, hosts, speed.tolist(), self.distance, information)

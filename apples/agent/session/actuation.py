@@ -40,7 +40,11 @@ def actuator_name(asked: str | None, hosts: str | Path, far: str = "ssh or slurm
         names = listed(host.name for host in others)
         raise UsageError(
             f"{hosts}: {names} {'are other machines' if len(others) > 1 else 'is another machine'}: "
-            f"say --actuator {far} (or --actuator local to play them on this one)"
+            f"use --actuator {far} (or --actuator local to play them on this one)",
+            code="option-missing",
+            option="--actuator",
+            file=hosts,
+            hosts=[host.name for host in others],
         )
     return LocalActuator.name
 
@@ -60,7 +64,10 @@ def actuator_of(
     if options and not kind.takes_options:
         first = next(f"{option}={value}" for option, value in options.items())
         raise UsageError(
-            f"--slurm {first}: is for --actuator slurm, and ssh where nodes are behind a queue"
+            f"--slurm {first}: is for --actuator slurm, and ssh where nodes are behind a queue",
+            code="option-not-applicable",
+            option="--slurm",
+            value=first,
         )
     if output is not None:
         try:
@@ -72,7 +79,12 @@ def actuator_of(
     except TypeError as error:
         if name in ACTUATORS:
             raise
-        raise UsageError(f"--actuator '{name}': cannot be made: {error}") from error
+        raise UsageError(
+            f"--actuator '{name}': cannot be made: {error}",
+            code="launcher-invalid",
+            option="--actuator",
+            value=name,
+        ) from error
 
 
 def malleable_of(
@@ -95,7 +107,10 @@ def malleable_of(
     if not information.template.malleable:
         raise UsageError(
             f"{option}: moves the application while it runs, and the template of "
-            f"{information.template.name} does not say 'malleable = true'"
+            f"{information.template.name} does not say 'malleable = true'",
+            code="program-not-malleable",
+            option=option,
+            template=information.template.name,
         )
     from apples.launch.actuators.malleable import MalleableActuator  # noqa: PLC0415 - for such jobs only
 

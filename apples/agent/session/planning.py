@@ -174,7 +174,11 @@ def decide(
         refusal = NoFeasiblePlanError(error.rejections, advice)
     else:
         if coordinator.decision_log.chosen is None:
-            raise UsageError(f"blueprint '{name}' ended without asking for the best candidate")
+            raise UsageError(
+                f"blueprint '{name}' ended without asking for the best candidate",
+                code="blueprint-no-choice",
+                value=name,
+            )
         if explain:
             explanation = Explanation(
                 tuple(thresholds(coordinator, blueprint)), equal_strips_of(coordinator)

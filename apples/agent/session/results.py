@@ -19,6 +19,7 @@ from apples.agent.partitioning import partition_cost
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.verification import Verification
 from apples.agent.weather.conditions import error_of
+from apples.errors import VerificationError
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
 from apples.monitoring.message_counts import MOST_RANKS_SHOWN, MessageMatrix
@@ -479,10 +480,10 @@ def run_document(
     }
 
 
-def verification_failure(document: Document) -> str:
-    """Return why a run is no success though it ended; empty where it is one.
+def verification_error(document: Document) -> VerificationError | None:
+    """Return the error of a run that ended with a wrong or unverified result, None if there is none.
 
-    A check that was asked for by name and could not be made is a failure too.
+    A verification that the user requested by name and that could not be made is an error too.
     """
     how = document.get("verification")
     if document["verified"] is False:
@@ -492,10 +493,17 @@ def verification_failure(document: Document) -> str:
             if row
             else ""
         )
-        return f"the result differs from the sequential run's{where}"
+        found = {"row": row["row"], "rank": row["rank"], "host": row["host"]} if row else {}
+        return VerificationError(
+            f"the result differs from the sequential run's{where}", code="result-differs", **found
+        )
     if how and how["asked"] in ("full", "sample") and document["verified"] is None:
-        return f"the result could not be verified: {how['reason']}"
-    return ""
+        return VerificationError(
+            f"the result could not be verified: {how['reason']}",
+            code="result-unverified",
+            reason=how["reason"],
+        )
+    return None
 
 
 def _host(one: HostCheck, outcome: Outcome) -> Document:

@@ -219,7 +219,7 @@ def _followed(execution: Execution, progress: Iterable[Progress], follow: Follow
         execution.cancel()
         raise
     if outcome is None:
-        raise ApplicationError("the actuator started nothing")
+        raise ApplicationError("the actuator started nothing", code="nothing-started")
     return outcome
 
 

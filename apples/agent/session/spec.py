@@ -33,7 +33,13 @@ def asked_for(word: str | bool) -> str:
     if isinstance(word, bool):
         return "auto" if word else "none"
     if word not in VERIFY:
-        raise UsageError(f"--verify '{word}': known are full, sample, none")
+        raise UsageError(
+            f"--verify '{word}': known are full, sample, none",
+            code="value-unknown",
+            option="--verify",
+            value=word,
+            known=["full", "sample", "none"],
+        )
     return word
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from apples.agent.weather.conditions import HERE, said_once
 from apples.agent.weather.history import PROBES_HOLD, probe_name
-from apples.errors import LaunchError
+from apples.errors import LaunchError, coded
 from apples.launch.remote.addresses import is_here
 from apples.resources import HostList
 from apples.supervision.this_host import own_machine
@@ -84,7 +84,7 @@ def glance() -> Glance:
         for _ in range(GLANCES):
             service.sense()
     except SensorError as error:
-        raise LaunchError(f"this machine: {error}") from None
+        raise LaunchError(f"this machine: {error}", **coded(error, code="sensor-failed")) from None
     return Glance(service.weather())
 
 
@@ -144,7 +144,10 @@ class LocalSensing:
             memory = [FreeMemorySensor("memory")] if self.local else []
         except SensorError as error:
             users = [h.name for h in self.local if not set(h.cpus) <= os.sched_getaffinity(0)]
-            raise LaunchError(f"{', '.join(users) or 'this machine'}: {error}") from None
+            raise LaunchError(
+                f"{', '.join(users) or 'this machine'}: {error}",
+                **coded(error, code="sensor-failed"),
+            ) from None
         self.service = NetworkWeatherService(RingMemory(), [*self._cpus.values(), *memory])
         self._between_local: Weather | None = None
         self.remarks: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.resources import Host
 from apples.storage import state
 from nws import Forecast, Weather, read_token
@@ -56,7 +56,9 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
     try:
         token = read_token(path)
     except ValueError as error:
-        raise UsageError(f"token of the weather service {url}: {error}") from None
+        raise UsageError(
+            f"token of the weather service {url}: {error}", **coded(error, code="token-invalid")
+        ) from None
     return ServiceSettings(url, token, Path(certificate) if certificate else None)
 
 
@@ -80,9 +82,13 @@ def ask(settings: ServiceSettings, over: float | None) -> Weather:
     except ServiceError as error:
         if error.transient:
             raise
-        raise UsageError(f"weather service {error}") from None
+        raise UsageError(
+            f"weather service {error}", **coded(error, code="service-refused")
+        ) from None
     except ValueError as error:  # not a weather
-        raise UsageError(f"weather service {settings.url}: {error}") from None
+        raise UsageError(
+            f"weather service {settings.url}: {error}", **coded(error, code="answer-invalid")
+        ) from None
 
 
 def by_names_of(hosts: Sequence[Host], weather: Weather) -> Weather:

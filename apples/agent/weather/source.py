@@ -13,7 +13,7 @@ from apples.agent.weather.link_choice import TOLERANCE, ProposedPlan
 from apples.agent.weather.local import ROUNDS, Glance, LocalSensing, glance
 from apples.agent.weather.remote import RemoteSensing
 from apples.agent.weather.service import ServiceSettings, ask, by_names_of, joined
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnections
@@ -45,7 +45,18 @@ def read_weather(path: str | Path) -> Weather:
         return Weather.from_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path}: {reason}") from None
+        raise UsageError(
+            f"{path}: {reason}",
+            **{
+                "file": str(path),
+                **coded(
+                    error,
+                    code="file-missing"
+                    if isinstance(error, FileNotFoundError)
+                    else "file-invalid",
+                ),
+            },
+        ) from None
 
 
 class WeatherSource:
