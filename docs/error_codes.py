@@ -11,7 +11,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,12 +88,19 @@ def error_classes() -> dict[str, ErrorClass]:
     for _, tree in sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                bases = [base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases]
+                bases = [
+                    base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+                    for base in node.bases
+                ]
                 values = {}
                 for statement in node.body:
-                    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+                    if isinstance(statement, ast.Assign) and isinstance(
+                        statement.value, ast.Constant
+                    ):
                         values[getattr(statement.targets[0], "id", "")] = statement.value.value
-                found.append(ErrorClass(node.name, bases, values.get("code", ""), values.get("exit_code")))
+                found.append(
+                    ErrorClass(node.name, bases, values.get("code", ""), values.get("exit_code"))
+                )
     more = True
     while more:
         more = False
@@ -109,13 +116,18 @@ def error_classes() -> dict[str, ErrorClass]:
 def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
     """Yield each call that makes an error, or a `Problem` of a document."""
     for path, tree in sources():
+        tables = _tables(tree)
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             keywords = {keyword.arg: keyword.value for keyword in node.keywords}
             code = keywords.get("code")
-            given = [value.value for value in _constants(code)] if code is not None else []
+            given = [value.value for value in _constants(code, tables)] if code is not None else []
             if name not in classes and not any(KEBAB.fullmatch(value) for value in given):
                 continue
             if name in classes and code is None and None in keywords:
@@ -129,13 +141,39 @@ def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
                 )  # fmt: skip
 
 
-def _constants(node: ast.expr | None) -> Iterator[ast.Constant]:
-    """Yield the texts that an expression may be: a constant, or both sides of a choice."""
+def _tables(tree: ast.Module) -> dict[str, ast.Dict]:
+    """Return the tables of codes of a module: mappings at its top whose names end with CODES."""
+    assigned = (node for node in tree.body if isinstance(node, ast.AnnAssign))
+    return {
+        node.target.id: node.value
+        for node in assigned
+        if isinstance(node.target, ast.Name)
+        and node.target.id.endswith("CODES")
+        and isinstance(node.value, ast.Dict)
+    }
+
+
+def _constants(node: ast.expr | None, tables: Mapping[str, ast.Dict]) -> Iterator[ast.Constant]:
+    """Yield the texts that an expression may be: a constant, both sides of a choice, or a table's values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            yield from _constants(value, tables)
+    elif isinstance(node, ast.Name):
+        yield from _constants(tables.get(node.id), tables)
+    elif isinstance(node, ast.Subscript):
+        yield from _constants(node.value, tables)
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "get"
+    ):
+        yield from _constants(node.func.value, tables)
+        yield from _constants(node.args[-1], tables)
     elif isinstance(node, ast.IfExp):
-        yield from _constants(node.body)
-        yield from _constants(node.orelse)
+        yield from _constants(node.body, tables)
+        yield from _constants(node.orelse, tables)
 
 
 def _template(node: ast.expr) -> str:
@@ -143,7 +181,9 @@ def _template(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{..}" for part in node.values)
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{..}" for part in node.values
+        )
     return "{..}"
 
 
@@ -178,7 +218,10 @@ def missing() -> list[str]:
         f"{use.place}: {use.class_name} without a code"
         for use in uses(classes)
         if use.class_name in classes
-        and (not use.code or (use.class_name in GENERIC and use.code == classes[use.class_name].code))
+        and (
+            not use.code
+            or (use.class_name in GENERIC and use.code == classes[use.class_name].code)
+        )
     ]
 
 

@@ -28,6 +28,5 @@ def test_without_the_emulator_it_is_skipped_with_the_reason(words, what, tmp_pat
         check=False,
     )
     assert done.returncode == 77
-    assert done.stderr == (
-        f"{what}: skipped: not installed: qemu-system-x86 mmdebstrap e2fsprogs\n"
-    )
+    assert done.stderr.startswith(f"{what}: skipped: ")
+    assert "qemu-system-x86" in done.stderr

@@ -761,6 +761,16 @@ class JobLogDocument(TypedDict):
     lines: list[str]
 
 
+class ErrorDocument(TypedDict):
+    """The line that a command with ``--json`` prints on stderr if it fails."""
+
+    schema: Literal["apples.error/1"]
+    code: str
+    exit_code: int
+    message: str
+    fields: dict[str, Any]
+
+
 # ---------------------------------------------------------------- machines
 
 
@@ -1591,6 +1601,7 @@ DOCUMENTS: dict[str, Any] = {
     "apples.history": HistoryDocument,
     "apples.monitor": MonitorDocument,
     "apples.joblog": JobLogDocument,
+    "apples.error": ErrorDocument,
     "apples.runs": RunsDocument,
     "apples.compare": CompareDocument,
     "apples.doctor": DoctorDocument,

@@ -2,7 +2,9 @@
 
 import ast
 import importlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ PACKAGES = ("apples", "nws", "hat", "blueprints", "examples")
 SOURCES = sorted(p for name in PACKAGES for p in (ROOT / name).rglob("*.py"))
 SOURCES = [p for p in SOURCES if "templates" not in p.parts]
 BLUEPRINTS = sorted(p for p in (ROOT / "blueprints").glob("*.py") if p.stem != "__init__")
-FRONT_DOORS = [p.parent for name in PACKAGES[:4] for p in (ROOT / name).rglob("__init__.py")]
+DOORS = [p.parent for name in PACKAGES[:4] for p in (ROOT / name).rglob("__init__.py")]
 
 
 def called(path):
@@ -22,7 +24,7 @@ def called(path):
 
 
 @pytest.mark.parametrize("path", BLUEPRINTS, ids=called)
-def test_a_blueprint_knows_only_the_front_door_of_apples_and_reads_at_a_glance(path):
+def test_blueprint_imports_only_apples_and_is_short(path):
     tree = ast.parse(path.read_text())
     imported = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
     assert [getattr(n, "module", None) for n in imported] == ["apples"]
@@ -39,52 +41,51 @@ def test_tests_that_share_a_laboratory_run_one_after_the_other(request):
     assert request.node.nodeid.endswith("@kept together")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=called)
-def test_a_file_says_what_it_is_for_and_hides_no_cycle(path):
-    text = path.read_text()
-    assert "TYPE_CHECKING" not in text
-    assert ast.get_docstring(ast.parse(text)), "a file says what it is for"
+def test_no_file_hides_a_cycle_of_imports():
+    assert [called(path) for path in SOURCES if "TYPE_CHECKING" in path.read_text()] == []
 
 
-@pytest.mark.parametrize("folder", FRONT_DOORS, ids=called)
-def test_every_name_of_a_front_door_opens(folder):
-    module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
-    for name in getattr(module, "__all__", []):
-        assert getattr(module, name) is not None
+def test_every_name_of_a_package_door_opens():
+    for folder in DOORS:
+        module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
+        for name in getattr(module, "__all__", []):
+            assert getattr(module, name) is not None, f"{called(folder)}: {name}"
 
 
 STUBS = [stub.parent for name in PACKAGES[:4] for stub in (ROOT / name).rglob("__init__.pyi")]
 
 
-@pytest.mark.parametrize("folder", STUBS, ids=called)
-def test_type_checkers_see_the_names_that_python_loads(folder):
-    module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
-    stub = (folder / "__init__.pyi").read_text()
-    seen, aliases = {}, {}
-    for statement in ast.parse(stub).body:
-        if isinstance(statement, ast.ImportFrom):
-            for alias in statement.names:
-                seen[alias.asname] = statement.module, alias.name
-        else:
-            aliases[statement.targets[0].id] = statement.value.id
-    for name, (home, its_name) in seen.items():
-        try:
-            value = getattr(importlib.import_module(home), its_name)
-        except AttributeError:
-            value = importlib.import_module(f"{home}.{its_name}")
-        assert value is getattr(module, name)
-    for alias, name in aliases.items():
-        assert getattr(module, alias) is getattr(module, name)
-    public, _, internal = stub.partition("# Not public:")
-    assert {*module.__all__} == {
-        name for name in {*seen, *aliases} if f" {name}\n" in public or f"{name} =" in public
-    }
-    assert not {*module.__all__} & {line.split()[-1] for line in internal.splitlines()[1:]}
-    if folder.name != "lab":  # which imports its functions `up`, `down` and `shape` at once
-        for name in {*seen, *aliases}:
-            # A module of the same name would take the name's place as soon as anybody imports it.
-            assert not (folder / f"{name}.py").exists()
-            assert not (folder / name / "__init__.py").exists()
+def test_type_checkers_see_the_names_that_python_loads():
+    for folder in STUBS:
+        module = importlib.import_module(".".join(folder.relative_to(ROOT).parts))
+        stub = (folder / "__init__.pyi").read_text()
+        seen, aliases = {}, {}
+        for statement in ast.parse(stub).body:
+            if isinstance(statement, ast.ImportFrom):
+                for alias in statement.names:
+                    seen[alias.asname] = statement.module, alias.name
+            else:
+                aliases[statement.targets[0].id] = statement.value.id
+        for name, (home, its_name) in seen.items():
+            value = getattr(importlib.import_module(home), its_name, None)
+            if value is None:
+                value = importlib.import_module(f"{home}.{its_name}")
+            assert value is getattr(module, name), f"{called(folder)}: {name}"
+        for alias, name in aliases.items():
+            assert getattr(module, alias) is getattr(module, name), f"{called(folder)}: {alias}"
+        public, _, internal = stub.partition("# Not public:")
+        listed = {
+            name
+            for name in {*seen, *aliases}
+            if re.search(rf"\b{name}( =|$)", public, re.MULTILINE)
+        }
+        assert {*module.__all__} == listed, called(folder)
+        assert not {*module.__all__} & {line.split()[-1] for line in internal.splitlines()[1:]}
+        if folder.name != "lab":  # which imports its functions `up`, `down` and `shape` at once
+            for name in {*seen, *aliases}:
+                # A module of the same name would take the name's place when it is imported.
+                assert not (folder / f"{name}.py").exists(), f"{called(folder)}: {name}"
+                assert not (folder / name / "__init__.py").exists(), f"{called(folder)}: {name}"
 
 
 ENTRY_POINTS = {"apples.cli.main", "apples.cli.nws", "apples.cli.hat"}
@@ -151,3 +152,23 @@ def test_nothing_imports_the_command_line_but_its_entry_points():
             assert inside <= ENTRY_POINTS, place
             if inside:
                 assert [alias.name for alias in node.names] == ["main"], place
+
+
+def error_codes():
+    spec = importlib.util.spec_from_file_location("error_codes", ROOT / "docs/error_codes.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["error_codes"] = module  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_error_has_a_code_and_each_code_one_exit_code():
+    tool = error_codes()
+    assert tool.missing() == []
+    codes = tool.catalogue()
+    assert [name for name in codes if not tool.KEBAB.fullmatch(name)] == []
+    assert {name: sorted(code.exits) for name, code in codes.items() if len(code.exits) > 1} == {}
+
+
+def test_page_of_error_codes_is_generated_from_the_source():
+    assert error_codes().page() == (ROOT / "docs/reference/errors.md").read_text(), "make errors"

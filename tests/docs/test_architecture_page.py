@@ -37,15 +37,16 @@ def arrows(house, modules):
     return house.arrows(modules)
 
 
-@pytest.mark.parametrize(("file", "name"), PLACES)
-def test_a_place_on_the_architecture_page_is_there(file, name):
-    tree = ast.parse((ROOT / file).read_text())
-    defined = {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    }
-    assert not name or name in defined
+def test_each_place_on_the_page_exists():
+    assert PLACES
+    for file, name in PLACES:
+        tree = ast.parse((ROOT / file).read_text())
+        defined = {
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        }
+        assert not name or name in defined, f"{file}: {name}"
 
 
 def test_the_figure_of_the_rooms_is_what_the_source_says(house, arrows):
@@ -63,7 +64,8 @@ def test_the_picture_was_made_from_the_text_beside_it(figure):
 
 def test_rooms_stand_on_floors_without_a_circle(house, arrows):
     assert house.circles(arrows) == []
-    assert house.floors(arrows) <= 10
+    # One more than before the doors: each package with a lazy door stands on `front_door`.
+    assert house.floors(arrows) <= 11
 
 
 def test_a_public_class_name_has_one_meaning(house, modules):
@@ -76,18 +78,18 @@ def packages():
     ]
 
 
-@pytest.mark.parametrize("front", packages(), ids=lambda path: str(path.parent.relative_to(ROOT)))
-def test_what_a_package_tells_its_reader_to_read_is_there(front):
+def test_modules_named_in_the_docstring_of_a_package_exist():
     """Each word in single backquotes that could be a module is one, or is defined in the package."""
-    folder = front.parent
-    docstring = ast.get_docstring(ast.parse(front.read_text())) or ""
-    for word in re.findall(r"(?<!`)`([a-z_][\w.]*)`(?!`)", docstring):
-        path = Path(*word.split("."))
-        places = [ROOT, folder.parent, folder, *folder.glob("*/")]
-        is_module = any((at / f"{path}.py").is_file() or (at / path).is_dir() for at in places)
-        parent = ROOT / f"{path.parent}.py"
-        sources = [parent] if parent.is_file() else folder.glob("*.py")
-        defined = rf"^(\s*(async )?(def|class) )?{path.name}\b"
-        assert is_module or any(
-            re.search(defined, source.read_text(), re.MULTILINE) for source in sources
-        ), word
+    for front in packages():
+        folder = front.parent
+        docstring = ast.get_docstring(ast.parse(front.read_text())) or ""
+        for word in re.findall(r"(?<!`)`([a-z_][\w.]*)`(?!`)", docstring):
+            path = Path(*word.split("."))
+            places = [ROOT, folder.parent, folder, *folder.glob("*/")]
+            is_module = any((at / f"{path}.py").is_file() or (at / path).is_dir() for at in places)
+            parent = ROOT / f"{path.parent}.py"
+            sources = [parent] if parent.is_file() else folder.glob("*.py")
+            defined = rf"^(\s*(async )?(def|class) )?{path.name}\b"
+            assert is_module or any(
+                re.search(defined, source.read_text(), re.MULTILINE) for source in sources
+            ), f"{front}: {word}"
