@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from apples.errors import UsageError
 
@@ -24,6 +24,18 @@ T = TypeVar("T")
 
 PRIVATE = "_apples_user_code"
 """First word of the names under which users' files stand in `sys.modules`."""
+
+UNKNOWN_CODES: Mapping[str, str] = {
+    "planner": "planner-unknown",
+    "model": "model-unknown",
+    "distance": "distance-unknown",
+    "blueprint": "blueprint-unknown",
+    "objective": "objective-unknown",
+    "policy": "policy-unknown",
+    "strategy": "strategy-unknown",
+    "--actuator": "launcher-unknown",
+}
+"""The code of a name that stands for nothing, by the kind of thing."""
 
 _loaded: dict[str, str] = {}
 """Files that users' code was loaded from, with the option that loaded each."""
@@ -84,19 +96,36 @@ def resolve(reference: str, known: Mapping[str, T], what: str, arguments: Sequen
     if not separator or not place or not name:
         raise UsageError(
             f"{asked}: {did_you_mean(reference, known)}known are {', '.join(sorted(known))}; "
-            "your own is module:name or file.py:name"
+            "your own is module:name or file.py:name",
+            code=UNKNOWN_CODES.get(what, "name-unknown"),
+            value=reference,
+            known=sorted(known),
         )
     module = _module_of(place, asked)
     _loaded[_in_frames(place, module)] = asked
     found: T | None = getattr(module, name, None)
     if found is None:
         public = [each for each in vars(module) if not each.startswith("_")]
-        raise UsageError(f"{asked}: {place} has no '{name}'{_suggested(name, public)}")
+        raise UsageError(
+            f"{asked}: {place} has no '{name}'{_suggested(name, public)}",
+            code="user-code-missing",
+            file=place,
+            value=name,
+        )
     if not callable(found):
-        raise UsageError(f"{asked}: '{name}' cannot be called")
+        raise UsageError(
+            f"{asked}: '{name}' cannot be called",
+            code="user-code-not-callable",
+            file=place,
+            value=name,
+        )
     if arguments and not _takes(found, len(arguments)):
         raise UsageError(
-            f"{asked}: '{name}{signature(found)}' cannot be called as {name}({', '.join(arguments)})"
+            f"{asked}: '{name}{signature(found)}' cannot be called as {name}({', '.join(arguments)})",
+            code="user-code-signature",
+            file=place,
+            value=name,
+            known=list(arguments),
         )
     return found
 
@@ -126,11 +155,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def where_in_users_code(error: BaseException) -> str:
     """Return which option's code raised an error, with file and line; empty if no user's code did."""
+    place = place_in_users_code(error)
+    return f"{_loaded[place['file']]} failed at {place['file']}:{place['line']}" if place else ""
+
+
+def place_in_users_code(error: BaseException) -> dict[str, Any]:
+    """Return `file` and `line` of the user's code that raised an error; empty if no user's code did."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename in _loaded]
-    if not own:
-        return ""
-    return f"{_loaded[own[-1].filename]} failed at {own[-1].filename}:{own[-1].lineno}"
+    return {"file": own[-1].filename, "line": own[-1].lineno} if own else {}
 
 
 def _module_of(place: str, asked: str) -> ModuleType:
@@ -139,7 +172,7 @@ def _module_of(place: str, asked: str) -> ModuleType:
     if from_file and not Path(place).is_file():
         beside = (path.name for path in Path(place).parent.glob("*.py"))
         hint = _suggested(Path(place).name, beside)
-        raise UsageError(f"{asked}: there is no file {place}{hint}")
+        raise UsageError(f"{asked}: no file {place}{hint}", code="file-missing", file=place)
     try:
         return _load_file(Path(place)) if from_file else importlib.import_module(place)
     except (Exception, SystemExit) as error:
@@ -147,7 +180,13 @@ def _module_of(place: str, asked: str) -> ModuleType:
         line = _line_of(error, place)
         if isinstance(error, SyntaxError):
             error = SyntaxError(error.msg)  # its place is said before it
-        raise UsageError(f"{asked}: importing {place} failed{line}: {kind}: {error}") from error
+        raise UsageError(
+            f"{asked}: importing {place} failed{line}: {kind}: {error}",
+            code="user-code-failed",
+            file=place,
+            line=int(line.rpartition(":")[2]) if line else None,
+            kind=kind,
+        ) from error
 
 
 def _in_frames(place: str, module: ModuleType) -> str:

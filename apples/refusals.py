@@ -87,12 +87,13 @@ def failure_of(error: BaseException) -> Failure:
     code, fields = getattr(error, "code", None), getattr(error, "fields", None)
     if isinstance(code, str) and isinstance(fields, Mapping):  # of `hat` or `nws`
         return Failure(str(error), UsageError.exit_code, code, fields)
-    from apples.plugins import where_in_users_code  # noqa: PLC0415 - only where something went wrong
+    from apples import plugins  # noqa: PLC0415 - only where something went wrong
 
-    kind, place = type(error).__name__, where_in_users_code(error)
+    kind, place = type(error).__name__, plugins.where_in_users_code(error)
     if place:
         text = f"{place}: {kind}: {error}"
-        return Failure(text, UsageError.exit_code, "user-code-failed", {"place": place})
+        found = {**plugins.place_in_users_code(error), "kind": kind}
+        return Failure(text, UsageError.exit_code, "user-code-failed", found)
     if isinstance(error, OSError):
         reason, file = error.strerror or str(error), error.filename
         text = f"{file}: {reason}" if file else reason

@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any, NoReturn
 
 from apples.errors import UsageError
-from apples.plugins import resolve, where_in_users_code
+from apples.plugins import place_in_users_code, resolve, where_in_users_code
 from apples.schedule import Estimate
 from hat import MEASURES, Objective
 
@@ -46,15 +46,17 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
                 f"objective '{reference}'{_place(metric)}: gave nothing for {_hosts(estimate)} within "
                 f"{MOST_SECONDS:g} s, and is asked about thousands of sets",
                 code="user-code-timeout",
-                value=reference,
+                objective=reference,
                 seconds=MOST_SECONDS,
+                **_begins(metric),
             ) from None
         except (Exception, SystemExit) as error:
             where = where_in_users_code(error) or f"objective '{reference}' failed"
             raise UsageError(
                 f"{where}: {type(error).__name__}: {_one_line(error)}",
                 code="user-code-failed",
-                value=reference,
+                objective=reference,
+                **place_in_users_code(error),
             ) from error
         if _is_number(found):
             return sign * float(found)
@@ -62,7 +64,10 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
             f"objective '{reference}'{_place(metric)}: gave {_one_line(repr(found))} for {_hosts(estimate)}, "
             "must be a finite number",
             code="objective-invalid",
-            value=reference,
+            objective=reference,
+            value=_one_line(repr(found)),
+            hosts=list(estimate.names[:MOST_NAMED]),
+            **_begins(metric),
         )
 
     return value
@@ -125,5 +130,11 @@ def _is_number(found: object) -> bool:
 
 def _place(metric: object) -> str:
     """Return ` at FILE:LINE`, where a function of the user begins; empty where it is no function."""
+    begins = _begins(metric)
+    return f" at {begins['file']}:{begins['line']}" if begins else ""
+
+
+def _begins(metric: object) -> dict[str, Any]:
+    """Return `file` and `line` where a function of the user begins; empty where it is no function."""
     code = getattr(metric, "__code__", None)
-    return f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
+    return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}
