@@ -62,7 +62,6 @@ class Done:
             validator(document["schema"].partition("/")[0]).validate(document)
         return document
 
-
     @property
     def failure(self):
         """The error it printed with ``--json``: `code`, `exit_code`, `message` and `fields`."""
@@ -102,6 +101,14 @@ def command(*words):
     finally:
         sys.argv = before
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def refused(*words):
+    """Run a command that prints an error, and nothing else, with ``--json``; return its `Done.failure`."""
+    done = command(*words, "--json")
+    assert done.out == ""
+    assert done.err.count("\n") == 1, done.err
+    return done.failure
 
 
 def files(folder, hosts=HOSTS, template=TEMPLATE, user=""):
