@@ -154,7 +154,7 @@ def _tables(tree: ast.Module) -> dict[str, ast.Dict]:
 
 
 def _constants(node: ast.expr | None, tables: Mapping[str, ast.Dict]) -> Iterator[ast.Constant]:
-    """Yield the texts that an expression may be: a constant, both sides of a choice, or a table's values."""
+    """Yield the texts that an expression may be: a constant, both sides of a choice or of ``or``, a table's values."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node
     elif isinstance(node, ast.Dict):
@@ -174,6 +174,9 @@ def _constants(node: ast.expr | None, tables: Mapping[str, ast.Dict]) -> Iterato
     elif isinstance(node, ast.IfExp):
         yield from _constants(node.body, tables)
         yield from _constants(node.orelse, tables)
+    elif isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from _constants(value, tables)
 
 
 def _template(node: ast.expr) -> str:
