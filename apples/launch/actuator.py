@@ -110,7 +110,7 @@ class Execution(ABC):
             It cannot be resized, or does not answer.
         """
         del seconds
-        raise LaunchError("this run cannot be resized")
+        raise LaunchError("this run cannot be resized", code="run-not-resizable")
 
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
@@ -133,7 +133,7 @@ class Execution(ABC):
             It is busy, cannot be resized, or tried in vain; it goes on as it was.
         """
         del schedule, ordered, bandwidth
-        raise LaunchError("this run cannot be resized")
+        raise LaunchError("this run cannot be resized", code="run-not-resizable")
 
     @abstractmethod
     def cancel(self) -> None:
@@ -248,9 +248,12 @@ class Actuator(ABC):
             Ranks of this launcher may be on other machines, whose counts nobody could read. Permanent.
         """
         del counts
+        name = self.name or type(self).__name__
         raise UsageError(
-            f"--count-messages: not with --actuator {self.name or type(self).__name__}: counts are files of this "
-            "machine"
+            f"--count-messages: not with --actuator {name}: counts are files of this machine",
+            code="option-conflict",
+            options=["--count-messages", "--actuator"],
+            value=name,
         )
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
@@ -287,8 +290,12 @@ class Actuator(ABC):
         UsageError
             It cannot, through this launcher or at this place. Permanent.
         """
+        name = self.name or type(self).__name__
         raise UsageError(
-            f"--actuator {self.name or type(self).__name__}: cannot move a job while it runs"
+            f"--actuator {name}: cannot move a job while it runs",
+            code="launcher-not-malleable",
+            option="--actuator",
+            value=name,
         )
 
     def host_specs(self, plan: LaunchPlan) -> Sequence[HostSpec]:

@@ -148,6 +148,10 @@ def _ours(host: str, listed: Sequence[int], topology: Topology) -> CpuSet:
     if foreign:
         raise LaunchError(
             f"{host}: CPUs {', '.join(map(str, foreign))} of the host list are not ours on that "
-            f"machine: {topology.cpus} are"
+            f"machine: {topology.cpus} are",
+            code="cpus-not-ours",
+            host=host,
+            value=foreign,
+            known=list(topology.cpus),
         )
     return CpuSet.of(listed) if listed else topology.cpus

@@ -73,6 +73,10 @@ def calibrate(
     missing = set(sizes) - {one.rows for one in found}
     if missing:
         raise ApplicationError(
-            f"{implementation} on {host.name}: no calibration came for {min(missing)} rows"
+            f"{implementation} on {host.name}: no calibration came for {min(missing)} rows",
+            code="calibration-missing",
+            implementation=implementation,
+            host=host.name,
+            rows=min(missing),
         )
     return found

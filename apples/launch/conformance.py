@@ -151,7 +151,9 @@ class Conformance:
         with tempfile.TemporaryDirectory(prefix="apples-") as folder:
             self._events(self._task(size, pieces, ranks, folder), ranks, events)
         if _outcome(events) is None:
-            raise ApplicationError("the program said 'done' without a 'result'")
+            raise ApplicationError(
+                "the program said 'done' without a 'result'", code="result-missing"
+            )
         return ""
 
     def _events(self, task: dict[str, Any], ranks: Mapping[str, int], heard: list[Event]) -> None:
@@ -215,13 +217,21 @@ class Conformance:
             outcome = _outcome(events)
             spent = {h.host: _computing(h) for h in outcome.hosts} if outcome else {}
             if set(spent) != set(UNEQUAL) or spent["many"] < LEAST_SECONDS:
-                raise UntoldError(f"computing takes less than {LEAST_SECONDS:g} s at {rows} rows")
+                raise UntoldError(
+                    f"computing takes less than {LEAST_SECONDS:g} s at {rows} rows",
+                    rows=rows,
+                    bound=LEAST_SECONDS,
+                )
             least = min(least, spent["few"] / spent["many"])
             if least <= math.sqrt(given):
                 return f"{strips[0]} of {rows} rows take {least:.2g} times as long as the others"
         raise ApplicationError(
             f"a host with {strips[0]} of {rows} rows computes {least:.2g} times as long as one with the"
-            f" other {strips[1]}: are the rows those of the task's partition?"
+            f" other {strips[1]}: are the rows those of the task's partition?",
+            code="partition-ignored",
+            rows=rows,
+            value=least,
+            bound=math.sqrt(given),
         )
 
     def _refusal(self) -> str:
@@ -232,7 +242,7 @@ class Conformance:
             self._events(task, ALONE, [])
         except ApplesError as refusal:
             return str(refusal)
-        raise ApplicationError("the program said 'done'")
+        raise ApplicationError("the program said 'done'", code="mode-accepted", field="mode")
 
     def _calibrate(self) -> str:
         host, (parameters, sizes) = Host("first"), (self.small.parameters, (self.small.rows,))
@@ -258,7 +268,9 @@ def _columns(rows: int, columns: int) -> list[Piece]:
 
 
 class UntoldError(ApplicationError):
-    """Nothing can be told from what the program did."""
+    """The program ran too briefly to judge it."""
+
+    code = "program-too-fast"
 
 
 def _alike(digests: Sequence[str]) -> tuple[bool | None, str]:

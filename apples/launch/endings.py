@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from apples.launch.bind import signal_name
 from apples.launch.events import readable
@@ -44,9 +45,25 @@ def first_to_end(ended: Mapping[int, str], otherwise: int | None = None) -> int 
     )
 
 
+class EndReason(NamedTuple):
+    """Why a run is over.
+
+    Attributes
+    ----------
+    text
+        For the user.
+    kind
+        For programs: ``launcher-killed``, ``supervisor-killed``, ``host-lost``, ``rank-killed``, ``rank-left``,
+        ``rank-ended`` or ``program-ended``.
+    """
+
+    text: str
+    kind: str
+
+
 def end_reason(
     launcher_end: str, lost: str, first: str, how: str, *, supervised: bool, before: str
-) -> str:
+) -> EndReason:
     """Return why a run is over.
 
     Parameters
@@ -67,34 +84,37 @@ def end_reason(
     Examples
     --------
     >>> end_reason("-9", "", "", "", supervised=True, before="it said 'done'")
-    "mpiexec was ended by SIGKILL before it said 'done'"
-    >>> end_reason("", "bob: its connection ended", "", "", supervised=False, before="it was ready")
+    EndReason(text="mpiexec was ended by SIGKILL before it said 'done'", kind='launcher-killed')
+    >>> end_reason("", "bob: its connection ended", "", "", supervised=False, before="it was ready").text
     'the supervisor of the run was killed before it was ready'
-    >>> end_reason("5", "", "rank 1 (bob)", "", supervised=True, before="it was ready")
+    >>> end_reason("5", "", "rank 1 (bob)", "", supervised=True, before="it was ready").text
     'rank 1 (bob) ended before it was ready (exit code 5)'
-    >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready")
+    >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready").text
     'rank 1 (bob) ended before it was ready: killed by SIGSEGV'
 
     A launcher ends by SIGPIPE when it writes to a proxy that has gone: whatever ended first is the reason.
 
-    >>> end_reason("-13", "", "rank 0 (ada)", "killed by SIGSEGV", supervised=False, before="it was ready")
-    'rank 0 (ada) ended before it was ready: killed by SIGSEGV'
+    >>> how = "killed by SIGSEGV"
+    >>> end_reason("-13", "", "rank 0 (ada)", how, supervised=False, before="it was ready")
+    EndReason(text='rank 0 (ada) ended before it was ready: killed by SIGSEGV', kind='rank-killed')
     """
     if launcher_end.startswith("-") and not (launcher_end == BROKEN_PIPE and (lost or first)):
-        return f"mpiexec was ended by {signal_name(int(launcher_end[1:]))} before {before}"
+        name = signal_name(int(launcher_end[1:]))
+        return EndReason(f"mpiexec was ended by {name} before {before}", "launcher-killed")
     if not launcher_end and not supervised:
-        return f"the supervisor of the run was killed before {before}"
+        text = f"the supervisor of the run was killed before {before}"
+        return EndReason(text, "supervisor-killed")
     if lost:
-        return f"{readable(lost)} before {before}"
+        return EndReason(f"{readable(lost)} before {before}", "host-lost")
     code = f" (exit code {launcher_end})" if launcher_end.isdigit() else ""
     if first and how.startswith("killed"):
-        return f"{first} ended before {before}: {readable(how)}"
+        return EndReason(f"{first} ended before {before}: {readable(how)}", "rank-killed")
     if first and (how == LEFT or launcher_end != "0"):
         verb, after = (
             ("left", "") if how == LEFT else ("ended", f" ({readable(how)})" if how else code)
         )
-        return f"{first} {verb} before {before}{after}"
-    return f"the program ended before {before}{code}"
+        return EndReason(f"{first} {verb} before {before}{after}", f"rank-{verb}")
+    return EndReason(f"the program ended before {before}{code}", "program-ended")
 
 
 def short_name(program: Sequence[str]) -> str:

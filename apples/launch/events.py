@@ -30,6 +30,7 @@ Size = Annotated[int, Field(ge=1, le=2**53)]
 Duration = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Short = Annotated[str, Field(max_length=253)]
+ErrorCode = Annotated[str, Field(max_length=60, pattern=r"^([a-z][a-z0-9]*(-[a-z0-9]+)*)?$")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +170,14 @@ class DoneEvent:
 class ErrorEvent:
     """The program's own account of what went wrong: its event ``error``.
 
-    `resources`: whether what it runs on failed, as a full disk does, and not the program.
+    `resources`: whether what it runs on failed, as a full disk does, and not the program. `code`: the stable name
+    of the error, if the program gives one.
     """
 
     message: str
     rank: Count | None = None
     resources: bool = False
+    code: ErrorCode = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +361,7 @@ def parse(line: bytes) -> Event | None:
     Examples
     --------
     >>> parse(b'{"event": "error", "message": "no such file", "rank": 2}')
-    ErrorEvent(message='no such file', rank=2, resources=False)
+    ErrorEvent(message='no such file', rank=2, resources=False, code='')
     >>> parse(b"computing...") is None
     True
     >>> parse(b'{"event": "progress", "iteration": -1, "iterations": 5, "seconds": 0.1}')
@@ -369,7 +372,11 @@ def parse(line: bytes) -> Event | None:
         return None
     if len(line) > LINE_LIMIT:
         if b'"event"' in line[:1000]:
-            raise ApplicationError(f"the program wrote an event of more than {LINE_LIMIT} bytes")
+            raise ApplicationError(
+                f"the program wrote an event of more than {LINE_LIMIT} bytes",
+                code="event-too-long",
+                bound=LINE_LIMIT,
+            )
         return None
     kind = _kind(line)
     if kind not in _KINDS:
@@ -377,7 +384,13 @@ def parse(line: bytes) -> Event | None:
     try:
         return _reader(kind).validate_json(line, strict=True)
     except ValidationError as error:
-        raise ApplicationError(f"the program's event '{kind}': {_first(error)}") from None
+        field, problem = _first(error)
+        raise ApplicationError(
+            f"the program's event '{kind}': {field}: {problem}",
+            code="event-invalid",
+            event=kind,
+            field=field,
+        ) from None
 
 
 def _kind(line: bytes) -> str:
@@ -390,12 +403,12 @@ def _kind(line: bytes) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _first(error: ValidationError) -> str:
-    """Return the first problem with its field, on one line."""
+def _first(error: ValidationError) -> tuple[str, str]:
+    """Return the field of the first problem, and the problem, each on one line."""
     problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in problem["loc"]) or "the line"
     message = problem["msg"]
-    return f"{readable(field)}: {readable(message[:1].lower() + message[1:])}"
+    return readable(field), readable(message[:1].lower() + message[1:])
 
 
 def readable(text: str, limit: int = SHOWN) -> str:

@@ -140,7 +140,9 @@ def mpiexec() -> str:
         if os.access(place / "mpiexec", os.X_OK):
             return str(place / "mpiexec")
     raise LaunchError(
-        f"no mpiexec in {places[0]}: install the 'mpich' wheel there (pip install mpich)"
+        f"no mpiexec in {places[0]}: install the 'mpich' wheel there (pip install mpich)",
+        code="mpi-missing",
+        file=places[0] / "mpiexec",
     )
 
 
@@ -169,8 +171,21 @@ def _launch_file(rank_groups: Sequence[RankGroup], directory: Path) -> str:
 def check(rank_group: RankGroup) -> None:
     """Refuse ranks that no process can be started for."""
     if rank_group.ranks < 1:
-        raise LaunchError(f"{rank_group.host}: {rank_group.ranks} ranks cannot be started")
+        raise LaunchError(
+            f"{rank_group.host}: {rank_group.ranks} ranks cannot be started",
+            code="ranks-invalid",
+            host=rank_group.host,
+            value=rank_group.ranks,
+        )
     if not rank_group.program or not rank_group.program[0]:
-        raise LaunchError(f"{rank_group.host}: the template names no program")
+        raise LaunchError(
+            f"{rank_group.host}: the template names no program",
+            code="program-missing",
+            host=rank_group.host,
+        )
     if any("\0" in argument for argument in rank_group.program):
-        raise LaunchError(f"{rank_group.host}: an argument of the program has a zero byte")
+        raise LaunchError(
+            f"{rank_group.host}: an argument of the program has a zero byte",
+            code="program-invalid",
+            host=rank_group.host,
+        )

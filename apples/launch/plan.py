@@ -203,7 +203,7 @@ def strips_of(
         No host, or strips that are no whole rows or less than one. Permanent.
     """
     if not allocations:
-        raise LaunchError("the schedule uses no host")
+        raise LaunchError("the schedule uses no host", code="schedule-empty")
     strips: list[Strip] = []
     first = 0
     for one in allocations:
@@ -212,7 +212,12 @@ def strips_of(
             strips.append(Strip(program(one), *place))
             continue
         if not (one.rows >= 1 and float(one.rows).is_integer()):
-            raise LaunchError(f"{one.host.name}: a strip of {one.rows} rows cannot be run")
+            raise LaunchError(
+                f"{one.host.name}: a strip of {one.rows} rows cannot be run",
+                code="strip-invalid",
+                host=one.host.name,
+                value=str(one.rows),
+            )
         strips.append(Strip(program(one), first, int(one.rows), one.ranks, threads=one.threads))
         first += int(one.rows)
     return tuple(strips)

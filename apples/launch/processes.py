@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, coded
 from apples.launch import reach, supervisor
 from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
@@ -30,6 +30,7 @@ from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
 from apples.launch.supervisor import MOST_OWN_ERRORS, OWN_ERRORS
+from apples.refusals import system_code
 from apples.storage.naming import naming
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer
@@ -129,8 +130,11 @@ class Processes:
         except OSError as error:
             self._close()
             job_processes.remove_run(self._directory, self._cgroups)
+            place = str(error.filename or self._directory)
             raise LaunchError(
-                f"cannot start the run: {error.filename or self._directory}: {error.strerror or error}"
+                f"cannot start the run: {place}: {error.strerror or error}",
+                file=place,
+                **coded(error, code=system_code(error)),
             ) from None
         weakref.finalize(self, _release, self._supervisor, list(self._pipes))
         try:
@@ -305,7 +309,9 @@ class Processes:
             process.wait(STOP_SECONDS)
         if not self._cleared and not job_processes.kill_marked(self.job, STOP_SECONDS):
             left = job_processes.marked(self.job)
-            raise LaunchError(f"processes that cannot be killed: {left}")
+            raise LaunchError(
+                f"processes that cannot be killed: {left}", code="processes-left", value=list(left)
+            )
         self._cleared = True
 
     def _remove_files(self) -> None:

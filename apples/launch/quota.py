@@ -119,7 +119,10 @@ class Quotas:
                 self.controller.create(group.name, self.cpus[host])
             except OSError as error:
                 raise LaunchError(
-                    f"{host}: no CPU quota of {self.cpus[host]:g}: {error}"
+                    f"{host}: no CPU quota of {self.cpus[host]:g}: {error}",
+                    code="quota-refused",
+                    host=host,
+                    value=self.cpus[host],
                 ) from None
 
     def joined(self, host: str) -> str:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuator import Execution
@@ -66,7 +66,9 @@ MOST_CHANGES = 1000
 
 
 class LauncherFaultError(LaunchError):
-    """The launcher lost itself before the program was ready. Transient: starting again helps."""
+    """The launcher lost its control connection before the program was ready. Transient: start again."""
+
+    code = "launcher-fault"
 
 
 class Run:
@@ -178,7 +180,9 @@ class Run:
             if self._resumes and self.ready_after is not None:
                 self._early = [event]
                 return None
-        raise ApplicationError("the program was done before it was ready")  # pragma: no cover
+        raise ApplicationError(  # pragma: no cover
+            "the program was done before it was ready", code="protocol-violated", event="done"
+        )
 
     def events(self) -> Iterator[Event]:
         """Yield the checked events up to and with ``done``; ends early only after `cancel`.
@@ -319,7 +323,11 @@ class Run:
         elif self.ready_after is None and not isinstance(
             event, ErrorEvent | HostsChanging | HostsChanged | Resumed | MessagesSent
         ):
-            raise ApplicationError(f"the program said '{word_of(event)}' before 'ready'")
+            raise ApplicationError(
+                f"the program said '{word_of(event)}' before 'ready'",
+                code="protocol-violated",
+                event=word_of(event),
+            )
         told: list[str] = []
         if isinstance(event, Progress | Outcome):
             told = [times.host for times in event.hosts]
@@ -331,7 +339,10 @@ class Run:
         for host in told:
             if host not in self._hosts and host not in others:
                 raise ApplicationError(
-                    f"the program reports host '{readable(host)}', which is not in its task"
+                    f"the program reports host '{readable(host)}', which is not in its task",
+                    code="protocol-violated",
+                    event=word_of(event),
+                    host=readable(host),
                 )
 
     def _check_ready(self, event: Ready) -> None:
@@ -339,11 +350,17 @@ class Run:
             return
         if event.protocol != PROTOCOL:
             raise ApplicationError(
-                f"the program speaks protocol {event.protocol}, this apples {PROTOCOL}"
+                f"the program speaks protocol {event.protocol}, this apples {PROTOCOL}",
+                code="protocol-version",
+                value=event.protocol,
+                known=[PROTOCOL],
             )
         if event.ranks != len(self._hosts):
             raise ApplicationError(
-                f"the program runs {event.ranks} ranks, its task has {len(self._hosts)}"
+                f"the program runs {event.ranks} ranks, its task has {len(self._hosts)}",
+                code="ranks-differ",
+                value=event.ranks,
+                bound=len(self._hosts),
             )
         self._on_ready()
 
@@ -395,27 +412,48 @@ class Run:
             failure = self._failure
         if cause is None:
             cause = self._said.first_traceback()
+        first, how = self._what_became_of(cause)
         reason = end_reason(
-            *(launcher_end, lost_host, *self._what_became_of(cause)),
-            supervised=supervised,
-            before=self._before,
+            *(launcher_end, lost_host, first, how), supervised=supervised, before=self._before
         )
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
             # Whatever the ranks said of it: it is what ended them.
             said = time_limit_said(self._said.lines())
             self._said.clear()
-            self._fail(DeadlineError, f"{said} before {self._before}")
+            self._fail(DeadlineError(f"{said} before {self._before}", code="time-limit"))
         if failure:
             self._fail_by_account(failure)
-        if timed_out and self.ready_after is not None:
-            left = [self._named(rank) for rank in self._left_ranks]
-            who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
-            self._fail(DeadlineError, f"the program was silent for {self._patience:g} s{who}")
         if timed_out:
-            self._fail(LaunchError, f"no rank was ready within {self.startup_seconds:g} s")
+            self._fail_by_silence()
+        fields: dict[str, Any] = {
+            "reason": reason.kind,
+            "host": lost_host.partition(":")[0]
+            if reason.kind == "host-lost"
+            else self._host(cause),
+            "rank": cause,
+            "end": how or None,
+        }
         if self.ready_after is not None:
-            self._fail(ApplicationError, reason, cause)
-        self._fail(LauncherFaultError if self._launcher_fault else LaunchError, reason, cause)
+            self._fail(ApplicationError(reason.text, code="program-failed", **fields), cause)
+        if self._launcher_fault:
+            self._fail(LauncherFaultError(reason.text, **fields), cause)
+        self._fail(LaunchError(reason.text, code="program-not-ready", **fields), cause)
+
+    def _fail_by_silence(self) -> NoReturn:
+        """Fail because the program wrote nothing for too long, or was not ready in time."""
+        if self.ready_after is None:
+            seconds = self.startup_seconds
+            text = f"no rank was ready within {seconds:g} s"
+            self._fail(LaunchError(text, code="startup-timeout", seconds=seconds))
+        left = [self._named(rank) for rank in self._left_ranks]
+        who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
+        silent = DeadlineError(
+            f"the program was silent for {self._patience:g} s{who}",
+            code="program-silent",
+            seconds=self._patience,
+            ranks=sorted(self._left_ranks) or None,
+        )
+        self._fail(silent)
 
     def _fail_by_account(self, failure: ErrorEvent) -> NoReturn:
         """Fail with the account that a rank gave itself."""
@@ -423,8 +461,16 @@ class Run:
         if rank is None or not self._said.end_in_traceback(rank):
             self._said.clear()  # its own account says it all
         where = "" if rank is None else f"{self._named(rank)}: "
-        kind = LaunchError if failure.resources else ApplicationError
-        self._fail(kind, f"{where}{readable(failure.message)}", rank)
+        text = f"{where}{readable(failure.message)}"
+        fields: dict[str, Any] = {
+            "reason": "program-error",
+            "host": self._host(rank),
+            "rank": rank,
+        }
+        if failure.resources:
+            self._fail(LaunchError(text, code="resources-missing", **fields), rank)
+        error = ApplicationError(text, code=failure.code or "program-failed", **fields)
+        self._fail(error, rank)
 
     def _judge_left(self) -> None:
         """See what it means that ranks wait in MPI_Finalize.
@@ -474,14 +520,19 @@ class Run:
         how = LEFT if rank == self._gone_rank else self._ended_ranks.get(rank, "")
         return self._named(rank), how
 
-    def _named(self, rank: int) -> str:
-        host = self._hosts[rank] if rank < len(self._hosts) else "?"
-        return f"rank {rank} ({host})"
+    def _host(self, rank: int | None) -> str | None:
+        """Return the host of a rank; None if there is no such rank."""
+        return None if rank is None or rank >= len(self._hosts) else self._hosts[rank]
 
-    def _fail(self, error: type[ApplesError], reason: str, cause: int | None = None) -> NoReturn:
+    def _named(self, rank: int) -> str:
+        return f"rank {rank} ({self._host(rank) or '?'})"
+
+    def _fail(self, error: ApplesError, cause: int | None = None) -> NoReturn:
+        """Raise the error with the program's name before its message, and a rank's last words after it."""
         words = self._said.of(cause)
         more = f"; its last words: {words}" if words else ""
-        raise error(f"{readable(self._program)}: {reason}{more}")
+        message = f"{readable(self._program)}: {error}{more}"
+        raise type(error)(message, code=error.code, program=self._program, **error.fields)
 
 
 def _event(line: bytes) -> Event | None:
@@ -555,9 +606,11 @@ class RunExecution(Execution):
         for _ in self.monitor():
             pass
         if self._run.cancelled:
-            raise ApplicationError("the run was cancelled")
+            raise ApplicationError("the run was cancelled", code="run-cancelled")
         if self._outcome is None:
-            raise ApplicationError("the program said 'done' without a 'result'")
+            raise ApplicationError(
+                "the program said 'done' without a 'result'", code="result-missing"
+            )
         return self._outcome
 
     @property

@@ -14,4 +14,6 @@ def example_folder() -> Path:
     for folder in (package / "examples" / "jacobi2d", package.parent / "examples" / "jacobi2d"):
         if (folder / "template.toml").is_file():
             return folder
-    raise UsageError("the Jacobi2D example is not installed with this package")
+    raise UsageError(
+        "the Jacobi2D example is not installed with this package", code="example-missing"
+    )

@@ -107,7 +107,11 @@ def command(
     addresses = [target.address for target in targets if target.reach]
     if len(set(addresses)) < len(addresses):
         twice = next(a for a in addresses if addresses.count(a) > 1)
-        raise LaunchError(f"two hosts at address {twice}: MPI cannot tell them apart")
+        raise LaunchError(
+            f"two hosts at address {twice}: MPI cannot tell them apart",
+            code="address-taken",
+            value=twice,
+        )
     argv = [mpiexec(), *options(here)]
     for index, target in enumerate(targets):
         check(target.rank_group)

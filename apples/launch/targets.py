@@ -102,7 +102,11 @@ def eligible(plan: LaunchPlan) -> tuple[HostProgram, ...]:
         The program is not malleable. Permanent.
     """
     if plan.malleable is None:
-        raise ApplicationError(f"{plan.application}: its template does not say 'malleable = true'")
+        raise ApplicationError(
+            f"{plan.application}: its template does not say 'malleable = true'",
+            code="template-not-malleable",
+            template=plan.application,
+        )
     return plan.malleable.programs
 
 
@@ -193,7 +197,10 @@ def _address(host: Host, plan: LaunchPlan) -> str:
     number = numbers({host.name: reach(host, plan.hosts)}).get(host.name)
     if number is None:
         raise LaunchError(
-            f"{host.name}: no address is known for {host.reached_at!r}: give it one in the host list"
+            f"{host.name}: no address is known for {host.reached_at!r}: give it one in the host list",
+            code="address-unknown",
+            host=host.name,
+            value=host.reached_at,
         )
     return number
 

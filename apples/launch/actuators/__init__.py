@@ -34,7 +34,12 @@ def actuator_class(name: str) -> type[Actuator]:
     """
     found: object = resolve(name, ACTUATORS, "--actuator")
     if not (isinstance(found, type) and issubclass(found, Actuator)):
-        raise UsageError(f"--actuator '{name}': is no class made of apples.Actuator")
+        raise UsageError(
+            f"--actuator '{name}': must be a subclass of apples.Actuator",
+            code="launcher-invalid",
+            option="--actuator",
+            value=name,
+        )
     return found
 
 

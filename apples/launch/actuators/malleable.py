@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand, Resized
 from apples.launch.actuators.local import LocalActuator
@@ -109,7 +109,7 @@ def resize_command(
         The schedule is of rectangles. Permanent.
     """
     if schedule.rectangles:
-        raise UsageError(NO_RECTANGLES)
+        raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
     shares = tuple(HostShare.planned(a.host.name, a.rows) for a in schedule.allocations)
     rate = 0.0
     if bandwidth is not None:
@@ -179,7 +179,10 @@ class MalleableActuator(Actuator):
         through = through or LocalActuator()
         if through.reaches_other_machines and engine == "restart":
             raise UsageError(
-                f"engine restart: over {through.name} every host has a launcher of its own; use merge"
+                f"engine restart: over {through.name} every host has a launcher of its own; use merge",
+                code="option-conflict",
+                options=["--engine", "--actuator"],
+                value=through.name,
             )
         through.check_movable()
         self.output, self.save, self.talk = output, save, talk
@@ -200,7 +203,10 @@ class MalleableActuator(Actuator):
         if self.reaches_other_machines:
             raise UsageError(
                 f"--count-messages: not with --actuator {self.through.name} for a program that can be moved: its "
-                "declared arrays say themselves what they send (docs/how-to/count-messages.md)"
+                "declared arrays say themselves what they send (docs/how-to/count-messages.md)",
+                code="option-conflict",
+                options=["--count-messages", "--actuator"],
+                value=self.through.name,
             )
         self.through.count_messages(counts)
 
@@ -229,7 +235,7 @@ class MalleableActuator(Actuator):
     def actuate(self, plan: LaunchPlan) -> MalleableExecution:
         """Start the job; returns once every rank is ready."""
         if any(strip.columns for strip in plan.strips):
-            raise UsageError(NO_RECTANGLES)
+            raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
         name = self.job or job_name()
         quotas = Quotas.plan({} if self.through.reaches_other_machines else plan.cpu_quotas, name)
         for line in quotas.warnings:
@@ -401,7 +407,7 @@ def _prepare_ranks(shared: Path) -> None:
     try:
         build_library(folder)
     except NoLibrary as error:
-        raise LaunchError(str(error)) from None
+        raise LaunchError(str(error), **coded(error, code="library-not-built")) from None
 
 
 def _addresses(hosts: HostList) -> dict[str, str]:
@@ -418,7 +424,7 @@ def _addresses(hosts: HostList) -> dict[str, str]:
                 one.connect((next(iter(there.values())), 9))  # sends nothing: it asks for the way
                 here = one.getsockname()[0]
     except OSError as error:
-        raise LaunchError(f"a host has no address: {error}") from None
+        raise LaunchError(f"a host has no address: {error}", code="address-unknown") from None
     return {host.name: there.get(host.name, here) for host in hosts}
 
 

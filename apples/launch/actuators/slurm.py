@@ -127,7 +127,8 @@ class SlurmActuator(Actuator):
         """
         if not self.allocation.isdecimal():
             raise UsageError(
-                "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch"
+                "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch",
+                code="allocation-missing",
             )
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
@@ -179,12 +180,17 @@ def shared_directory(plan: LaunchPlan) -> Path:
     named = {strip.host.directory for strip in plan.strips if strip.host.directory}
     if len(named) > 1:
         raise UsageError(
-            f"Slurm needs one directory that all hosts see, the host list names {', '.join(sorted(named))}"
+            f"Slurm needs one directory that all hosts see, the host list names {', '.join(sorted(named))}",
+            code="directories-differ",
+            field="directory",
+            value=sorted(named),
         )
     place = Path(named.pop()).expanduser() if named else Path.cwd()
     if not place.is_dir():
         raise UsageError(
-            f"{place}: no directory of this machine; Slurm needs one that all hosts see"
+            f"{place}: no directory of this machine; Slurm needs one that all hosts see",
+            code="directory-missing",
+            file=place,
         )
     return place
 

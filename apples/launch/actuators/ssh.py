@@ -122,7 +122,9 @@ class SshActuator(Actuator):
         queued = behind_a_queue(survey.allowed)
         if self.options != SlurmOptions() and not behind_a_queue(survey.hosts):
             raise UsageError(
-                "--slurm: no host of the list is waited for in a queue (queue_seconds)"
+                "--slurm: no host of the list is waited for in a queue (queue_seconds)",
+                code="option-not-applicable",
+                option="--slurm",
             )
         allowed = tuple(host for host in survey.allowed if host not in queued)
         found = hosts_looked_at(replace(survey, allowed=allowed), self.talk, self.connections)
@@ -264,7 +266,12 @@ def _looked_into(
     found = preflight(given, plan.hosts, plan.needs, connections=connections)
     for name, one in found.items():
         if one.refusal:
-            raise LaunchError(f"{name}, which Slurm gave, cannot be used: {one.refusal}")
+            raise LaunchError(
+                f"{name}, which Slurm gave, cannot be used: {one.refusal}",
+                code="host-unfit",
+                host=name,
+                reason=one.refusal,
+            )
     return replace(plan, findings={**plan.findings, **found})
 
 

@@ -72,7 +72,12 @@ class HostConnection:
                 env=environment,
             )
         except OSError as error:
-            raise LaunchError(f"{host}: {argv[0]}: {error.strerror}") from None
+            raise LaunchError(
+                f"{host}: {argv[0]}: {error.strerror}",
+                code="tool-missing",
+                host=host,
+                file=argv[0],
+            ) from None
         assert self._process.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
         assert self._process.stdout is not None  # noqa: S101
         assert self._process.stderr is not None  # noqa: S101
@@ -172,17 +177,27 @@ class HostConnection:
         while number not in self._replies:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise LaunchError(f"{self.host}: its sensor process does not answer")
+                raise LaunchError(
+                    f"{self.host}: its sensor process does not answer",
+                    code="host-unreachable",
+                    host=self.host,
+                )
             data = self._some(left)
             if data is None:
                 continue
             if not data:
                 self._ended()
-                raise LaunchError(f"{self.host}: {self._last_words()}")
+                raise LaunchError(
+                    f"{self.host}: {self._last_words()}", code="host-unreachable", host=self.host
+                )
             try:
                 self._replies |= {reply.id: reply for reply in self._dialogue.feed(data)}
             except ValueError as error:
-                raise LaunchError(f"{self.host}: no sensor process: {error}") from None
+                raise LaunchError(
+                    f"{self.host}: no sensor process: {error}",
+                    code="sensor-answer-invalid",
+                    host=self.host,
+                ) from None
         return self._replies.pop(number)
 
     def _some(self, seconds: float) -> bytes | None:

@@ -44,7 +44,11 @@ def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, 
     found = told_of(answer.output.decode(errors="replace"))
     if answer.code != 0 or found is None or found.keys() != jobs.keys():
         said = answer.last_words or f"its interpreter ended with {answer.code}"
-        raise LaunchError(f"{host.name}: {'it does not answer' if answer.code is None else said}")
+        raise LaunchError(
+            f"{host.name}: {'it does not answer' if answer.code is None else said}",
+            code="host-unreachable",
+            host=host.name,
+        )
     return found
 
 

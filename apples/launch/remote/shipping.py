@@ -63,7 +63,12 @@ class Program:
         text = json.dumps([self._sources, self._place, told], allow_nan=False)
         program = _LOADER.format(text=text).encode()
         if len(program) >= LIMIT:
-            raise LaunchError(f"{len(program)} bytes are too many to tell a host")
+            raise LaunchError(
+                f"{len(program)} bytes are too many to send to a host",
+                code="program-too-long",
+                value=len(program),
+                bound=LIMIT,
+            )
         return b"%010d" % len(program) + program
 
 
@@ -80,5 +85,5 @@ def _parents(module: str) -> list[str]:
 def _source(module: str) -> str:
     found = find_spec(module)
     if found is None or not found.origin:
-        raise LaunchError(f"{module} cannot be read")
+        raise LaunchError(f"{module} cannot be read", code="module-missing", value=module)
     return Path(found.origin).read_text(encoding="utf-8")

@@ -87,9 +87,20 @@ class Reach:
         ):
             value = getattr(self, field)
             if not re.fullmatch(pattern, value) or "\n" in value:
-                raise UsageError(f"host {self.name!r}: {field} {value!r} must not reach ssh")
+                raise UsageError(
+                    f"host {self.name!r}: {field} {value!r} must not reach ssh",
+                    code="value-invalid",
+                    host=self.name,
+                    field=field,
+                    value=value,
+                )
         if not self.python:
-            raise UsageError(f"host {self.name!r}: no python to start there")
+            raise UsageError(
+                f"host {self.name!r}: no python to start there",
+                code="value-missing",
+                host=self.name,
+                field="python",
+            )
 
 
 def reach(host: Host, hosts: HostList) -> Reach:

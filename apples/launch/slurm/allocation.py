@@ -113,7 +113,10 @@ class NodeAllocation:
             if not (state.waiting or unknown):
                 end = self._job.last_state()
                 raise LaunchError(
-                    f"job {job}, which was to hold the nodes, was ended: {_how(end)}"
+                    f"job {job}, which was to hold the nodes, was ended: {_how(end)}",
+                    code="allocation-ended",
+                    job=job,
+                    reason=_how(end),
                 )
             line = unknown or waiting_words(job, state)
             if line.partition(";")[0] != told.partition(";")[0] and state.reason != "None":
@@ -121,7 +124,12 @@ class NodeAllocation:
                 told = line
             time.sleep(pause)
             pause = min(MOST_ASK_SECONDS, pause * 1.3)
-        raise LaunchError(f"job {job} waited {QUEUE_SECONDS / 3600:g} h in the queue")
+        raise LaunchError(
+            f"job {job} waited {QUEUE_SECONDS / 3600:g} h in the queue",
+            code="queue-timeout",
+            job=job,
+            seconds=QUEUE_SECONDS,
+        )
 
     def release(self) -> None:
         """Give the nodes back; Slurm does not list the job any more when this returns. May be called again."""
@@ -269,7 +277,11 @@ def _number(name: str) -> int:
     """Return the number of the job of a name."""
     listed = client.run(["squeue", "--noheader", "--format=%i", f"--name={name}"]).split()
     if not listed or not listed[0].isdecimal():
-        raise LaunchError(f"no job is called {name}: submit {HOLDING} first")
+        raise LaunchError(
+            f"no job is called {name}: submit {HOLDING} first",
+            code="allocation-missing",
+            value=name,
+        )
     return int(listed[0])
 
 

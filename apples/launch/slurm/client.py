@@ -77,7 +77,12 @@ def run(
                 f"{words[0]}: Slurm cannot be asked: {why}; {configuration()}"
             )
         said = readable(said) or f"exit code {done.returncode}"
-        raise LaunchError(f"{words[0]}: {said.removeprefix(f'{words[0]}: ')}")
+        raise LaunchError(
+            f"{words[0]}: {said.removeprefix(f'{words[0]}: ')}",
+            code="slurm-command-failed",
+            value=words[0],
+            exit_status=done.returncode,
+        )
     return done.stdout + done.stderr
 
 
@@ -104,14 +109,24 @@ def nodes(partition: str = "") -> list[SlurmNode]:
         Slurm does not answer.
     """
     if partition and not WORD.fullmatch(partition):
-        raise UsageError(f"Slurm's partition cannot be {partition!r}")
+        raise UsageError(
+            f"Slurm's partition cannot be {partition!r}",
+            code="value-invalid",
+            field="partition",
+            value=partition,
+        )
     found = node_list.nodes(run(["sinfo", "--json"]))  # 22.05 lists all, whatever is asked for
     if not partition:
         return found
     chosen = [node for node in found if partition in node.partitions]
     if not chosen:
-        known = ", ".join(sorted({name for node in found for name in node.partitions}))
-        raise UsageError(f"no node is in a partition '{partition}' (Slurm has {known or 'none'})")
+        known = sorted({name for node in found for name in node.partitions})
+        raise UsageError(
+            f"no node is in a partition '{partition}' (Slurm has {', '.join(known) or 'none'})",
+            code="partition-unknown",
+            value=partition,
+            known=known,
+        )
     return chosen
 
 
@@ -143,7 +158,9 @@ def allocated_parts(job: int) -> Mapping[str, AllocatedPart]:
     try:
         return node_list.allocated_parts(said)
     except ValueError as error:
-        raise LaunchError(f"scontrol: allocation {job}: {error}") from None
+        raise LaunchError(
+            f"scontrol: allocation {job}: {error}", code="slurm-answer-invalid", job=job
+        ) from None
 
 
 def job_now(job: int, seconds: float = SECONDS) -> SlurmJobState:

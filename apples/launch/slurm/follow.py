@@ -213,7 +213,12 @@ _running_since: list[float] = []
 
 def _judge_silence(job: SlurmJob) -> None:
     if _running_since and time.monotonic() - _running_since[0] > START_SECONDS:
-        raise LaunchError(f"job {job.number} runs and said nothing for {START_SECONDS:g} s")
+        raise LaunchError(
+            f"job {job.number} runs and said nothing for {START_SECONDS:g} s",
+            code="job-silent",
+            job=job.number,
+            seconds=START_SECONDS,
+        )
 
 
 def _ask(job: SlurmJob) -> Iterator[SlurmJobState | None]:

@@ -286,7 +286,9 @@ def allocated() -> frozenset[str]:
     try:
         return frozenset(expand(text))
     except ValueError as error:
-        raise LaunchError(f"SLURM_JOB_NODELIST: {error}") from None
+        raise LaunchError(
+            f"SLURM_JOB_NODELIST: {error}", code="slurm-answer-invalid", field="SLURM_JOB_NODELIST"
+        ) from None
 
 
 def behind_a_queue(hosts: Iterable[Host]) -> tuple[Host, ...]:

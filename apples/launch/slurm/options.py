@@ -46,9 +46,20 @@ class SlurmOptions:
         for name in ("partition", "account", "qos", "reservation", "constraint", "mpi"):
             value = getattr(self, name)
             if value and not WORD.fullmatch(value):
-                raise UsageError(f"Slurm's {name} cannot be {value!r}")
+                raise UsageError(
+                    f"Slurm's {name} cannot be {value!r}",
+                    code="value-invalid",
+                    field=name,
+                    value=value,
+                )
         if self.minutes is not None and not 1 <= self.minutes <= MOST_MINUTES:
-            raise UsageError(f"Slurm's time limit cannot be {self.minutes} minutes")
+            raise UsageError(
+                f"Slurm's time limit cannot be {self.minutes} minutes",
+                code="value-range",
+                field="minutes",
+                value=self.minutes,
+                bound=MOST_MINUTES,
+            )
 
     @classmethod
     def of(cls, pairs: Mapping[str, str]) -> SlurmOptions:
@@ -67,12 +78,20 @@ class SlurmOptions:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(pairs) - known)
         if unknown:
-            raise UsageError(f"Slurm option '{unknown[0]}': known are {', '.join(sorted(known))}")
+            raise UsageError(
+                f"Slurm option '{unknown[0]}': known are {', '.join(sorted(known))}",
+                code="field-unknown",
+                field=unknown[0],
+                known=sorted(known),
+            )
         given: dict[str, Any] = dict(pairs)
         if "minutes" in given:
             if not given["minutes"].isdecimal() or len(given["minutes"]) > 9:
                 raise UsageError(
-                    f"Slurm option 'minutes': {given['minutes']!r} is no whole number"
+                    f"Slurm option 'minutes': {given['minutes']!r} is no whole number",
+                    code="value-type",
+                    field="minutes",
+                    value=given["minutes"],
                 )
             given["minutes"] = int(given["minutes"])
         return cls(**given)
@@ -86,7 +105,7 @@ class SlurmOptions:
 def check_node(host: str) -> None:
     """Refuse a host whose name no node can have."""
     if not NODE.fullmatch(host):
-        raise LaunchError(f"no node can be called {host!r}")
+        raise LaunchError(f"no node can be called {host!r}", code="node-name-invalid", host=host)
 
 
 def minutes(seconds: float, options: SlurmOptions) -> int:

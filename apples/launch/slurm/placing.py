@@ -67,7 +67,11 @@ def places(hosts: Sequence[str], told: Sequence[dict[str, Any]]) -> RankCpus:
     for rank, one in enumerate(told):
         boot = str(one["boot"])
         if not boot or boot not in files:
-            raise LaunchError(f"{hosts[rank]} did not say what machine it is")
+            raise LaunchError(
+                f"{hosts[rank]} did not say what machine it is",
+                code="topology-answer-invalid",
+                host=hosts[rank],
+            )
         key = boot, str(one["cpus"])
         if key not in machines:
             machines[key] = read_probe(json.dumps({**one, "files": files[boot]}), hosts[rank])
@@ -93,7 +97,11 @@ def _read(path: Path, host: str) -> dict[str, Any]:
             told = json.loads(stream.read(MOST_BYTES))
         return {name: told[name] for name in ("schema", "boot", "cpus", "memory", "files")}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LaunchError(f"{host}: no answer of the topology probe: {error}") from error
+        raise LaunchError(
+            f"{host}: no answer of the topology probe: {error}",
+            code="topology-answer-invalid",
+            host=host,
+        ) from error
 
 
 if __name__ == "__main__":

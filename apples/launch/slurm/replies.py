@@ -191,7 +191,11 @@ def submitted(said: str) -> int:
         found = JOB.match(line.strip())
         if found and len(found[1]) < 19:
             return int(found[1])
-    raise LaunchError(f"sbatch named no job: {readable(said) or 'it said nothing'}")
+    raise LaunchError(
+        f"sbatch named no job: {readable(said) or 'it said nothing'}",
+        code="slurm-answer-invalid",
+        command="sbatch",
+    )
 
 
 def planned_start(said: str) -> datetime | None:
@@ -239,9 +243,17 @@ def document(answer: str, command: str) -> dict[str, Any]:
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):
-        raise LaunchError(f"{command} --json gave no JSON: {readable(answer, 80)}") from None
+        raise LaunchError(
+            f"{command} --json gave no JSON: {readable(answer, 80)}",
+            code="slurm-answer-invalid",
+            command=command,
+        ) from None
     if not isinstance(found, dict):
-        raise LaunchError(f"{command} --json gave JSON that is no object")
+        raise LaunchError(
+            f"{command} --json gave JSON that is no object",
+            code="slurm-answer-invalid",
+            command=command,
+        )
     return found
 
 
@@ -255,7 +267,11 @@ def entries(answer: Mapping[str, Any], key: str) -> list[Any]:
     """
     value = answer.get(key)
     if not isinstance(value, list):
-        raise LaunchError(f"Slurm's JSON has no list '{key}': a version nobody has read here")
+        raise LaunchError(
+            f"Slurm's JSON has no list '{key}': this version of Slurm is not supported",
+            code="slurm-answer-invalid",
+            field=key,
+        )
     return value
 
 
@@ -272,7 +288,12 @@ def refuse_errors(answer: Mapping[str, Any], command: str) -> None:
         first = errors[0] if isinstance(errors[0], dict) else {}
         said = [text(first.get(key)) for key in ("description", "error")]
         words = ": ".join(word for word in said if word) or "an error without words"
-        raise LaunchError(f"{command}: Slurm did not answer: {words}")
+        raise LaunchError(
+            f"{command}: Slurm did not answer: {words}",
+            code="slurm-command-failed",
+            value=command,
+            reason=words,
+        )
 
 
 def number(value: Any) -> float | None:

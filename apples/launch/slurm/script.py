@@ -96,10 +96,18 @@ def slurm_command(
         check_node(target.rank_group.host)
         if "\n" in target.python:
             raise LaunchError(
-                f"{target.rank_group.host}: no interpreter can be called {target.python!r}"
+                f"{target.rank_group.host}: no interpreter can be called {target.python!r}",
+                code="python-invalid",
+                host=target.rank_group.host,
+                value=target.python,
             )
     if allocation and not allocation.isdecimal():
-        raise LaunchError(f"SLURM_JOB_ID is {allocation!r}, which is no job's number")
+        raise LaunchError(
+            f"SLURM_JOB_ID is {allocation!r}, which is no job's number",
+            code="allocation-invalid",
+            field="SLURM_JOB_ID",
+            value=allocation,
+        )
     files = {
         SCRIPT: render(targets, job, minutes(seconds, options), options, bool(allocation)),
         MACHINES: "".join(f"{s.rank_group.host}\n" * s.rank_group.ranks for s in targets),
