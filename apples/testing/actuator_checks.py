@@ -206,7 +206,13 @@ class ActuatorChecks:
         try:
             check()
         except ApplesError as error:
-            raise LaunchError(f"{self.name}: {claim}: {error}") from error
+            raise LaunchError(
+                f"{self.name}: {claim}: {error}",
+                code="actuator-check-failed",
+                actuator=self.name,
+                claim=claim,
+                cause=error.code,
+            ) from error
         return claim
 
     def _actuator(self) -> Actuator:
@@ -261,7 +267,7 @@ class ActuatorChecks:
             raise self._broken(f"{what}: {found}, not {wanted}")
 
     def _broken(self, how: str) -> LaunchError:
-        return LaunchError(how)
+        return LaunchError(how, code="actuator-check-failed")
 
 
 def _runs(record: Mapping[str, Any]) -> bool:

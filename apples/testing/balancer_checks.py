@@ -32,7 +32,9 @@ MOST_PROCESSORS = 8
 
 
 class BalancerCheckError(UsageError):
-    """A load balancer breaks its contract: names the case and the promise. Permanent."""
+    """A load balancer breaks its contract; the fields name case and promise. Permanent."""
+
+    code = "balancer-check-failed"
 
 
 def check_balancer(balancer: LoadBalancer, name: str = "") -> None:
@@ -60,11 +62,26 @@ def check_balancer(balancer: LoadBalancer, name: str = "") -> None:
             owners = accepted(balancer(shown), measured, name)
             again = accepted(balancer(shown), measured, name)
         except Exception as error:
-            raise BalancerCheckError(f"{where}: {type(error).__name__}: {error}") from error
+            raise BalancerCheckError(
+                f"{where}: {type(error).__name__}: {error}",
+                balancer=name,
+                case=case,
+                promise="valid-owners",
+            ) from error
         if owners != again:
-            raise BalancerCheckError(f"{where}: other owners when it is asked again")
+            raise BalancerCheckError(
+                f"{where}: other owners when it is asked again",
+                balancer=name,
+                case=case,
+                promise="deterministic",
+            )
         if shown != measured:
-            raise BalancerCheckError(f"{where}: it changed what it was shown")
+            raise BalancerCheckError(
+                f"{where}: it changed what it was shown",
+                balancer=name,
+                case=case,
+                promise="read-only",
+            )
 
 
 def drawn_cases() -> Iterator[tuple[str, Measured]]:

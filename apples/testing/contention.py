@@ -42,7 +42,11 @@ def contention(cpus: Sequence[int], own_sessions: bool = False) -> Iterator[None
             )
             stack.callback(_end, load)
             if load.stdout is None or load.stdout.readline() != b"spinning\n":
-                raise LaunchError(f"no competing load could be started on CPU {cpu}")
+                raise LaunchError(
+                    f"no competing load could be started on CPU {cpu}",
+                    code="load-not-started",
+                    cpu=cpu,
+                )
         yield
 
 

@@ -43,7 +43,9 @@ MOST_JOBS = 24
 
 
 class PolicyCheckError(UsageError):
-    """A policy breaks the contract of `SchedulingPolicy`: says where, and how. Permanent."""
+    """A policy breaks the contract of `SchedulingPolicy`; the fields name case, seed and promise. Permanent."""
+
+    code = "policy-check-failed"
 
 
 class CheckedPolicy(SchedulingPolicy):
@@ -83,7 +85,9 @@ class CheckedPolicy(SchedulingPolicy):
         decisions = decisions_of(self.inner, cluster)
         if cluster != shown:
             raise PolicyCheckError(
-                f"at {shown.time!r} s: it changed the state that it was shown: from {shown} to {cluster}"
+                f"at {shown.time!r} s: it changed the state that it was shown: from {shown} to {cluster}",
+                promise="read-only",
+                time=float(shown.time),
             )
         for asked, why in (
             (self.inner, "asked twice about one state it decides differently"),
@@ -94,7 +98,11 @@ class CheckedPolicy(SchedulingPolicy):
         ):
             again = decisions_of(asked, deepcopy(shown))
             if again != decisions:
-                raise PolicyCheckError(f"at {shown.time!r} s: {why}: {decisions} and {again}")
+                raise PolicyCheckError(
+                    f"at {shown.time!r} s: {why}: {decisions} and {again}",
+                    promise="deterministic",
+                    time=float(shown.time),
+                )
         yield from decisions
 
 
@@ -126,7 +134,10 @@ def check_policy(policy: SchedulingPolicy, nodes: int = 5, cores_per_node: int =
             try:
                 _check_run(checked, workload, config)
             except UsageError as error:
-                raise PolicyCheckError(f"policy {name}: {kind}, seed {seed}: {error}") from error
+                fields = {**error.fields, "policy": name, "case": kind, "seed": seed}
+                raise PolicyCheckError(
+                    f"policy {name}: {kind}, seed {seed}: {error}", cause=error.code, **fields
+                ) from error
 
 
 def _check_run(checked: CheckedPolicy, workload: Workload, config: SimulationConfig) -> None:
@@ -136,9 +147,17 @@ def _check_run(checked: CheckedPolicy, workload: Workload, config: SimulationCon
         if number in result.rejected or number in result.held:
             continue
         if not result.completed[k]:
-            raise PolicyCheckError(f"job {number} never ended and was neither rejected nor held")
+            raise PolicyCheckError(
+                f"job {number} never ended and was neither rejected nor held",
+                promise="ends-each-job",
+                job=number,
+            )
         if result.start[k] < workload.submit[k]:
-            raise PolicyCheckError(f"job {number} started before it was submitted")
+            raise PolicyCheckError(
+                f"job {number} started before it was submitted",
+                promise="starts-after-submission",
+                job=number,
+            )
 
 
 def _rigid(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
