@@ -76,7 +76,25 @@ KINDS = {
 
 
 class TaskError(ValueError):
-    """The task cannot be done as it stands; the message is one line for the user. Permanent."""
+    """The task cannot be done as it stands; the message is one line for the user. Permanent.
+
+    Parameters
+    ----------
+    code
+        The error's stable name in kebab case, such as ``parameter-range``; it goes to the agent with the message.
+    fields
+        Values that the message contains, as plain JSON.
+
+    Examples
+    --------
+    >>> error = TaskError("grid is 0: must be at least 1", code="parameter-range", field="grid", value=0)
+    >>> error.code, error.fields["field"]
+    ('parameter-range', 'grid')
+    """
+
+    def __init__(self, message: str, *, code: str = "task-invalid", **fields: Any) -> None:
+        super().__init__(message)
+        self.code, self.fields = code, fields
 
 
 class Piece(NamedTuple):
@@ -188,10 +206,12 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     except ValueError as error:
         raise TaskError(f"the task is not JSON: {error}") from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise TaskError(f"the task's schema is not {SCHEMA}")
+        raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode = raw.get("mode")
     if mode not in ("run", "calibrate"):
-        raise TaskError(f"the task's mode is {mode!r}, neither run nor calibrate")
+        raise TaskError(
+            f"the task's mode is {mode!r}, neither run nor calibrate", field="mode", value=mode
+        )
     parameters: Any = raw.get("parameters")
     implementations = raw.get("implementations", {})
     output, save = raw.get("output"), raw.get("save", False)
@@ -207,12 +227,18 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
         ("partitions", isinstance(partitions, str)),
     ):
         if not right:
-            raise TaskError(f"the task's {name} is {raw.get(name)!r}")
+            raise TaskError(
+                f"the task's {name} is {raw.get(name)!r}", field=name, value=raw.get(name)
+            )
     pieces = tuple(_pieces(raw.get("partition"), rectangles)) if mode == "run" else ()
     sizes = tuple(_sizes(raw.get("sizes"))) if mode == "calibrate" else ()
     threads = raw.get("threads", 1) if sizes else raw["partition"][0].get("threads", 1)
     if type(threads) is not int or not threads >= 1:
-        raise TaskError(f"the task's threads are {threads!r}, not a number of them")
+        raise TaskError(
+            f"the task's threads are {threads!r}, not a number of them",
+            field="threads",
+            value=threads,
+        )
     return TaskDocument(
         mode,
         parameters,
@@ -239,7 +265,9 @@ def _are_distances(found: Any) -> bool:
 
 def _pieces(partition: object, rectangles: bool) -> Iterator[Piece]:
     if not isinstance(partition, list) or not partition:
-        raise TaskError("the task's partition is not a list of one entry or more")
+        raise TaskError(
+            "the task's partition is not a list of one entry or more", field="partition"
+        )
     any_cut = False
     found: list[Piece] = []
     for index, entry in enumerate(partition):
@@ -249,15 +277,24 @@ def _pieces(partition: object, rectangles: bool) -> Iterator[Piece]:
             piece = Piece(*(entry[name] for name in said))
         except (TypeError, KeyError):
             raise TaskError(
-                f"the task's partition[{index}] does not say {', '.join(said)}"
+                f"the task's partition[{index}] does not say {', '.join(said)}",
+                code="partition-invalid",
+                index=index,
+                known=list(said),
             ) from None
         if cut and not rectangles:
             raise TaskError(
                 f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
-                " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program"
+                " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program",
+                code="rectangles-undeclared",
+                index=index,
             )
         if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
-            raise TaskError(f"the task's partition[{index}] is {entry!r}")
+            raise TaskError(
+                f"the task's partition[{index}] is {entry!r}",
+                code="partition-invalid",
+                index=index,
+            )
         if not 1 <= piece.ranks <= piece.rows:
             raise _misplaced(index, piece, "")
         any_cut = any_cut or cut
@@ -281,7 +318,11 @@ def _demand_rows(pieces: Sequence[Piece]) -> None:
 def _misplaced(index: int, piece: Piece, begins: str) -> TaskError:
     return TaskError(
         f"the task's partition[{index}] has rows {piece.first_row} to {piece.first_row + piece.rows} for"
-        f" {piece.ranks} ranks; {begins}each rank has a row"
+        f" {piece.ranks} ranks; {begins}each rank has a row",
+        code="partition-invalid",
+        index=index,
+        rows=[piece.first_row, piece.first_row + piece.rows],
+        ranks=piece.ranks,
     )
 
 
@@ -291,7 +332,11 @@ def _demand_whole(pieces: Sequence[Piece]) -> None:
     width = max(piece.first_column + piece.columns for piece in pieces)
     for index, one in enumerate(pieces):
         if min(one.first_row, one.first_column, one.columns - 1) < 0:
-            raise TaskError(f"the task's partition[{index}] is no rectangle of a grid: {one}")
+            raise TaskError(
+                f"the task's partition[{index}] is no rectangle of a grid: {one}",
+                code="rectangle-invalid",
+                index=index,
+            )
         for other in pieces[:index]:
             apart = (
                 one.first_row >= other.first_row + other.rows
@@ -300,15 +345,27 @@ def _demand_whole(pieces: Sequence[Piece]) -> None:
                 or other.first_column >= one.first_column + one.columns
             )
             if not apart:
-                raise TaskError(f"the task's partition[{index}] overlaps that of {other.host}")
+                raise TaskError(
+                    f"the task's partition[{index}] overlaps that of {other.host}",
+                    code="rectangles-overlap",
+                    index=index,
+                    host=other.host,
+                )
     points = sum(piece.rows * piece.columns for piece in pieces)
     if points != height * width:
-        raise TaskError(f"the task's partition has {points} points of {height} rows of {width}")
+        raise TaskError(
+            f"the task's partition has {points} points of {height} rows of {width}",
+            code="rectangles-incomplete",
+            value=points,
+            bound=height * width,
+        )
 
 
 def _sizes(sizes: object) -> list[int]:
     if not isinstance(sizes, list) or not sizes or any(type(n) is not int or n < 1 for n in sizes):
-        raise TaskError(f"the task's sizes are {sizes!r}, not numbers of rows")
+        raise TaskError(
+            f"the task's sizes are {sizes!r}, not numbers of rows", field="sizes", value=sizes
+        )
     return sizes
 
 
@@ -340,24 +397,44 @@ def parameters_by_hand(
             limits = tomllib.loads(template.read_text("utf-8")).get("parameters", {})
             values |= {name: one["default"] for name, one in limits.items() if "default" in one}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
-            raise TaskError(f"{template}: {error}") from None
+            raise TaskError(
+                f"{template}: {error}", code="template-invalid", file=str(template)
+            ) from None
     for name, text in _settings(arguments):
         if name not in values:
             raise TaskError(
-                f"--set {name}={text}: no parameter {name!r}; there are {', '.join(values) or 'none'}"
+                f"--set {name}={text}: no parameter {name!r}; there are {', '.join(values) or 'none'}",
+                code="parameter-unknown",
+                field=name,
+                known=list(values),
             )
         wanted = type(values[name])
         try:
             values[name] = value = wanted(text)
         except ValueError:
             raise TaskError(
-                f"--set {name}={text}: not {'a whole ' * (wanted is int)}number"
+                f"--set {name}={text}: not {'a whole ' * (wanted is int)}number",
+                code="parameter-type",
+                field=name,
+                value=text,
             ) from None
         limit = limits.get(name, {})
         if value < limit.get("minimum", value):
-            raise TaskError(f"--set {name}={text}: must be at least {limit['minimum']:g}")
+            raise TaskError(
+                f"--set {name}={text}: must be at least {limit['minimum']:g}",
+                code="parameter-range",
+                field=name,
+                value=value,
+                bound=limit["minimum"],
+            )
         if value > limit.get("maximum", value):
-            raise TaskError(f"--set {name}={text}: must be at most {limit['maximum']:g}")
+            raise TaskError(
+                f"--set {name}={text}: must be at most {limit['maximum']:g}",
+                code="parameter-range",
+                field=name,
+                value=value,
+                bound=limit["maximum"],
+            )
     return values
 
 
@@ -369,7 +446,9 @@ def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         if word == "--set" or word.startswith("--set="):
             name, equals, text = given.partition("=")
             if not (name and equals):
-                raise TaskError(f"--set {given}: not NAME=VALUE")
+                raise TaskError(
+                    f"--set {given}: not NAME=VALUE", code="parameter-invalid", value=given
+                )
             yield name, text
 
 
@@ -393,14 +472,16 @@ def _file(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise TaskError(f"the task {path} cannot be read: {error.strerror}") from None
+        raise TaskError(
+            f"the task {path} cannot be read: {error.strerror}", code="task-unreadable", file=path
+        ) from None
 
 
 def _shared(
     comm: Any, text: Callable[[], bytes], rectangles: bool, everywhere: bool = False
 ) -> TaskDocument:
     """Return the task that rank 0 has, on every rank; what is wrong is said there, or `everywhere`. Collective."""
-    found, wrong = b"", ""
+    found, wrong, fields = b"", "", {}
     if comm.Get_rank() == 0:
         try:
             found = text()
@@ -408,10 +489,10 @@ def _shared(
         except TaskError as error:
             if not everywhere:
                 raise
-            wrong = str(error)
-    found, wrong = comm.bcast((found, wrong))
+            wrong, fields = str(error), {"code": error.code, **error.fields}
+    found, wrong, fields = comm.bcast((found, wrong, fields))
     if wrong:
-        raise TaskError(wrong)
+        raise TaskError(wrong, **fields)
     return read_task(found, rectangles=rectangles)
 
 
@@ -544,7 +625,12 @@ class ProgramTask:
         self.parameters = parameters_by_hand(self._defaults, self._arguments, folder)
         rows, size = self._number(0), self._world.Get_size()
         if rows < size:
-            raise TaskError(f"{size} ranks for {rows} rows: each needs one")
+            raise TaskError(
+                f"{size} ranks for {rows} rows: each needs one",
+                code="too-many-ranks",
+                value=size,
+                bound=rows,
+            )
         piece = dict(zip(STRIP, Piece(BY_HAND, size, 0, rows), strict=False))
         task = {"schema": SCHEMA, "mode": "run", "parameters": self.parameters}
         return json.dumps({**task, "partition": [piece]}).encode()
@@ -561,13 +647,21 @@ class ProgramTask:
         ranks, size = len(self._layout), self._world.Get_size()
         rows = max(strip.stop for _, strip in self._layout)
         if not self.malleable and ranks != size:
-            raise TaskError(f"the task is for {ranks} ranks; MPI has {size}")
+            raise TaskError(
+                f"the task is for {ranks} ranks; MPI has {size}",
+                code="ranks-differ",
+                value=size,
+                bound=ranks,
+            )
         named = self._named[0]
         known = named if isinstance(named, int) else self.parameters.get(named, rows)
         if document.mode == "run" and known != rows:
             raise TaskError(
                 f"the task's partition has {rows} rows; {named} is {known}: Task(rows=..) says"
-                " which parameter counts them"
+                " which parameter counts them",
+                code="rows-differ",
+                value=rows,
+                bound=known,
             )
         if self._takes_rectangles:
             columns = self._number(1)
@@ -578,7 +672,10 @@ class ProgramTask:
             if (found := max(one.stop for one in across)) != columns:
                 raise TaskError(
                     f"the task's partition has {found} columns; {self._named[1]} is {columns}:"
-                    " Task(columns=..) says which parameter counts them"
+                    " Task(columns=..) says which parameter counts them",
+                    code="columns-differ",
+                    value=found,
+                    bound=columns,
                 )
             self._touching = list(self._contacts())
 
@@ -604,7 +701,10 @@ class ProgramTask:
         if type(value) is not int or value < 1:
             raise TaskError(
                 f"{what}: the parameter {named!r} is {value!r}, no whole number of 1 or more;"
-                f" Task({what}=..) says which parameter it is"
+                f" Task({what}=..) says which parameter it is",
+                code="parameter-range",
+                field=named,
+                value=value,
             )
         return value
 
@@ -634,7 +734,8 @@ class ProgramTask:
         if self.malleable and not self._begun:
             raise TaskError(
                 "a malleable program has its rows from the first iteration on: declare what is shared out"
-                " (task.array, task.blocks, ..), and look at it inside the loop"
+                " (task.array, task.blocks, ..), and look at it inside the loop",
+                code="rows-not-assigned",
             )
         if self._job and self._begun:
             return [(host, range(rows.first, rows.stop)) for host, rows in self._job.layout]
@@ -649,7 +750,10 @@ class ProgramTask:
     def rectangle(self) -> tuple[range, range]:
         """This rank's rows and columns; of a strip all columns. For a program that takes rectangles."""
         if not self._takes_rectangles:
-            raise TaskError("task.rectangle is of a program with Task(rectangles=True)")
+            raise TaskError(
+                "task.rectangle is of a program with Task(rectangles=True)",
+                code="rectangles-undeclared",
+            )
         return self._every_rectangle[self.rank]
 
     @property
@@ -690,14 +794,16 @@ class ProgramTask:
         """Return this rank's malleable job, which is what it declares to."""
         if self._takes_rectangles:
             raise TaskError(
-                "what a program declares is shared out in whole rows, not with rectangles=True"
+                "what a program declares is shared out in whole rows, not with rectangles=True",
+                code="declaration-needs-rows",
             )
         if self._job is None:
             try:
                 module = import_module("apples.malleable")
             except ImportError as error:
                 raise TaskError(
-                    f"what a program declares needs apples on every host, not this file alone: {error}"
+                    f"what a program declares needs apples on every host, not this file alone: {error}",
+                    code="apples-missing",
                 ) from None
             self._job = module.Job(task=self._document)
         return self._job
@@ -791,7 +897,11 @@ class ProgramTask:
                 raise TaskError(
                     f"rank {self.rank} exchanges an array of {one.shape[0]} x {one.shape[1]} with a halo of"
                     f" {halo}: of {len(rows)} x {len(columns)} points it has"
-                    f" {len(rows) + 2} x {len(columns) + 2} with its halo, which is 1"
+                    f" {len(rows) + 2} x {len(columns) + 2} with its halo, which is 1",
+                    code="array-shape",
+                    rank=self.rank,
+                    value=list(one.shape[:2]),
+                    bound=[len(rows) + 2, len(columns) + 2],
                 )
             for rank, edge, beyond in self._touching:
                 there = one[beyond].copy()
@@ -823,7 +933,8 @@ class ProgramTask:
         if self._job is None and not self._begun and self.malleable:
             raise TaskError(
                 "the template says malleable = true; the program declares nothing that could go to other"
-                " hosts: task.array, task.blocks, ... do"
+                " hosts: task.array, task.blocks, ... do",
+                code="nothing-declared",
             )
         if self._job is None:
             change = None if self._begun else True
@@ -871,7 +982,9 @@ class ProgramTask:
             The rows are not as many as the plan gives this rank.
         """
         if not self._begun:
-            raise TaskError("task.result comes after the loop over task.iterations()")
+            raise TaskError(
+                "task.result comes after the loop over task.iterations()", code="result-too-early"
+            )
         self._clock.computed()
         self._barrier()
         self._told = True
@@ -921,7 +1034,11 @@ class ProgramTask:
         if len(rows) != len(self.strip):
             raise TaskError(
                 f"the result has {len(rows)} rows on rank {self.rank}; the plan gives it {len(self.strip)}:"
-                " Task(rows=..) says which parameter counts them"
+                " Task(rows=..) says which parameter counts them",
+                code="result-shape",
+                rank=self.rank,
+                value=[len(rows)],
+                bound=[len(self.strip)],
             )
         row_bytes = max(1, memoryview(rows[:1]).nbytes)
         step = max(1, min(BLOCK_BYTES // row_bytes, ROWS_AT_ONCE))
@@ -935,7 +1052,11 @@ class ProgramTask:
         if own.shape[:2] != (len(mine[0]), len(mine[1])):
             raise TaskError(
                 f"the result has {own.shape[0]} x {own.shape[1]} points on rank {self.rank}; the plan gives it"
-                f" {len(mine[0])} x {len(mine[1])}"
+                f" {len(mine[0])} x {len(mine[1])}",
+                code="result-shape",
+                rank=self.rank,
+                value=list(own.shape[:2]),
+                bound=[len(mine[0]), len(mine[1])],
             )
         point = max(1, memoryview(own[:1]).nbytes // len(mine[1]))
         height = max(rows.stop for rows, _ in self._every_rectangle)
@@ -1090,7 +1211,12 @@ class ProgramTask:
     def _calibrate_each(self, sizes: Sequence[int]) -> None:
         """Run the program once for each size, as a process of its own, and end."""
         if self._world.Get_size() != 1:
-            raise TaskError(f"calibrate runs as one process, not {self._world.Get_size()}")
+            raise TaskError(
+                f"calibrate runs as one process, not {self._world.Get_size()}",
+                code="ranks-differ",
+                value=self._world.Get_size(),
+                bound=1,
+            )
         self._say("ready", protocol=1, program=_name(), version="1", ranks=1)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         raw = json.loads(Path(os.environ[TASK]).read_bytes())
@@ -1107,7 +1233,12 @@ class ProgramTask:
                     sys.stdout.buffer.write(line)
             sys.stdout.flush()
             if done.returncode:
-                raise TaskError(f"calibrating {size} rows ended with code {done.returncode}")
+                raise TaskError(
+                    f"calibrating {size} rows ended with code {done.returncode}",
+                    code="calibration-failed",
+                    rows=size,
+                    value=done.returncode,
+                )
         emit("done")
         raise SystemExit(0)
 
@@ -1157,7 +1288,7 @@ class ProgramTask:
     ) -> None:
         """Say that all is done; or end all ranks, and say why."""
         if error is None and not self._told:
-            error = TaskError("the program ended without task.result(..)")
+            error = TaskError("the program ended without task.result(..)", code="result-missing")
             kind = TaskError
         if isinstance(error, SystemExit) and error.code in (0, None):
             return  # this rank's host leaves a malleable job
@@ -1181,8 +1312,11 @@ class ProgramTask:
     def _fail(self, error: BaseException) -> None:
         """End all ranks of a program that cannot go on; one that is alone and by hand ends by itself."""
         expected = isinstance(error, TaskError)
+        code = (
+            getattr(error, "code", "") if hasattr(error, "fields") else ""
+        )  # of a task, or of apples
         if self._by_hand and expected:
-            sys.stderr.write(f"{_name()}: {error}\n")
+            sys.stderr.write(f"{_name()}: {error} [{code}]\n")
         elif not expected and (not self._by_hand or (self._world and self._world.Get_size() > 1)):
             traceback.print_exception(error)
         rank = self._world.Get_rank() if self._world else 0
@@ -1192,7 +1326,8 @@ class ProgramTask:
                 told = f"{error.filename}: {error.strerror}"
             message = " ".join(told.split()) or type(error).__name__
             full = isinstance(error, OSError) and error.errno in NO_ROOM
-            more = {"resources": True} if full else {}
+            more: dict[str, Any] = {"resources": True} if full else {}
+            more |= {"code": code} if code else {}
             emit("error", message=message[:LONGEST_MESSAGE], rank=rank, **more)
         if self._world and (self._world.Get_size() > 1 or not self._by_hand):
             sys.stderr.flush()
@@ -1244,7 +1379,11 @@ def _npy_header(rows: Any, whole: Sequence[int]) -> bytes:
     view = memoryview(rows[:1])
     kind, inner = KINDS.get(view.format), (view.shape or ())[len(whole) :]
     if kind is None:
-        raise TaskError(f"a result of format {view.format!r} cannot be saved as .npy")
+        raise TaskError(
+            f"a result of format {view.format!r} cannot be saved as .npy",
+            code="format-unsupported",
+            value=view.format,
+        )
     shape = (*whole, *inner)
     order = "<" if sys.byteorder == "little" else ">"
     text = (

@@ -175,7 +175,12 @@ class MalleableJob:
         if self._channel is None and self._task is not None:
             ranks = self._task.layout
             if len(ranks) != self.size:
-                raise TaskError(f"the task is for {len(ranks)} ranks; MPI has {self.size}")
+                raise TaskError(
+                    f"the task is for {len(ranks)} ranks; MPI has {self.size}",
+                    code="ranks-differ",
+                    value=self.size,
+                    bound=len(ranks),
+                )
             self.host = ranks[self._local_rank][0]
 
     @property
