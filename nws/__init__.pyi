@@ -14,6 +14,10 @@ from nws.client import Client as Client
 from nws.client import ServiceError as ServiceError
 from nws.clique.sites import ProbeTurns as ProbeTurns
 from nws.clique.sites import clique_pairs as clique_pairs
+from nws.errors import CodedError as CodedError
+from nws.errors import InputError as InputError
+from nws.errors import NotStartedError as NotStartedError
+from nws.errors import SeriesUnknownError as SeriesUnknownError
 from nws.forecast import Forecast as Forecast
 from nws.forecast import Interval as Interval
 from nws.forecaster import Forecaster as Forecaster
@@ -163,6 +167,7 @@ from nws.memory.archive import Archive as Archive
 from nws.memory.archive import Slot as Slot
 from nws.memory.archive import Tier as Tier
 from nws.memory.column import SeriesColumn as SeriesColumn
+from nws.memory.journal import BusyError as BusyError
 from nws.memory.journal import JournalShard as JournalShard
 from nws.memory.journal import LogError as LogError
 from nws.memory.journal_files import FaultyFiles as FaultyFiles
@@ -230,6 +235,7 @@ from nws.service.arrival_order import ArrivalOrder as ArrivalOrder
 from nws.service.authorisation import ACCESS as ACCESS
 from nws.service.authorisation import PUBLIC as PUBLIC
 from nws.service.authorisation import scope_of as scope_of
+from nws.service.database import OverloadError as OverloadError
 from nws.service.database import makes as makes
 from nws.service.events import EventBroker as EventBroker
 from nws.service.events import TooManyError as TooManyError

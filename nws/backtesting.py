@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nws.bank import layout as at
 from nws.bank.bank import Engine
 from nws.bank.multi_horizon import MultiHorizonForecaster
+from nws.errors import InputError
 from nws.forecasters.profiles import classic
 from nws.forecasters.scored import SamplingGrid
 from nws.measurement import checked_value
@@ -210,31 +211,48 @@ def read_recording(path: Path) -> dict[str, Numbers]:
 def _read_arrays(path: Path) -> dict[str, Numbers]:
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):
-            raise ValueError(f"{path}: not an npz file")
+            raise _invalid(path, "not an npz file")
     found = {}
     with np.load(path, allow_pickle=False) as arrays:
         for name in arrays.files:
             try:
                 array = arrays[name]
             except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise ValueError(f"{path}: {name}: not an array of numbers: {error}") from error
-            found[name] = _series(array, f"{path}: {name}")
+                raise _invalid(
+                    path, f"{name}: not an array of numbers: {error}", field=name
+                ) from error
+            found[name] = _series(array, path, name)
     if not found:
-        raise ValueError(f"{path}: there is no array in it")
+        raise _invalid(path, "must contain an array", code="file-empty")
     return found
 
 
-def _series(array: NDArray[Any], where: str) -> Numbers:
+def _invalid(path: Path, why: str, *, code: str = "file-invalid", **fields: object) -> InputError:
+    return InputError(f"{path}: {why}", code=code, file=str(path), **fields)
+
+
+def _series(array: NDArray[Any], path: Path, name: str) -> Numbers:
     if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise ValueError(f"{where}: one row of numbers is wanted, not {array.dtype} {array.shape}")
+        raise _invalid(
+            path,
+            f"{name}: must be one row of numbers (is {array.dtype} {array.shape})",
+            field=name,
+        )
     if not len(array):
-        raise ValueError(f"{where}: there is nothing in it")
+        raise _invalid(path, f"{name}: is empty", code="file-empty", field=name)
     if len(array) > MOST_SAMPLES:
-        raise ValueError(f"{where}: {len(array)} samples are more than {MOST_SAMPLES}")
+        raise _invalid(
+            path,
+            f"{name}: must have at most {MOST_SAMPLES} samples (has {len(array)})",
+            code="too-many-samples",
+            field=name,
+            value=len(array),
+            bound=MOST_SAMPLES,
+        )
     values = array.astype(np.float64)
     known = values[~np.isnan(values)]
     if (np.abs(known) > 1e300).any():
-        raise ValueError(f"{where}: a value is infinite or larger than 1e300")
+        raise _invalid(path, f"{name}: a value is infinite or larger than 1e300", field=name)
     return values
 
 
@@ -245,21 +263,31 @@ def _read_lines(path: Path) -> Numbers:
         rows = csv.reader(file)
         try:
             for row in rows:
-                where = f"{path}:{rows.line_num}"
                 if not row or row[0].startswith("#") or (not values and _is_heading(row)):
                     continue
-                time, value = _sample(row, where)
+                time, value = _sample(row, path, rows.line_num)
                 if not time > before:
-                    raise ValueError(f"{where}: the time is not later than the one before")
+                    raise InputError(
+                        f"{path}:{rows.line_num}: the time is not later than that of the line before",
+                        code="file-invalid",
+                        file=str(path),
+                        line=rows.line_num,
+                        field="timestamp",
+                    )
                 if values:
                     values += [math.nan] * grid.missing(time - before)
                     grid.update(time - before)
                 values.append(value)
                 before = time
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}:{rows.line_num}: {error}") from error
+            raise InputError(
+                f"{path}:{rows.line_num}: {error}",
+                code="file-invalid",
+                file=str(path),
+                line=rows.line_num,
+            ) from error
     if not values:
-        raise ValueError(f"{path}: there is no 'timestamp,value' in it")
+        raise _invalid(path, "must contain lines of 'timestamp,value'", code="file-empty")
     return np.array(values)
 
 
@@ -271,13 +299,19 @@ def _is_heading(row: list[str]) -> bool:
     return False
 
 
-def _sample(row: list[str], where: str) -> tuple[float, float]:
+def _sample(row: list[str], path: Path, line: int) -> tuple[float, float]:
     try:
         time, value = row
         return _seconds(time), checked_value(float(value))
     except ValueError as error:
-        wanted = f"{where}: 'timestamp,value' is wanted, not {','.join(row)!r:.80}"
-        raise ValueError(wanted) from error
+        given = ",".join(row)
+        raise InputError(
+            f"{path}:{line}: must be 'timestamp,value' (is {given!r:.80})",
+            code="file-invalid",
+            file=str(path),
+            line=line,
+            value=given[:80],
+        ) from error
 
 
 def _seconds(text: str) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 import requests
 from urllib3.exceptions import ProtocolError
 
+from nws.errors import CodedError, InputError, coded
 from nws.measurement import Measurement, batch
 from nws.weather import Weather
 
@@ -21,8 +22,19 @@ LONGEST_ANSWER: Final = 1 << 26
 Document = dict[str, Any]
 
 
-class ServiceError(Exception):
-    """The service did not do what it was asked.
+STATUS_CODES: Final[Mapping[int, str]] = {
+    401: "token-invalid",
+    403: "scope-missing",
+    404: "route-unknown",
+    422: "request-invalid",
+    429: "too-many-requests",
+    507: "disk-full",
+}
+"""The codes of answers without one, which a service of an earlier version sends."""
+
+
+class ServiceError(CodedError):
+    """The service did not answer, refused a request or failed.
 
     Attributes
     ----------
@@ -30,10 +42,22 @@ class ServiceError(Exception):
         Whether the same request may succeed later (nothing answers, the disk is full).
     status
         The HTTP status; None if nothing answered.
+    code, fields
+        Those of the service's answer; ``service-unreachable`` if nothing answered.
     """
 
-    def __init__(self, message: str, *, transient: bool, status: int | None = None) -> None:
-        super().__init__(message)
+    code = "service-refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        transient: bool,
+        status: int | None = None,
+        code: str = "",
+        **fields: object,
+    ) -> None:
+        super().__init__(message, code=code, **fields)
         self.transient = transient
         self.status = status
 
@@ -173,7 +197,12 @@ class Client:
                     if line.startswith(b"data: "):
                         yield json.loads(line[6:])
             except requests.RequestException as error:
-                raise ServiceError(f"{self.url}: {error}", transient=True) from error
+                raise ServiceError(
+                    f"{self.url}: {error}",
+                    transient=True,
+                    code="service-unreachable",
+                    url=self.url,
+                ) from error
 
     def close(self) -> None:
         """Close the connection."""
@@ -193,17 +222,27 @@ class Client:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Document:
-        """Return the answer, which has the keys that are wanted: what says no more is no weather service."""
+        """Return the answer; ServiceError unless it has the wanted keys, as one of a weather service has."""
         answer, content = self._send(method, path, query, body)
         with answer:
             try:
                 document: Document = json.loads(content)
             except (ValueError, RecursionError) as error:
-                reason = f"{self.url}{path}: the answer is not JSON"
-                raise ServiceError(reason, transient=False, status=answer.status_code) from error
+                raise ServiceError(
+                    f"{self.url}{path}: the answer is not JSON",
+                    transient=False,
+                    status=answer.status_code,
+                    code="answer-invalid",
+                    url=self.url,
+                ) from error
         if not (isinstance(document, dict) and document.keys() >= {*wanted}):
-            reason = f"{self.url}{path}: that is no answer of a weather service: is it one?"
-            raise ServiceError(reason, transient=False, status=answer.status_code)
+            raise ServiceError(
+                f"{self.url}{path}: not the answer of a weather service; check the address",
+                transient=False,
+                status=answer.status_code,
+                code="answer-invalid",
+                url=self.url,
+            )
         return document
 
     def _send(
@@ -240,34 +279,53 @@ class Client:
                     raise
                 answer, content = once()
         except (requests.exceptions.InvalidHeader, UnicodeEncodeError):
-            reason = "that is no token: printable characters of ASCII in one line are wanted"
+            reason = "the token must consist of printable ASCII characters in one line"
             raise ServiceError(
-                reason, transient=False
+                reason, transient=False, code="token-invalid"
             ) from None  # the error itself repeats the token
         except requests.Timeout as error:
             reason = f"{self.url}{path}: no answer in {self._deadline:.0f} s"
-            raise ServiceError(reason, transient=True) from error
+            raise ServiceError(
+                reason,
+                transient=True,
+                code="service-unreachable",
+                url=self.url,
+                seconds=self._deadline,
+            ) from error
         except requests.exceptions.SSLError as error:
             reason = tls_reason(error)
             cut = "EOF" in reason  # a service that ends, or one behind a proxy that starts again
-            raise ServiceError(f"{self.url}: TLS: {reason}", transient=cut) from error
+            raise ServiceError(
+                f"{self.url}: TLS: {reason}", transient=cut, code="tls-failed", url=self.url
+            ) from error
         except requests.ConnectionError as error:
-            raise ServiceError(f"{self.url} does not answer", transient=True) from error
+            raise ServiceError(
+                f"{self.url} does not answer",
+                transient=True,
+                code="service-unreachable",
+                url=self.url,
+            ) from error
         except (requests.RequestException, OSError, ValueError) as error:
-            raise ServiceError(f"{self.url}: {error}", transient=False) from error
+            raise ServiceError(
+                f"{self.url}: {error}", transient=False, **_coded(error, self.url)
+            ) from error
         if answer.status_code != 200:
             raise _refusal(answer, content, f"{self.url}{path}")
         return answer, content
 
 
 def _content(answer: requests.Response) -> bytes:
-    """Return what an answer says; `ValueError` for one that is longer than any of a weather service."""
+    """Return the content of an answer; InputError if it is longer than any answer of a weather service."""
     content = bytearray()
     for piece in answer.iter_content(1 << 16):
         content += piece
         if len(content) > LONGEST_ANSWER:
             answer.close()
-            raise ValueError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+            raise InputError(
+                f"the answer is longer than {LONGEST_ANSWER} bytes",
+                code="message-too-long",
+                bound=LONGEST_ANSWER,
+            )
     return bytes(content)
 
 
@@ -288,11 +346,22 @@ def tls_reason(error: BaseException) -> str:
     return str(reason) + next((hint for sign, hint in hints.items() if sign in str(reason)), "")
 
 
+def _coded(error: Exception, url: str) -> dict[str, Any]:
+    """Return code and fields of an answer that could not be read, or of a request that could not be sent."""
+    return {"url": url, **coded(error, "answer-invalid")}
+
+
 def _refusal(answer: requests.Response, content: bytes, where: str) -> ServiceError:
+    code, fields = STATUS_CODES.get(answer.status_code, ServiceError.code), {}
     try:
         document = json.loads(content)
         reason, transient = str(document["reason"]), bool(document["transient"])
-    except (ValueError, KeyError, TypeError):
+        code, fields = str(document.get("code") or code), dict(document.get("fields") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
         reason, transient = answer.reason, answer.status_code >= 500
     answer.close()
-    return ServiceError(f"{where}: {reason}", transient=transient, status=answer.status_code)
+    error = ServiceError(
+        f"{where}: {reason}", transient=transient, status=answer.status_code, code=code
+    )
+    error.fields = fields
+    return error

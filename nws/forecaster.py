@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from nws.errors import CodedError
 from nws.forecast import Interval
 
 
@@ -186,8 +187,10 @@ class Forecaster(ABC):
         return self.STATEFUL
 
 
-class NoValueYetError(LookupError):
+class NoValueYetError(CodedError, LookupError):
     """A forecast was asked for before the first value. Transient: update first."""
+
+    code = "no-value-yet"
 
     def __init__(self) -> None:
         super().__init__("there is nothing to forecast from yet: update first")
@@ -196,8 +199,10 @@ class NoValueYetError(LookupError):
 Criterion = Literal["absolute", "squared"]
 
 
-class OneCriterionError(ValueError):
+class OneCriterionError(CodedError, ValueError):
     """A forecaster of one criterion was asked for a forecast good by another. Permanent."""
+
+    code = "criterion-unsupported"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from nws.errors import InputError
+
 AVAILABLE_CPU: Final = "availableCpu"
 """Share of one CPU, 0..1, that a newly started process would get."""
 CURRENT_CPU: Final = "currentCpu"
@@ -131,7 +133,12 @@ class SeriesName:
         """Return the series that `text` names: ``resource/host`` or ``resource/host/peer``."""
         parts = text.split("/")
         if len(parts) not in {2, 3}:
-            raise ValueError(f"series {text!r} is not resource/host or resource/host/peer")
+            raise InputError(
+                f"series {text!r}: must be resource/host or resource/host/peer",
+                code="name-invalid",
+                field="series",
+                value=text,
+            )
         return cls(*parts)
 
 
@@ -157,7 +164,12 @@ def bounds_of(resource: str) -> tuple[float, float]:
 def checked_name(what: str, name: str) -> str:
     """Return `name`; ValueError, naming `what` it is, if it is not a name of the NWS."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{what} {name!r} is not a name: letters, digits, '.', '_', '-'")
+        raise InputError(
+            f"{what} {name!r}: a name consists of letters, digits, '.', '_' and '-'",
+            code="name-invalid",
+            field=what,
+            value=name,
+        )
     return name
 
 
@@ -166,14 +178,18 @@ def checked_value(value: float) -> float:
     if -LARGEST <= value <= LARGEST:
         return value
     kind = "not a number" if math.isnan(value) else "infinite or larger than 1e300"
-    raise ValueError(f"{value!r} is not a measurement: it is {kind}")
+    raise InputError(
+        f"{value!r} is not a measurement: it is {kind}", code="value-invalid", value=repr(value)
+    )
 
 
 def checked_time(time: float) -> float:
     """Return `time`; ValueError if no measurement can have it: NaN, infinite, before 1970."""
     if checked_value(time) >= 0:
         return time
-    raise ValueError(f"{time!r} lies before 1970: seconds since the epoch are wanted")
+    raise InputError(
+        f"{time!r} lies before 1970; give seconds since the epoch", code="time-invalid", value=time
+    )
 
 
 def checked_amount(series: str, value: float) -> float:
@@ -185,14 +201,25 @@ def checked_amount(series: str, value: float) -> float:
     0.5
     >>> checked_amount("availableCpu/ada", 7.0)
     Traceback (most recent call last):
-    ValueError: availableCpu/ada: 7.0 is none: availableCpu lies in 0..1
+    nws.errors.InputError: availableCpu/ada: must be in 0..1 (is 7.0)
     """
     resource = series.partition("/")[0]
     least, greatest = bounds_of(resource)
     if least <= checked_value(value) <= greatest:
         return value
-    within = f"lies in {least:g}..{greatest:g}" if greatest < math.inf else "is never negative"
-    raise ValueError(f"{series}: {value!r} is none: {resource} {within}")
+    raise InputError(
+        f"{series}: {_within(least, greatest)} (is {value!r})",
+        code="value-range",
+        series=series,
+        value=value,
+        bound=greatest if value > greatest else least,
+    )
+
+
+def _within(least: float, greatest: float) -> str:
+    if greatest < math.inf:
+        return f"must be in {least:g}..{greatest:g}"
+    return "must not be negative"
 
 
 SCHEMA: Final = "nws.measurements/1"
@@ -236,21 +263,33 @@ def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measur
     >>> good = {"series": "availableCpu/ada", "time": 1.0, "value": 0.5}
     >>> rows = [good, {**good, "value": 7.0}]
     >>> len(read_batch(json.dumps({"schema": SCHEMA, "measurements": rows}), wrong)), wrong
-    (1, ['measurements[1].value: availableCpu lies in 0..1'])
+    (1, ['measurements[1].value: availableCpu must be in 0..1'])
     """
     if len(text) > MOST_BYTES:
-        raise ValueError(f"a message of {len(text)} bytes: at most {MOST_BYTES} are read")
+        raise InputError(
+            f"a message has at most {MOST_BYTES} bytes (has {len(text)})",
+            code="message-too-long",
+            value=len(text),
+            bound=MOST_BYTES,
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("a message is one document of JSON") from None
+        raise InputError("the message is not JSON", code="message-invalid") from None
     if not isinstance(document, dict) or set(document) != {"schema", "measurements"}:
-        raise ValueError("a message is an object of schema and measurements")
+        raise InputError(
+            "a message is an object of schema and measurements", code="message-invalid"
+        )
     if document["schema"] != SCHEMA:
-        raise ValueError(f"schema: {SCHEMA!r} is wanted")
+        raise InputError(f"schema: must be {SCHEMA!r}", code="schema-unknown", field="schema")
     rows = document["measurements"]
     if not isinstance(rows, list) or len(rows) > MOST:
-        raise ValueError(f"measurements: a list of at most {MOST} is wanted")
+        raise InputError(
+            f"measurements: must be a list of at most {MOST}",
+            code="message-invalid",
+            field="measurements",
+            bound=MOST,
+        )
     found = []
     for place, row in enumerate(rows):
         try:
@@ -264,25 +303,44 @@ def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measur
 
 def _measurement(row: object, where: str) -> Measurement:
     if not isinstance(row, Mapping) or set(row) != {"series", "time", "value"}:
-        raise ValueError(f"{where}: an object of series, time and value is wanted")
+        raise InputError(
+            f"{where}: must be an object of series, time and value",
+            code="message-invalid",
+            field=where,
+        )
     series, time, value = row["series"], row["time"], row["value"]
     if not isinstance(series, str) or len(series) > 400:
-        raise ValueError(f"{where}.series: a text of at most 400 characters is wanted")
+        raise InputError(
+            f"{where}.series: must be a text of at most 400 characters",
+            code="name-invalid",
+            field=f"{where}.series",
+        )
     for field, number in (("time", time), ("value", value)):
         if not isinstance(number, int | float) or isinstance(number, bool):
-            raise ValueError(f"{where}.{field}: a number is wanted")
+            raise InputError(
+                f"{where}.{field}: must be a number", code="value-type", field=f"{where}.{field}"
+            )
     try:
         name = SeriesName.parse(series)
         found = Measurement(name, checked_value(float(time)), checked_value(float(value)))
     except (ValueError, OverflowError):
-        raise ValueError(f"{where}: a series, a finite time and a finite value") from None
+        raise InputError(
+            f"{where}: must have a series, a finite time and a finite value",
+            code="value-invalid",
+            field=where,
+        ) from None
     if found.time < 0:
-        raise ValueError(f"{where}.time: seconds since 1970 are wanted")
+        raise InputError(
+            f"{where}.time: must be seconds since 1970", code="time-invalid", field=f"{where}.time"
+        )
     try:
         checked_amount(series, found.value)
     except ValueError:
         least, greatest = bounds_of(name.resource)
-        raise ValueError(
-            f"{where}.value: {name.resource} lies in {least:g}..{greatest:g}"
+        raise InputError(
+            f"{where}.value: {name.resource} {_within(least, greatest)}",
+            code="value-range",
+            field=f"{where}.value",
+            bound=greatest if found.value > greatest else least,
         ) from None
     return found

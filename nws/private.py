@@ -6,6 +6,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from nws.errors import CodedError, InputError
+
 WRITABLE: Final = 0o022
 """Mode bits by which others may write."""
 OPEN: Final = 0o077
@@ -13,8 +15,10 @@ OPEN: Final = 0o077
 TOKEN: Final = re.compile(rb"[!-~]{1,200}")
 
 
-class NotPrivateError(ValueError):
-    """Somebody else owns it, or may read or change it. Permanent: the message says what mends it."""
+class NotPrivateError(CodedError, ValueError):
+    """Another user owns a file or directory, or may read or change it. Permanent: the message has the remedy."""
+
+    code = "file-not-private"
 
 
 def check_owned(name: object, found: os.stat_result, forbidden: int = WRITABLE) -> None:
@@ -36,12 +40,24 @@ def check_owned(name: object, found: os.stat_result, forbidden: int = WRITABLE) 
     if found.st_uid != os.geteuid():
         raise NotPrivateError(
             f"{name}: belongs to user {found.st_uid}, not to {os.geteuid()} who runs this: "
-            f"chown {os.geteuid()} {name}, once you know who wrote it"
+            f"chown {os.geteuid()} {name}, once you know who wrote it",
+            code=_code(found),
+            file=str(name),
+            owner=found.st_uid,
         )
     mode = stat.S_IMODE(found.st_mode)
     if mode & forbidden:
         what, mend = ("write to", "go-w") if forbidden == WRITABLE else ("read or write", "600")
-        raise NotPrivateError(f"{name}: others may {what} it (mode {mode:o}): chmod {mend} {name}")
+        raise NotPrivateError(
+            f"{name}: others may {what} it (mode {mode:o}): chmod {mend} {name}",
+            code=_code(found),
+            file=str(name),
+            mode=f"{mode:o}",
+        )
+
+
+def _code(found: os.stat_result) -> str:
+    return "directory-not-private" if stat.S_ISDIR(found.st_mode) else "file-not-private"
 
 
 def check_directory(path: Path) -> None:
@@ -63,12 +79,18 @@ def read_secret(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         if path.is_symlink():
-            raise NotPrivateError(f"{path}: is a link; a secret is a file") from error
+            raise NotPrivateError(
+                f"{path}: is a link; a secret must be a regular file",
+                code="file-not-regular",
+                file=str(path),
+            ) from error
         raise
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise NotPrivateError(f"{path}: is no regular file")
+            raise NotPrivateError(
+                f"{path}: is no regular file", code="file-not-regular", file=str(path)
+            )
         check_owned(path, found, OPEN)
         return file.read(1 << 20)
 
@@ -78,8 +100,8 @@ def read_token(path: Path) -> str:
 
     Raises
     ------
-    ValueError
-        Others may read it, it is not ours, cannot be read, or holds no token: the message names the file.
+    NotPrivateError, InputError
+        Others may read it, it is not ours, cannot be read, or holds no token: the field `file` names the file.
 
     Examples
     --------
@@ -93,9 +115,16 @@ def read_token(path: Path) -> str:
     try:
         token = read_secret(path).strip()
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from error
+        missing = isinstance(error, FileNotFoundError)
+        raise InputError(
+            f"{path}: {error.strerror}",
+            code="file-missing" if missing else "file-unreadable",
+            file=str(path),
+        ) from error
     if not TOKEN.fullmatch(token):
-        raise ValueError(
-            f"{path}: that is no token, which is one word of letters, digits and signs"
+        raise InputError(
+            f"{path}: must hold a token, which is one word of letters, digits and signs",
+            code="token-invalid",
+            file=str(path),
         )
     return token.decode()

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 
+from nws.errors import CodedError
 from nws.measurement import Measurement, SeriesName
 
 
-class SensorError(Exception):
+class SensorError(CodedError):
     """A sensor could not measure.
 
     Parameters
@@ -15,10 +16,14 @@ class SensorError(Exception):
     transient
         True: the next measurement may succeed. False: it will not, until someone changes
         something (a file that this machine lacks, a secret that is wrong).
+    code, fields
+        As of a `CodedError`.
     """
 
-    def __init__(self, message: str, *, transient: bool) -> None:
-        super().__init__(message)
+    code = "sensor-failed"
+
+    def __init__(self, message: str, *, transient: bool, code: str = "", **fields: object) -> None:
+        super().__init__(message, code=code, **fields)
         self.transient = transient
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self
 
+from nws.errors import InputError
 from nws.forecast import Forecast, Interval
 from nws.measurement import (
     AVAILABLE_CPU,
@@ -98,12 +99,16 @@ def read(
     """
     document = _object(_parse(text), "weather")
     if document.pop("schema", None) != SCHEMA:
-        _refuse("schema", f"{SCHEMA!r} is wanted")
+        _refuse("schema", f"must be {SCHEMA!r}", "schema-unknown")
     time = _number(document.pop("time", None), "time")
     tables = {}
     for name, table in document.items():
         if name not in by_host and name not in by_pair:
-            _refuse(name, f"there is no such table, only {', '.join([*by_host, *by_pair])}")
+            _refuse(
+                name,
+                f"there is no such table, only {', '.join([*by_host, *by_pair])}",
+                "field-unknown",
+            )
         parts = 1 if name in by_host else 2
         tables[name] = {
             _key(key, parts, f"{name}.{key}"): _forecast(value, f"{name}.{key}", time, name)
@@ -127,20 +132,20 @@ def _plain(forecast: Forecast) -> dict[str, Any]:
 
 def _parse(text: str) -> object:
     def constant(name: str) -> NoReturn:
-        _refuse("weather", f"{name} is not a number")
+        _refuse("weather", f"{name} is not a number", "value-invalid")
 
     try:
         return json.loads(text, parse_constant=constant)
     except json.JSONDecodeError as error:
-        raise ValueError(f"weather: not JSON: {error}") from error
+        raise InputError(f"weather: not JSON: {error}", code="weather-invalid") from error
     except RecursionError as error:
-        raise ValueError("weather: nested too deeply") from error
+        raise InputError("weather: nested too deeply", code="weather-invalid") from error
 
 
 def _key(key: str, parts: int, where: str) -> str:
     names = key.split("/")
     if len(names) != parts:
-        _refuse(where, f"the key is not {'a host' if parts == 1 else 'host/peer'}")
+        _refuse(where, f"the key is not {'a host' if parts == 1 else 'host/peer'}", "name-invalid")
     for name in names:
         checked_name(f"{where}: host", name)
     return key
@@ -161,38 +166,42 @@ def _forecast(value: object, where: str, time: float, table: str) -> Forecast:
     }
     for name in entry:
         if name not in read_field:
-            _refuse(f"{where}.{name}", f"there is no such field, only {', '.join(read_field)}")
+            _refuse(
+                f"{where}.{name}",
+                f"there is no such field, only {', '.join(read_field)}",
+                "field-unknown",
+            )
     fields = {"value": None, "error": None, "method": "given", "samples": 0, "time": time, **entry}
     forecast = Forecast(
         **{name: read_field[name](given, f"{where}.{name}") for name, given in fields.items()}
     )
     if forecast.value > MOST.get(table, math.inf):
-        _refuse(f"{where}.value", f"a share lies in 0..1, not {forecast.value}")
+        _refuse(f"{where}.value", f"must be in 0..1 (is {forecast.value})", "value-range")
     return forecast
 
 
 def _object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        _refuse(where, f"an object is wanted, not {value!r:.60}")
+        _refuse(where, f"must be an object (is {value!r:.60})")
     return value
 
 
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(where, f"a number is wanted, not {value!r:.60}")
+        _refuse(where, f"must be a number (is {value!r:.60})")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        _refuse(where, "a finite number is wanted")
+        _refuse(where, "must be a finite number", "value-invalid")
     return number
 
 
 def _amount(value: object, where: str) -> float:
     number = _number(value, where)
     if number < 0:
-        _refuse(where, f"nothing that is measured is negative, as {number} is")
+        _refuse(where, f"must not be negative (is {number})", "value-range")
     return number
 
 
@@ -205,29 +214,29 @@ def _interval(value: object, where: str) -> Interval | None:
         return None
     entry = _object(value, where)
     if set(entry) != {"lower", "upper", "level", "coverage"}:
-        _refuse(where, "lower, upper, level and coverage are wanted")
+        _refuse(where, "must have lower, upper, level and coverage", "field-missing")
     ends = [_number(entry[name], f"{where}.{name}") for name in ("lower", "upper")]
     level = _amount(entry["level"], f"{where}.level")
     coverage = _error(entry["coverage"], f"{where}.coverage")
     if not ends[0] <= ends[1] or level >= 1 or (coverage or 0) > 1:
-        _refuse(where, "lower <= upper, level < 1 and coverage <= 1 are wanted")
+        _refuse(where, "must have lower <= upper, level < 1 and coverage <= 1", "value-range")
     return Interval(ends[0], ends[1], level, coverage)
 
 
 def _count(value: object, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        _refuse(where, f"a whole number >= 0 is wanted, not {value!r:.60}")
+        _refuse(where, f"must be a whole number >= 0 (is {value!r:.60})")
     return value
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        _refuse(where, f"text is wanted, not {value!r:.60}")
+        _refuse(where, f"must be text (is {value!r:.60})")
     return value
 
 
-def _refuse(where: str, why: str) -> NoReturn:
-    raise ValueError(f"{where}: {why}")
+def _refuse(where: str, why: str, code: str = "value-type") -> NoReturn:
+    raise InputError(f"{where}: {why}", code=code, field=where)
 
 
 ByHost = Mapping[str, Forecast]

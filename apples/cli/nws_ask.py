@@ -205,7 +205,7 @@ def asking(
             yield client
     except ServiceError as error:
         kind = UsageError if error.status in {401, 403, 422} else LaunchError
-        raise kind(str(error)) from None
+        raise kind(str(error), **coded(error)) from None
 
 
 def _check_url(url: str) -> None:

@@ -12,7 +12,7 @@ import nws
 from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 
 KEPT_SECONDS = 400 * 86400.0
 """What is older is let go at once."""
@@ -51,7 +51,8 @@ def import_history(
     try:
         history = _read(file) if file is not None else _ask(str(prometheus), since)
     except nws.SensorError as error:
-        raise (LaunchError if error.transient else UsageError)(str(error)) from None
+        kind = LaunchError if error.transient else UsageError
+        raise kind(str(error), **coded(error)) from None
     measurements = sorted(history.measurements, key=_moment)
     if not measurements:
         told = "; ".join(history.reasons) or "nothing of a host's CPU, memory or disk is there"

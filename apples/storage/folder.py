@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 
 OPENAT2: Final = 437
 NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x02, 0x04, 0x08
@@ -168,7 +168,7 @@ def check_private(folder: Folder) -> None:
     try:
         nws.check_owned(folder.name, os.fstat(folder.descriptor))
     except nws.NotPrivateError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error)) from None
 
 
 def _component(name: str) -> str:

@@ -166,8 +166,8 @@ def _is_drawable(kept: Document) -> bool:
 
 
 def _no_answer(client: nws.Client) -> nws.ServiceError:
-    reason = f"{client.url}: that is no answer of a weather service: is it one?"
-    return nws.ServiceError(reason, transient=False)
+    reason = f"{client.url}: not the answer of a weather service; check the address"
+    return nws.ServiceError(reason, transient=False, code="answer-invalid", url=client.url)
 
 
 def _league(client: nws.Client, row: Document) -> Document:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import nws
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 
 
 def serve(
@@ -49,7 +49,7 @@ def serve(
         )
         nws.check_exposure(where)
     except nws.ListenRefusedError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error)) from None
     schedulers = [place.resolve() for place in scheduler or ()]
     for place in schedulers:
         if not place.is_dir():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nws
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path
     try:
         host, port = nws.address_of(listen)
     except nws.ListenRefusedError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error)) from None
     if certificate is None or key is None:
         raise UsageError(
             "--listen needs --certificate and --key: tokens never cross in clear text"
@@ -52,7 +52,7 @@ def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path
     try:
         known = nws.TokenFile(tokens).tokens()
     except nws.TokenFileError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error)) from None
     if not known:
         raise UsageError(f"--listen: {tokens} has no token; make one with --new-token NAME")
     return Tls(host, port, certificate, key, tokens)

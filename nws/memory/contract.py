@@ -2,14 +2,17 @@
 
 from abc import ABC, abstractmethod
 
+from nws.errors import CodedError
 from nws.measurement import Measurement, SeriesName
 
 
-class RefusedError(ValueError):
-    """A measurement that a memory will not keep; the message says why.
+class RefusedError(CodedError, ValueError):
+    """A measurement that a memory does not keep.
 
     Permanent, but for one that lies in the future: its time may come.
     """
+
+    code = "measurement-refused"
 
 
 class Memory(ABC):

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Final, TypeVar
 
+from nws.errors import CodedError
 from nws.memory.journal_files import Files, number_in, write_all
 from nws.memory.journal_format import (
     BLOCK,
@@ -41,17 +42,19 @@ MOST_SET_ASIDE: Final = 1 << 20
 Row = tuple[int, float, float]
 
 
-class LogError(Exception):
+class LogError(CodedError):
     """Nothing was acknowledged. Transient: the shard opens itself again when the disk lets it.
 
     Attributes
     ----------
     full
-        Whether it is room that is missing.
+        Whether the file system is full; the code is then ``disk-full``.
     """
 
-    def __init__(self, message: str, *, full: bool) -> None:
-        super().__init__(message)
+    code = "disk-failed"
+
+    def __init__(self, message: str, *, full: bool, **fields: object) -> None:
+        super().__init__(message, code="disk-full" if full else "", **fields)
         self.full = full
 
 
@@ -258,14 +261,20 @@ class JournalShard:
     def _fail(self, error: OSError) -> None:
         reason = error.strerror or str(error)
         full = error.errno in FULL
-        self.problem = LogError(f"shard {self.number} in {self.directory}: {reason}", full=full)
+        self.problem = LogError(
+            f"shard {self.number} in {self.directory}: {reason}",
+            full=full,
+            shard=self.number,
+            directory=str(self.directory),
+        )
         self._failed_at = self._timer()
         self.close()
 
     def _refusal(self) -> LogError:
-        """Return a fresh error that says what the problem is."""
+        """Return a fresh error with the message of the shard's problem."""
         full = self.problem is not None and self.problem.full
-        return LogError(str(self.problem), full=full)
+        fields = {} if self.problem is None else self.problem.fields
+        return LogError(str(self.problem), full=full, **fields)
 
     @property
     def _opened(self) -> int:
@@ -307,8 +316,10 @@ MOST_AT_ONCE: Final = 50_000
 """Rows that share one sync at most."""
 
 
-class BusyError(Exception):
-    """More is waiting for the disk than is allowed. Transient."""
+class BusyError(CodedError):
+    """More rows wait for the disk than is allowed. Transient."""
+
+    code = "disk-behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,9 +365,13 @@ class GroupCommitWriter:
         done: Future[int] = Future()
         with self._changed:
             if self._closing:
-                raise BusyError("the log is being closed")
+                raise BusyError("the log is being closed", code="log-closed")
             if self._waiting + len(rows) > MOST_WAITING:
-                raise BusyError(f"{self._waiting} rows are waiting for the disk")
+                raise BusyError(
+                    f"{self._waiting} rows are waiting for the disk",
+                    value=self._waiting,
+                    bound=MOST_WAITING,
+                )
             self._batches.append(_Batch(rows, names, stored, done))
             self._waiting += len(rows)
             self._changed.notify()
@@ -367,7 +382,7 @@ class GroupCommitWriter:
         done: Future[object] = Future()
         with self._changed:
             if self._closing:
-                raise BusyError("the log is being closed")
+                raise BusyError("the log is being closed", code="log-closed")
             self._tasks.append((task, done))
             self._changed.notify()
         return done

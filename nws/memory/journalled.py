@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from nws.errors import coded
 from nws.measurement import LARGEST, Measurement, SeriesName, checked_amount
 from nws.memory.column import SeriesColumn
 from nws.memory.contract import Memory, RefusedError
@@ -52,7 +53,7 @@ class Submission:
     Attributes
     ----------
     refused
-        (place in the batch, reason) of what will never be stored as it is.
+        The measurements that will never be stored as they are: place in the batch, and why.
     duplicates
         How many were stored before.
     late
@@ -63,7 +64,7 @@ class Submission:
         Done when all else is on the disk; one that failed says why (`LogError`).
     """
 
-    refused: list[tuple[int, str]] = field(default_factory=list)
+    refused: list[tuple[int, RefusedError]] = field(default_factory=list)
     duplicates: int = 0
     late: int = 0
     ahead: int = 0
@@ -155,7 +156,7 @@ class JournalMemory(Memory):
         row = (str(measurement.series), measurement.time, measurement.value)
         submission = self.submit([row])
         if submission.refused:
-            raise RefusedError(submission.refused[0][1])
+            raise submission.refused[0][1]
         wait(submission.futures, timeout=DEADLINE)
         for future in submission.futures:
             future.result(timeout=0)
@@ -278,9 +279,14 @@ class JournalMemory(Memory):
             newest = -math.inf if column is None else column.newest
             try:
                 if not (earliest <= at <= latest and at >= newest - window):
-                    raise RefusedError(self._why(text, at, newest, now))
+                    raise self._untimely(text, at, newest, now)
                 if not (-LARGEST <= value <= LARGEST):
-                    raise RefusedError(f"{text}: {value!r} is not a measurement")
+                    raise RefusedError(
+                        f"{text}: {value!r} is not a measurement",
+                        code="value-invalid",
+                        series=text,
+                        value=repr(value),
+                    )
                 if column is None:
                     checked_amount(text, value)
                     column = self._new_column(partition, text)
@@ -293,35 +299,62 @@ class JournalMemory(Memory):
                     submission.duplicates += 1
                 elif len(column) >= column.capacity and at < column.oldest:
                     raise RefusedError(
-                        f"{text} at {at} is older than the {column.capacity} measurements kept"
+                        f"{text} at {at} is older than the {column.capacity} measurements kept",
+                        code="measurement-too-old",
+                        series=text,
+                        value=at,
+                        bound=column.oldest,
                     )
                 else:
                     submission.late += 1
                     part.append((column, at, value))
             except ValueError as error:
-                submission.refused.append((index, str(error)))
+                # A fresh error: one that was raised refers to its frame, and so to this batch.
+                fields = {"series": text, **coded(error)}
+                submission.refused.append((index, RefusedError(str(error), **fields)))
 
-    def _why(self, text: str, at: float, newest: float, now: float) -> str:
+    def _untimely(self, text: str, at: float, newest: float, now: float) -> RefusedError:
+        """Return the error of a measurement with an invalid time, or outside the time that is kept."""
         if not math.isfinite(at) or abs(at) > LARGEST:
-            return f"{text}: the time {at!r} is not a number"
+            return RefusedError(
+                f"{text}: the time {at!r} is not a number", code="time-invalid", value=repr(at)
+            )
         if at < 0:
-            return f"{text} at {at} lies before 1970: seconds since the epoch are wanted"
+            reason = f"{text} at {at} lies before 1970; give seconds since the epoch"
+            return RefusedError(reason, code="time-invalid", value=at)
         if at > now + self.retention.skew:
-            return (
+            return RefusedError(
                 f"{text} at {at} lies {at - now:.0f} s in the future, more than the "
-                f"{self.retention.skew:.0f} s that clocks may differ"
+                f"{self.retention.skew:.0f} s that clocks may differ",
+                code="measurement-in-future",
+                value=at,
+                seconds=at - now,
+                bound=self.retention.skew,
             )
         if at < now - self.retention.age:
-            return f"{text} at {at} is older than the {self.retention.age:.0f} s that are kept"
-        return (
+            return RefusedError(
+                f"{text} at {at} is older than the {self.retention.age:.0f} s that are kept",
+                code="measurement-too-old",
+                value=at,
+                seconds=now - at,
+                bound=self.retention.age,
+            )
+        return RefusedError(
             f"{text} at {at} comes {newest - at:.0f} s after a later one, more than the "
-            f"{self.retention.window:.0f} s that senders may be late"
+            f"{self.retention.window:.0f} s that senders may be late",
+            code="measurement-late",
+            value=at,
+            seconds=newest - at,
+            bound=self.retention.window,
         )
 
     def _new_column(self, partition: SeriesShard, text: str) -> SeriesColumn:
         if sum(len(p.columns) for p in self.partitions) >= self.retention.most_series:
             raise RefusedError(
-                f"{text} would be one more than {self.retention.most_series} series"
+                f"{text} would be one more than {self.retention.most_series} series",
+                code="too-many-series",
+                series=text,
+                bound=self.retention.most_series,
             )
         return partition.column(text)
 

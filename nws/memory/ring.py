@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from threading import Lock
 
+from nws.errors import coded
 from nws.measurement import Measurement, SeriesName, checked_amount, checked_time, checked_value
 from nws.memory.contract import Memory, RefusedError
 
@@ -63,7 +64,11 @@ class RingMemory(Memory):
             if place == 0 and len(ring) == self._capacity:
                 raise RefusedError(
                     f"{measurement.series} at {measurement.time} is older than the "
-                    f"{self._capacity} measurements kept, from {ring[0].time} on"
+                    f"{self._capacity} measurements kept, from {ring[0].time} on",
+                    code="measurement-too-old",
+                    series=str(measurement.series),
+                    value=measurement.time,
+                    bound=ring[0].time,
                 )
             ring.insert(place, measurement)
             del ring[: -self._capacity]
@@ -91,7 +96,12 @@ class RingMemory(Memory):
     def _ring(self, series: SeriesName) -> list[Measurement]:
         ring = self._rings.get(series, [])
         if not ring and len(self._rings) >= self._most_series:
-            raise RefusedError(f"{series} would be one more than {self._most_series} series")
+            raise RefusedError(
+                f"{series} would be one more than {self._most_series} series",
+                code="too-many-series",
+                series=str(series),
+                bound=self._most_series,
+            )
         return ring
 
     def _refuse_nonsense(self, measurement: Measurement) -> None:
@@ -99,16 +109,22 @@ class RingMemory(Memory):
             checked_time(measurement.time)
             checked_value(measurement.value)
         except ValueError as error:
-            raise RefusedError(f"{measurement.series}: {error}") from error
+            fields = {"series": str(measurement.series), **coded(error)}
+            raise RefusedError(f"{measurement.series}: {error}", **fields) from error
         try:
             checked_amount(str(measurement.series), measurement.value)
         except ValueError as error:
-            raise RefusedError(str(error)) from error
+            raise RefusedError(str(error), **coded(error)) from error
         ahead = measurement.time - self._clock()
         if ahead > self._skew:
             raise RefusedError(
                 f"{measurement.series} at {measurement.time} lies {ahead:.0f} s in the future, "
-                f"more than the {self._skew:.0f} s that clocks may differ"
+                f"more than the {self._skew:.0f} s that clocks may differ",
+                code="measurement-in-future",
+                series=str(measurement.series),
+                value=measurement.time,
+                seconds=ahead,
+                bound=self._skew,
             )
 
 

@@ -7,6 +7,7 @@ import sys
 from types import FrameType
 
 from nws.client import Client
+from nws.errors import InputError
 from nws.private import read_token
 from nws.sensing.delivery import LineWriter
 from nws.sensing.process import SensorProcess, parse
@@ -21,8 +22,8 @@ def main() -> int:
         return _measure(SensorProcess(options, LineWriter(sys.stdout)))
     try:
         token = read_token(options.token_file)
-    except ValueError as error:
-        sys.stderr.write(f"nws sense: {error}\n")
+    except InputError as error:
+        sys.stderr.write(f"nws sense: {error} [{error.code}]\n")
         return 2
     with Client(options.url, token, certificate=options.certificate) as client:
         return _measure(SensorProcess(options, client))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from nws.errors import InputError
+
 DAY: Final = 86400.0
 _WINDOW: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
@@ -29,7 +31,9 @@ class DailyWindow:
         """Return the window in ``HH:MM-HH:MM``; ValueError if it is none."""
         found = _WINDOW.fullmatch(text)
         if found is None:
-            raise ValueError(f"a window of time is HH:MM-HH:MM, not {text!r}")
+            raise InputError(
+                f"a window of time is HH:MM-HH:MM, not {text!r}", code="value-invalid", value=text
+            )
         hours = [int(part) for part in found.groups()]
         return cls(60 * hours[0] + hours[1], 60 * hours[2] + hours[3])
 
@@ -79,9 +83,21 @@ class Budget:
         link_share: float = 0.01,
     ) -> None:
         if not (0 <= cpu_share <= 1 and bytes_per_day >= 0):
-            raise ValueError(f"a budget of {cpu_share} CPUs and {bytes_per_day} bytes a day")
+            raise InputError(
+                f"a budget of {cpu_share} CPUs and {bytes_per_day} bytes a day: use a share in 0..1"
+                " and at least 0 bytes",
+                code="value-range",
+                field="bytes_per_day" if 0 <= cpu_share <= 1 else "cpu_share",
+                value=bytes_per_day if 0 <= cpu_share <= 1 else cpu_share,
+            )
         if not 0 < link_share <= 1:
-            raise ValueError(f"a share of {link_share} of a link's time: more than 0, at most 1")
+            raise InputError(
+                f"a share of {link_share} of a link's time: must be more than 0, at most 1",
+                code="value-range",
+                field="link_share",
+                value=link_share,
+                bound=1,
+            )
         # Bytes a day do not protect a slow link: a probe of few bytes can keep it busy for long.
         self._link_share = link_share
         self._due: dict[str, float] = {}

@@ -14,6 +14,7 @@ from typing import Final
 
 from nws.client import Client, ServiceError
 from nws.clique.messages import decode
+from nws.errors import InputError
 from nws.measurement import Measurement
 from nws.sensing.budget import Budget, DailyWindow
 from nws.sensing.clique_runtime import FETCH_EVERY, CliqueRuntime, MemberAddress
@@ -84,7 +85,12 @@ def parse(arguments: Sequence[str]) -> SensorOptions:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0.1 <= value <= 86400:
-        raise ValueError(f"{text} is not 0.1 to 86400 seconds")
+        raise InputError(
+            f"must be 0.1 to 86400 seconds (is {text})",
+            code="value-range",
+            value=value,
+            bound=86400,
+        )
     return value
 
 
@@ -322,7 +328,9 @@ class SensorProcess:
     def _spin(self, cpus: frozenset[int]) -> float:
         now = self._clock()
         if not self._budget.may_spin(now):
-            raise SensorError("the budget of CPU probes is spent", transient=True)
+            raise SensorError(
+                "the budget of CPU probes is spent", transient=True, code="probe-budget-spent"
+            )
         share = probe_share(cpus, PROBE_SECONDS)
         self._budget.spun(PROBE_SECONDS * share, now)
         return share

@@ -177,7 +177,9 @@ class CpuSensor(Sensor):
             ours = self._reader.own_class()
             left = 1 - self._stolen()
         except (OSError, ValueError, LookupError) as error:
-            raise SensorError(f"the run queue cannot be read: {error}", transient=False) from error
+            raise SensorError(
+                f"the run queue cannot be read: {error}", transient=False, code="system-unreadable"
+            ) from error
         self.remarks = tuple(self._remarks(looks))
         threads = averaged(looks, online, MOST_THREADS)
         division = CpuDivision.of(threads, ours, self.cpus, online)
@@ -435,10 +437,15 @@ def _usable(cpus: Collection[int] | None, root: Path) -> frozenset[int]:
     try:
         usable = allowed_cpus(root) or online_cpus(root)
     except (OSError, ValueError) as error:
-        raise SensorError(f"the CPUs cannot be read: {error}", transient=False) from error
+        raise SensorError(
+            f"the CPUs cannot be read: {error}", transient=False, code="system-unreadable"
+        ) from error
     if not wanted <= usable:
         raise SensorError(
             f"CPUs {sorted(wanted - usable)} cannot be used, only {sorted(usable)}",
             transient=False,
+            code="cpu-not-allowed",
+            value=sorted(wanted - usable),
+            known=sorted(usable),
         )
     return wanted

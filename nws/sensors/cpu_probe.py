@@ -46,10 +46,22 @@ def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 1
             start_new_session=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise SensorError(f"a probe was not done in {deadline} s", transient=True) from error
+        raise SensorError(
+            f"a CPU probe did not end in {deadline} s",
+            transient=True,
+            code="probe-timeout",
+            seconds=deadline,
+        ) from error
     except OSError as error:
-        raise SensorError(f"a probe did not start: {error}", transient=True) from error
+        raise SensorError(
+            f"a CPU probe did not start: {error}", transient=True, code="probe-not-started"
+        ) from error
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]
-        raise SensorError(f"a probe on CPUs {sorted(cpus)} failed: {reason}", transient=False)
+        raise SensorError(
+            f"a probe on CPUs {sorted(cpus)} failed: {reason}",
+            transient=False,
+            code="probe-failed",
+            cpus=sorted(cpus),
+        )
     return float(done.stdout)

@@ -52,7 +52,9 @@ class FreeMemorySensor(Sensor):
             machine = parse_available_memory((self._root / "proc/meminfo").read_text())
             group = available_memory(self._root)
         except (OSError, ValueError, LookupError) as error:
-            raise SensorError(f"free memory cannot be read: {error}", transient=False) from error
+            raise SensorError(
+                f"free memory cannot be read: {error}", transient=False, code="system-unreadable"
+            ) from error
         free = float(machine) if group is None else min(float(machine), group)
         return (Measurement(self._series, self._clock(), free),)
 
@@ -93,6 +95,11 @@ class FreeDiskSensor(Sensor):
         try:
             found = os.statvfs(self._path)
         except OSError as error:
-            raise SensorError(f"{self._path}: {error.strerror}", transient=False) from error
+            raise SensorError(
+                f"{self._path}: {error.strerror}",
+                transient=False,
+                code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+                file=str(self._path),
+            ) from error
         free = float(found.f_bavail) * found.f_frsize
         return (Measurement(self._series, self._clock(), free),)

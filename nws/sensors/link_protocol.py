@@ -27,6 +27,7 @@ from enum import Enum
 from threading import Lock, Thread, current_thread
 from typing import Final, Self
 
+from nws.errors import CodedError
 from nws.sensor import SensorError
 
 LONGEST_LINE: Final = 256
@@ -141,8 +142,10 @@ class GreetingAnswer(Enum):
     NO = "no"
 
 
-class UnauthenticatedError(Exception):
+class UnauthenticatedError(CodedError):
     """The other side did not prove that it knows the secret. Permanent."""
+
+    code = "endpoint-unauthenticated"
 
 
 def prove(secret: str, side: str, verb: str, challenges: tuple[str, str]) -> str:
@@ -175,7 +178,7 @@ class ProberSession:
             proof, prove(self._secret, "prober", verb, (ours, theirs))
         ):
             self._channel.send(f"{GreetingAnswer.NO.value}\n".encode())
-            raise UnauthenticatedError("a greeting is not one of ours")
+            raise UnauthenticatedError("the greeting does not prove that it knows the secret")
         self._proof = prove(self._secret, "endpoint", verb, (ours, theirs))
         return verb
 
@@ -200,7 +203,11 @@ def greet(channel: DeadlineConnection, secret: str, verb: str) -> GreetingAnswer
     """
     protocol, _, theirs = channel.receive_line().partition(" ")
     if protocol != PROTOCOL:
-        raise UnauthenticatedError(f"it speaks {protocol!r}, not {PROTOCOL!r}")
+        raise UnauthenticatedError(
+            f"the protocol is {protocol!r}, not {PROTOCOL!r}",
+            code="protocol-invalid",
+            value=protocol,
+        )
     ours = secrets.token_hex(16)
     proof = prove(secret, "prober", verb, (theirs, ours))
     channel.send(f"{proof} {ours} {verb}\n".encode())
@@ -208,9 +215,9 @@ def greet(channel: DeadlineConnection, secret: str, verb: str) -> GreetingAnswer
     if answer == GreetingAnswer.BUSY.value:
         return GreetingAnswer.BUSY
     if answer == GreetingAnswer.NO.value:
-        raise UnauthenticatedError("it does not take our secret")
+        raise UnauthenticatedError("it rejects our secret", code="secret-rejected")
     if not _same(proof, prove(secret, "endpoint", verb, (theirs, ours))):
-        raise UnauthenticatedError("it does not know our secret")
+        raise UnauthenticatedError("it does not prove that it knows our secret")
     return GreetingAnswer.OK
 
 
@@ -435,16 +442,39 @@ def probing(
         the connection breaks, another prober is being served, or all this together with the body
         was not done after `seconds`.
     """
-    place = f"the endpoint at {address[0]}:{address[1]}"
+    where = f"{address[0]}:{address[1]}"
+    place = f"the endpoint at {where}"
     try:
         with socket.create_connection(address, timeout=seconds) as connection:
             channel = DeadlineConnection(connection, seconds)
             if greet(channel, secret, verb) is GreetingAnswer.BUSY:
-                raise SensorError(f"{place} serves another prober", transient=True)
+                raise SensorError(
+                    f"{place} serves another prober",
+                    transient=True,
+                    code="endpoint-busy",
+                    address=where,
+                )
             yield channel
     except UnauthenticatedError as error:
-        raise SensorError(f"{place} did not authenticate: {error}", transient=False) from error
+        raise SensorError(
+            f"{place} did not authenticate: {error}",
+            transient=False,
+            code=error.code,
+            address=where,
+            **error.fields,
+        ) from error
     except TimeoutError as error:
-        raise SensorError(f"{place} was not done in {seconds} s", transient=True) from error
+        raise SensorError(
+            f"{place} did not finish in {seconds} s",
+            transient=True,
+            code="endpoint-timeout",
+            address=where,
+            seconds=seconds,
+        ) from error
     except OSError as error:
-        raise SensorError(f"{place} cannot be probed: {error}", transient=True) from error
+        raise SensorError(
+            f"{place} cannot be probed: {error}",
+            transient=True,
+            code="endpoint-unreachable",
+            address=where,
+        ) from error

@@ -89,7 +89,12 @@ class ConnectTimeSensor(Sensor):
                 seconds = self._timer() - start
         except OSError as error:
             place = f"{self._address[0]}:{self._address[1]}"
-            raise SensorError(f"no connection to {place}: {error}", transient=True) from error
+            raise SensorError(
+                f"no connection to {place}: {error}",
+                transient=True,
+                code="endpoint-unreachable",
+                address=place,
+            ) from error
         return (Measurement(self._series, self._clock(), seconds),)
 
 
@@ -256,7 +261,12 @@ class UdpSensor(_EndpointSensor):
             trips = self._exchange(out, mark, count, patience)
         if not trips:
             place = f"{self._address[0]}:{self._address[1]}"
-            raise SensorError(f"no datagram came back from {place}: blocked?", transient=True)
+            raise SensorError(
+                f"no datagram came back from {place}; a firewall may block UDP",
+                transient=True,
+                code="datagrams-lost",
+                address=place,
+            )
         return self._measured(min(trips) / 2, jitter(trips), (count - len(trips)) / count)
 
     def _exchange(
@@ -394,7 +404,11 @@ class BandwidthSensor(_EndpointSensor):
                 self.sent += min(PIECE, size - begin)
             if int.from_bytes(channel.receive(LENGTH)) != size:
                 raise SensorError(
-                    f"{self._series[0]}: {size} bytes were not acknowledged", transient=True
+                    f"{self._series[0]}: {size} bytes were not acknowledged",
+                    transient=True,
+                    code="transfer-unacknowledged",
+                    series=str(self._series[0]),
+                    value=size,
                 )
         finally:  # one that fails costs the link as much
             seconds = self._timer() - start

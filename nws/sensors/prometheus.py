@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import requests
 
+from nws.errors import InputError
 from nws.measurement import (
     AVAILABLE_CPU,
     COMPETITORS,
@@ -183,10 +184,22 @@ class PrometheusReader:
             with answer:
                 text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
         except requests.RequestException as error:
-            raise SensorError(f"{self.url} does not answer: {error}", transient=True) from error
+            raise SensorError(
+                f"{self.url} does not answer: {error}",
+                transient=True,
+                code="prometheus-unreachable",
+                url=self.url,
+            ) from error
         if answer.status_code != 200 or len(text) > MOST_BYTES:
             reason = f"{self.url}: status {answer.status_code}, {len(text)} bytes"
-            raise SensorError(reason, transient=answer.status_code >= 500)
+            failed = answer.status_code >= 500
+            raise SensorError(
+                reason,
+                transient=failed,
+                code="prometheus-failed" if failed else "answer-invalid",
+                url=self.url,
+                status=answer.status_code,
+            )
         return parse_matrix(text)
 
 
@@ -207,7 +220,12 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
     try:
         data = json.loads(text)["data"]
         if data["resultType"] != "matrix":
-            raise SensorError(f"a {data['resultType']} is no range", transient=False)
+            raise SensorError(
+                f"resultType: must be matrix (is {data['resultType']})",
+                transient=False,
+                code="answer-invalid",
+                field="resultType",
+            )
         return [
             RawSeries(
                 {str(key): str(value) for key, value in each["metric"].items()},
@@ -223,7 +241,9 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
         ArithmeticError,
         RecursionError,
     ) as error:
-        raise SensorError(f"this is no answer of Prometheus: {error}", transient=False) from error
+        raise SensorError(
+            f"not an answer of Prometheus: {error}", transient=False, code="answer-invalid"
+        ) from error
 
 
 @dataclass(slots=True)
@@ -301,7 +321,7 @@ def _dumped(text: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], Sa
     """Put a line of ``promtool tsdb dump`` where it belongs, if it is of a host's CPU, memory or disk."""
     match = _DUMPED.fullmatch(text)
     if match is None:
-        raise ValueError("neither a message of measurements nor a sample of promtool tsdb dump")
+        raise InputError("neither a message of measurements nor a sample of promtool tsdb dump")
     labels = dict(_LABEL.findall(match["labels"]))
     wanted = {
         "node_procs_running": RUNNING,
@@ -314,7 +334,7 @@ def _dumped(text: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], Sa
         return
     value = float(match["value"])
     if math.isinf(value):
-        raise ValueError(f"{match['value']} is no measurement")
+        raise InputError(f"{match['value']} is no measurement", value=match["value"])
     if not math.isnan(value):  # a stale marker
         key = (query, tuple(sorted(labels.items())))
         samples.setdefault(key, []).append((int(match["time"]) / 1e3, value))

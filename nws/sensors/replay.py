@@ -45,6 +45,8 @@ class ReplaySensor(Sensor):
             raise SensorError(
                 f"the replay of {self._series} is over after {self._done} measurements",
                 transient=False,
+                code="replay-ended",
+                series=str(self._series),
             )
         self._done += 1
         return (self._samples[self._done - 1],)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from nws.errors import CodedError
 from nws.forecaster import OneCriterionError
 from nws.memory.journal import BusyError, LogError
 from nws.service.authorisation import (
@@ -28,7 +29,7 @@ from nws.service.authorisation import (
 from nws.service.database import OverloadError
 from nws.service.events import TooManyError
 from nws.service.handler import NOTHING_ARCHIVED, RequestHandler
-from nws.service.messages import Batch, ErrorAnswer, Sample
+from nws.service.messages import Batch, ErrorAnswer, RequestError, Sample
 from nws.service.metrics import SLICE_SECONDS
 from nws.service.registry import LeaseError
 from nws.service.routes import (
@@ -266,20 +267,26 @@ def _handle_errors(app: FastAPI) -> dict[type[Exception], OnError]:
         status = statuses[type(error)]
         if isinstance(error, LogError) and error.full:
             status = 507
-        return _refusal(status, _reason(error), transient=status in {429, 503, 507})
+        return _refusal(status, _coded(error), transient=status in {429, 503, 507})
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         status = getattr(error, "status_code", 500)
         allowed = {"Allow": ", ".join(methods_of(request.url.path))} if status == 405 else None
         status = 422 if status == 400 else status  # a body that is no JSON
-        return _refusal(status, str(getattr(error, "detail", error)), allowed)
+        refused = RefusedRequestError(status, str(getattr(error, "detail", error)))
+        return _refusal(status, refused, allowed)
+
+    async def denied(_: Request, error: Exception) -> JSONResponse:
+        return _refusal(error.status if isinstance(error, RequestError) else 500, _coded(error))
 
     async def stopped(_: Request, error: Exception) -> JSONResponse:
         status = error.status if isinstance(error, RefusedRequestError) else 500
-        return _refusal(status, str(error), {"Connection": "close"}, transient=status == 408)
+        headers = {"Connection": "close"}
+        return _refusal(status, _coded(error), headers, transient=status == 408)
 
     handlers: dict[type[Exception], OnError] = {
         RefusedRequestError: stopped,
+        RequestError: denied,
         **dict.fromkeys(statuses, refuse),
         StarletteHTTPException: http,
         HTTPException: http,
@@ -290,21 +297,34 @@ def _handle_errors(app: FastAPI) -> dict[type[Exception], OnError]:
 
 
 def _refusal(
-    status: int, reason: str, headers: dict[str, str] | None = None, *, transient: bool = False
+    status: int,
+    error: CodedError,
+    headers: dict[str, str] | None = None,
+    *,
+    transient: bool = False,
 ) -> JSONResponse:
-    body = ErrorAnswer(reason=reason, transient=transient).model_dump()
+    answer = ErrorAnswer(
+        reason=str(error), transient=transient, code=error.code, fields={**error.fields}
+    )
+    body = answer.model_dump()
     if transient:
         headers = {**(headers or {}), "Retry-After": "1"}
     return JSONResponse(body, status, headers)
 
 
-def _reason(error: Exception) -> str:
-    """Return the first problems, without what was sent: it may be long, or hostile."""
+def _coded(error: Exception) -> CodedError:
+    """Return an error with its code; the first problems of a request, without its values.
+
+    A value of a request may be long or hostile.
+    """
+    if isinstance(error, CodedError):
+        return error
     if not isinstance(error, RequestValidationError | ValidationError):
-        return str(error)
-    problems = error.errors()
-    told = [f"{'.'.join(map(str, p['loc']))[:80]}: {p['msg'][:120]}" for p in problems[:5]]
-    return "; ".join(told)
+        return CodedError(error, code="request-refused")
+    problems = error.errors()[:5]
+    places = [".".join(map(str, problem["loc"]))[:80] for problem in problems]
+    reasons = [f"{place}: {p['msg'][:120]}" for place, p in zip(places, problems, strict=True)]
+    return CodedError("; ".join(reasons), code="request-invalid", field=next(iter(places), None))
 
 
 def _document_batch(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nws.errors import CodedError
 from nws.service.tokens import PROBE, READ, WRITE, Token, TokenFile, TokenFileError
 
 PUBLIC: Final = "public"
@@ -67,13 +68,28 @@ def scope_of(method: str, path: str) -> str | None:
     return None
 
 
+REFUSAL_CODES: Final = {
+    400: "request-invalid",
+    401: "token-invalid",
+    403: "scope-missing",
+    404: "route-unknown",
+    405: "method-not-allowed",
+    408: "body-timeout",
+    413: "message-too-long",
+    415: "encoding-unsupported",
+    421: "host-header-unknown",
+    422: "request-invalid",
+    431: "message-too-long",
+    503: "file-invalid",
+}
+"""The code of each status with which a request is refused."""
 MOST_BODY: Final = 8 << 20
 MOST_HEAD: Final = 16 << 10
 BODY_SECONDS: Final = 20.0
 
 
-class RefusedRequestError(Exception):
-    """A request that goes no further.
+class RefusedRequestError(CodedError):
+    """A request that is refused before it reaches a route.
 
     Attributes
     ----------
@@ -81,12 +97,22 @@ class RefusedRequestError(Exception):
         Of the answer.
     headers
         That go with it.
+    code, fields
+        As of a `CodedError`; by default the code of the status (`REFUSAL_CODES`).
     """
 
+    code = "request-refused"
+
     def __init__(
-        self, status: int, reason: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+        self,
+        status: int,
+        reason: str,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        *,
+        code: str = "",
+        **fields: object,
     ) -> None:
-        super().__init__(reason)
+        super().__init__(reason, code=code or REFUSAL_CODES.get(status, ""), **fields)
         self.status = status
         self.headers = headers
 
@@ -153,25 +179,40 @@ class Authorisation:
         headers = scope["headers"]
         size = len(scope["raw_path"]) + len(scope["query_string"])
         if size + sum(len(key) + len(value) for key, value in headers) > MOST_HEAD:
-            raise RefusedRequestError(431, f"a head has at most {MOST_HEAD} bytes", CLOSE)
+            raise RefusedRequestError(
+                431,
+                f"a head has at most {MOST_HEAD} bytes",
+                CLOSE,
+                code="message-too-long",
+                bound=MOST_HEAD,
+            )
         self._check_host(headers)
         wanted = scope_of(scope["method"], scope["path"])
         if wanted != PUBLIC:
             token = self._token(headers)
             if wanted is not None and wanted not in token.scopes:
-                raise RefusedRequestError(403, f"this token is not good for {wanted}")
+                raise RefusedRequestError(
+                    403,
+                    f"this token does not have the scope {wanted}",
+                    code="scope-missing",
+                    scope=wanted,
+                )
             scope.setdefault("state", {})["token"] = token
         _check_encoding(headers)
         length = _header(headers, b"content-length")
         if length is not None and (not length.isdigit() or int(length) > self._limits.body):
-            raise RefusedRequestError(413, f"a body has at most {self._limits.body} bytes", CLOSE)
+            raise _too_long(self._limits)
 
     def _check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
         named = (_header(headers, b"host") or b"").decode("latin-1").lower()
         host = named.rpartition(":")[0] if named.rpartition(":")[2].isdigit() else named
         if host not in self._hosts:
             # 421, not 400: an operator can tell a misconfigured proxy from a malformed request.
-            raise RefusedRequestError(421, "this service does not answer to that Host")
+            raise RefusedRequestError(
+                421,
+                "this service does not answer to that Host; start it with --name NAME to accept it",
+                code="host-header-unknown",
+            )
 
     def _token(self, headers: list[tuple[bytes, bytes]]) -> Token:
         kind, _, secret = (_header(headers, b"authorization") or b"").partition(b" ")
@@ -182,9 +223,14 @@ class Authorisation:
                 else None
             )
         except TokenFileError as error:
-            raise RefusedRequestError(503, str(error)) from error
+            raise RefusedRequestError(503, str(error), code=error.code) from error
         if token is None:
-            raise RefusedRequestError(401, "a bearer token is wanted", CHALLENGE)
+            raise RefusedRequestError(
+                401,
+                "the request needs a bearer token that is valid now",
+                CHALLENGE,
+                code="token-invalid",
+            )
         return token
 
 
@@ -206,10 +252,12 @@ class BoundedBody:
                 message = await self._receive()
         except TimeoutError:
             reason = f"the body did not come within {self._limits.seconds} s"
-            raise RefusedRequestError(408, reason, CLOSE) from None
+            raise RefusedRequestError(
+                408, reason, CLOSE, code="body-timeout", seconds=self._limits.seconds
+            ) from None
         self._size += len(message.get("body", b""))
         if self._size > self._limits.body:
-            raise RefusedRequestError(413, f"a body has at most {self._limits.body} bytes", CLOSE)
+            raise _too_long(self._limits)
         self._whole = not message.get("more_body", False)
         return message
 
@@ -218,10 +266,22 @@ CLOSE: Final = ((b"connection", b"close"),)
 CHALLENGE: Final = ((b"www-authenticate", b"Bearer"),)
 
 
+def _too_long(limits: BodyLimits) -> RefusedRequestError:
+    return RefusedRequestError(
+        413,
+        f"a body has at most {limits.body} bytes",
+        CLOSE,
+        code="message-too-long",
+        bound=limits.body,
+    )
+
+
 def _check_encoding(headers: list[tuple[bytes, bytes]]) -> None:
     encoding = _header(headers, b"content-encoding")
     if encoding not in {None, b"identity", b""}:
-        raise RefusedRequestError(415, "bodies are not to be compressed")
+        raise RefusedRequestError(
+            415, "a body must not be compressed", code="encoding-unsupported"
+        )
 
 
 def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
@@ -230,7 +290,8 @@ def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
 
 async def _answer(send: Send, refusal: RefusedRequestError) -> None:
     transient = refusal.status in {408, 503}
-    body = json.dumps({"reason": str(refusal), "transient": transient}).encode()
+    document = {"reason": str(refusal), "transient": transient}
+    body = json.dumps({**document, "code": refusal.code, "fields": refusal.fields}).encode()
     headers: list[Any] = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.bank.bank import Engine
+from nws.errors import CodedError, InputError
 from nws.forecast import Forecast
 from nws.forecasters.profiles import PROFILES, default
 from nws.forecasters.scored import ScoredForecaster
@@ -89,12 +90,16 @@ Arrivals = Sequence[tuple[SeriesColumn, int, float, float]]
 OnStored = Callable[[Arrivals], object]
 
 
-class OverloadError(Exception):
+class OverloadError(CodedError):
     """The forecasters are too far behind. Transient."""
 
+    code = "forecasters-behind"
 
-class DirectoryLockedError(OSError):
-    """Another process keeps this directory. Transient: it may end."""
+
+class DirectoryLockedError(CodedError, OSError):
+    """Another process uses this directory. Transient: it may end."""
+
+    code = "directory-locked"
 
 
 class ForecastDatabase:
@@ -169,7 +174,9 @@ class ForecastDatabase:
         """
         if self.forecasting.backlog > MOST_BACKLOG:
             raise OverloadError(
-                f"{self.forecasting.backlog} measurements wait to be forecast from"
+                f"{self.forecasting.backlog} measurements wait for the forecasters",
+                value=self.forecasting.backlog,
+                bound=MOST_BACKLOG,
             )
         return self.memory.submit(rows)
 
@@ -288,7 +295,12 @@ class ForecastDatabase:
 def makes(profile: str, engine: Engine = "numpy") -> MakeSeriesForecaster:
     """Return what makes the forecaster of a series by a profile; ValueError if there is none."""
     if profile not in PROFILES:
-        raise ValueError(f"there is no profile {profile!r}: {', '.join(PROFILES)} are")
+        raise InputError(
+            f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}",
+            code="profile-unknown",
+            value=profile,
+            known=list(PROFILES),
+        )
 
     def make(series: SeriesName) -> SeriesForecaster:
         fresh = default(engine=engine) if profile == "default" else PROFILES[profile]()
@@ -354,7 +366,10 @@ def _locked(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise DirectoryLockedError(f"{path.parent} is kept by another process") from error
+        raise DirectoryLockedError(
+            f"{path.parent}: another process uses this directory; end it, or give --directory",
+            directory=str(path.parent),
+        ) from error
     return descriptor
 
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from nws.errors import CodedError
+
 Event = tuple[str, float, float]
 
 MOST_SUBSCRIBERS: Final = 64
@@ -14,8 +16,10 @@ MOST_WAITING: Final = 10_000
 BEAT_SECONDS: Final = 15.0
 
 
-class TooManyError(Exception):
+class TooManyError(CodedError):
     """There are as many subscribers as there may be. Transient."""
+
+    code = "too-many-subscribers"
 
 
 class Subscriber:
@@ -73,7 +77,7 @@ class EventBroker:
     def subscribe(self, match: str) -> Subscriber:
         """Return a new subscriber; TooManyError if there are too many."""
         if len(self.subscribers) >= self._most:
-            raise TooManyError(f"{self._most} listen already")
+            raise TooManyError(f"there are {self._most} subscribers already", bound=self._most)
         subscriber = Subscriber(match, self._most_waiting)
         self.subscribers.add(subscriber)
         return subscriber

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nws.errors import SeriesUnknownError
 from nws.forecast import Forecast
 from nws.forecaster import LeagueTable
 from nws.measurement import Measurement, SeriesName
@@ -332,7 +333,7 @@ class Forecasting(StorageListener):
         """Return a series with all of it taken in; LookupError where nothing was measured of it."""
         progress = self._progress.get(text)
         if progress is None:
-            raise LookupError(f"nothing was measured of {text} yet")
+            raise SeriesUnknownError(f"nothing was measured of {text} yet", series=text)
         self._advance(progress, progress.backlog)
         return progress
 

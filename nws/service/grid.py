@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Final
 
+from nws.errors import InputError
 from nws.memory.archive import Slot
 
 MOST_PLACES: Final = 100_000
@@ -69,7 +70,12 @@ def on_grid(slots: Sequence[Slot], step: float) -> RegularGrid:
     ([0.0, 3600.0], [318, 12], [0.0, 3600.0])
     """
     if not (step > 0 and math.isfinite(step)):
-        raise ValueError(f"a grid by {step}")
+        raise InputError(
+            f"must be a positive number of seconds (is {step})",
+            code="value-range",
+            field="step",
+            value=step,
+        )
     if not slots:
         return RegularGrid()
     summed = any(slot.step for slot in slots)
@@ -81,7 +87,13 @@ def on_grid(slots: Sequence[Slot], step: float) -> RegularGrid:
 
     count = place_of(slots[-1]) + 1
     if count > MOST_PLACES:
-        raise ValueError(f"a grid of {count} places is more than {MOST_PLACES}")
+        raise InputError(
+            f"gives {count} places, more than {MOST_PLACES}; use a longer step",
+            code="value-range",
+            field="step",
+            value=count,
+            bound=MOST_PLACES,
+        )
     found: dict[int, list[Slot]] = {}
     for slot in slots:
         found.setdefault(place_of(slot), []).append(slot)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from importlib import metadata
+from operator import itemgetter
 from typing import Any, Final
 
 from nws.clique.sites import cliques_of
@@ -131,7 +132,8 @@ class RequestHandler:
                 await asyncio.to_thread(self.database.roll_up)
         parts = [each for _, each in submissions]
         refused = sorted(
-            (start + i, why) for start, each in submissions for i, why in each.refused
+            ((start + i, error) for start, each in submissions for i, error in each.refused),
+            key=itemgetter(0),
         )
         stored = sum(each.stored for each in parts)
         self.stored_total += stored
@@ -139,7 +141,10 @@ class RequestHandler:
         return Receipt(
             stored=stored,
             duplicates=len(rows) - len(refused) - stored,
-            refused=[{"index": i, "reason": why[:300]} for i, why in refused[:MOST_REASONS]],
+            refused=[
+                {"index": i, "reason": str(error)[:300], "code": error.code}
+                for i, error in refused[:MOST_REASONS]
+            ],
             refused_total=len(refused),
             late=sum(each.late for each in parts),
             ahead=sum(each.ahead for each in parts),
@@ -351,7 +356,9 @@ async def _on_disk(futures: "list[Future[int]]") -> None:
         if future.done() and (error := future.exception()) is not None:
             raise error
     if not all(future.done() for future in futures):
-        raise LogError(f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False)
+        raise LogError(
+            f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False, seconds=DISK_SECONDS
+        )
 
 
 NOTHING_KNOWN: Final = NetworkForecast(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from threading import Lock
 
+from nws.errors import SeriesUnknownError
 from nws.forecast import Forecast
 from nws.forecaster import Criterion, Forecaster, LeagueTable
 from nws.forecasters.profiles import default
@@ -154,7 +155,9 @@ class NetworkWeatherService:
         measurements = self.memory.fetch(series, after=since)
         if forecaster is None:
             if not measurements:
-                raise LookupError(f"nothing was measured of {series} yet")
+                raise SeriesUnknownError(
+                    f"nothing was measured of {series} yet", series=str(series)
+                )
             forecaster = self._forecasters[series] = ScoredForecaster(
                 self._profile(), bounds_of(series.resource)
             )

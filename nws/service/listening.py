@@ -5,11 +5,14 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
+from nws.errors import CodedError
 from nws.service.tokens import TokenFile
 
 
-class ListenRefusedError(ValueError):
-    """The service will not listen there. Permanent: the message says what is missing."""
+class ListenRefusedError(CodedError, ValueError):
+    """The service does not listen there. Permanent: the message names the missing option, token or package."""
+
+    code = "listen-refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,27 @@ def check_exposure(listen: Listen, tokens: TokenFile | None = None) -> None:
         It would be open to a network that can read along or walk in.
     """
     if (listen.certificate is None) != (listen.key is None):
-        raise ListenRefusedError("a certificate and its key go together")
+        raise ListenRefusedError(
+            "--certificate and --key: give both or neither",
+            code="option-missing",
+            option="--certificate" if listen.certificate is None else "--key",
+        )
     if _is_loopback(listen.host):
         return
     if listen.certificate is None:
         raise ListenRefusedError(
             f"{listen.host} is not loopback: tokens would cross the network in clear text; "
-            "give --certificate and --key, or listen on 127.0.0.1 behind a proxy with TLS"
+            "give --certificate and --key, or listen on 127.0.0.1 behind a proxy with TLS",
+            code="tls-missing",
+            value=listen.host,
         )
     if tokens is not None and not tokens.tokens():
-        raise ListenRefusedError(f"{listen.host} is not loopback and {tokens.path} has no token")
+        raise ListenRefusedError(
+            f"{listen.host} is not loopback and {tokens.path} has no token; make one with --new-token",
+            code="token-missing",
+            value=listen.host,
+            file=str(tokens.path),
+        )
 
 
 def _is_loopback(host: str) -> bool:
@@ -90,7 +104,12 @@ def address_of(listen: str) -> tuple[str, int]:
     """
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise ListenRefusedError(f"--listen {listen}: HOST:PORT is wanted")
+        raise ListenRefusedError(
+            f"--listen {listen}: must be HOST:PORT",
+            code="address-invalid",
+            option="--listen",
+            value=listen,
+        )
     return host.strip("[]"), int(port)
 
 
@@ -98,4 +117,8 @@ def check_installed() -> None:
     """Refuse to go on without what serves HTTP."""
     missing = [m for m in ("fastapi", "uvicorn") if importlib.util.find_spec(m) is None]
     if missing:
-        raise ListenRefusedError(f"{', '.join(missing)} missing: pip install 'apples[service]'")
+        raise ListenRefusedError(
+            f"{', '.join(missing)} missing: pip install 'apples[service]'",
+            code="package-missing",
+            packages=missing,
+        )

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, with_config
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
+from nws.errors import CodedError
 from nws.forecaster import Criterion, LeagueTable
 from nws.measurement import AMOUNTS, MOST, SCHEMA, SHARES
 
@@ -65,6 +66,7 @@ class RefusedSample(BaseModel):
 
     index: int
     reason: str
+    code: str = ""
 
 
 class Receipt(BaseModel):
@@ -296,10 +298,29 @@ class ServiceStatus(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """The reason of a refusal. ``transient``: the same request may succeed later."""
+    """The reason of a refusal. ``transient``: the same request may succeed later.
+
+    ``code``: the error's stable name. ``fields``: the values that the reason contains.
+    """
 
     reason: str
     transient: bool = False
+    code: str = ""
+    fields: dict[str, Any] = {}
+
+
+class RequestError(CodedError):
+    """A well-formed request that cannot be answered. Permanent.
+
+    Attributes
+    ----------
+    status
+        Of the answer.
+    """
+
+    def __init__(self, status: int, message: str, *, code: str, **fields: object) -> None:
+        super().__init__(message, code=code, **fields)
+        self.status = status
 
 
 BATCH: Final = TypeAdapter(Batch)

@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nws.errors import CodedError
+
 MOST_LEASES: Final = 10_000
 LONGEST: Final = 3600.0
 SHORTEST: Final = 1.0
 
 
-class LeaseError(ValueError):
-    """A lease is refused: too long, too many, or someone else's. The message says which."""
+class LeaseError(CodedError, ValueError):
+    """A lease is refused: it is too short or too long, there are too many, or another token owns the name."""
+
+    code = "lease-refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,23 @@ class LeaseRegistry:
             are too many.
         """
         if not SHORTEST <= seconds <= LONGEST:
-            raise LeaseError(f"a lease lasts {SHORTEST:.0f} to {LONGEST:.0f} s, not {seconds}")
+            raise LeaseError(
+                f"a lease lasts {SHORTEST:.0f} to {LONGEST:.0f} s, not {seconds}",
+                code="value-range",
+                field="seconds",
+                value=seconds,
+                bound=LONGEST,
+            )
         alive = self.alive(now)
         held = alive.get(registration.name)
         if held is not None and held.registration.owner != registration.owner:
-            raise LeaseError(f"{registration.name} is registered by another")
+            raise _taken(registration.name)
         if held is None and len(alive) >= self._most:
-            raise LeaseError(f"there are {self._most} registrations already")
+            raise LeaseError(
+                f"there are {self._most} registrations already",
+                code="too-many-registrations",
+                bound=self._most,
+            )
         since = now if held is None else held.since
         lease = self._leases[registration.name] = Lease(registration, now + seconds, since)
         return lease
@@ -95,7 +109,7 @@ class LeaseRegistry:
         if held is None:
             return False
         if held.registration.owner != owner:
-            raise LeaseError(f"{name} is registered by another")
+            raise _taken(name)
         del self._leases[name]
         return True
 
@@ -104,3 +118,7 @@ class LeaseRegistry:
         for name in [name for name, lease in self._leases.items() if lease.expires <= now]:
             del self._leases[name]
         return dict(self._leases)
+
+
+def _taken(name: str) -> LeaseError:
+    return LeaseError(f"{name} is registered by another token", code="name-taken", value=name)

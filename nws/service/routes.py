@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, HTTPException, Path, Query, Request
+from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
+from nws.errors import coded
 from nws.forecaster import Criterion
 from nws.measurement import checked_amount
 from nws.memory.column import SeriesColumn
@@ -31,6 +32,7 @@ from nws.service.messages import (
     ProbingAnswer,
     Receipt,
     Registering,
+    RequestError,
     Sample,
     Seconds,
     SeriesEntry,
@@ -134,7 +136,8 @@ def add_memory_routes(router: FastAPI, handler: RequestHandler) -> None:
                 lambda: handler.kept(**query.model_dump()).model_dump_json()
             )
         except ValueError as error:
-            raise HTTPException(422, f"step: {error}") from None
+            fields = {"field": "step", **coded(error, "value-range")}
+            raise RequestError(422, f"step: {error}", **fields) from None
         return _json(found.encode())
 
     @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
@@ -223,7 +226,8 @@ def _check_bounds(placed: tuple[int, Sample]) -> None:
     try:
         checked_amount(sample["series"], sample["value"])
     except ValueError as error:
-        raise HTTPException(422, f"measurements.{place}.value: {error}") from None
+        fields = {**coded(error, "value-range"), "field": f"measurements.{place}.value"}
+        raise RequestError(422, f"measurements.{place}.value: {error}", **fields) from None
 
 
 async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
@@ -293,7 +297,9 @@ def add_naming_routes(router: FastAPI, handler: RequestHandler) -> None:
         token: Token = request.state.token
         now = handler.monotonic()
         if not handler.leases.end(name, token.name, now):
-            raise HTTPException(404, f"{name} is not registered")
+            raise RequestError(
+                404, f"{name} is not registered", code="registration-unknown", value=name
+            )
         return _everyone(handler)
 
     @router.get("/v1/sensors", tags=["names"])
@@ -311,7 +317,9 @@ def add_naming_routes(router: FastAPI, handler: RequestHandler) -> None:
         """Return a clique and its members."""
         found = handler.cliques().get(name)
         if found is None:
-            raise HTTPException(404, f"there is no clique {name}")
+            raise RequestError(
+                404, f"there is no clique {name}", code="clique-unknown", value=name
+            )
         return found
 
     @router.get("/v1/probing", tags=["names"])

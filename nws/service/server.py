@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import uvicorn
 from starlette.types import ASGIApp
 
+from nws.errors import NotStartedError
 from nws.private import check_directory, read_secret
 from nws.service.app import LOOPBACK, create_app
 from nws.service.authorisation import MOST_HEAD, BodyLimits
@@ -138,7 +139,9 @@ class Serving:
         deadline = time.monotonic() + seconds
         while not self._server.started:
             if time.monotonic() > deadline or (self._thread and not self._thread.is_alive()):
-                raise TimeoutError(f"the service did not start within {seconds} s")
+                raise NotStartedError(
+                    f"the service did not start within {seconds} s", seconds=seconds
+                )
             self._server.changed.wait(0.05)
 
     def close(self, seconds: float = 30.0) -> None:

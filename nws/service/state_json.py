@@ -15,11 +15,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from nws.errors import CodedError
+
 DEEPEST: Final = 24
 
 
-class StateError(ValueError):
+class StateError(CodedError, ValueError):
     """A state does not fit the object it is for. Permanent: start it from the log."""
+
+    code = "state-invalid"
 
 
 def serialise(thing: object) -> str:

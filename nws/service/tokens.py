@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from nws.errors import CodedError, InputError
 from nws.private import NotPrivateError, read_secret
 
 READ: Final = "read"
@@ -22,8 +23,10 @@ MOST_TOKENS: Final = 1000
 SCHEMA: Final = "nws.tokens/1"
 
 
-class TokenFileError(Exception):
+class TokenFileError(CodedError):
     """The file of tokens cannot be trusted: not ours, readable by others, or damaged. Permanent."""
+
+    code = "file-invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,20 @@ class TokenFile:
         """Return a new token, told this once and never again."""
         wrong = set(scopes) - set(self.scopes)
         if wrong or not scopes:
-            raise ValueError(f"scopes are {', '.join(self.scopes)}, not {sorted(wrong)}")
+            raise InputError(
+                f"scopes are {', '.join(self.scopes)}, not {sorted(wrong)}",
+                code="scope-unknown",
+                value=sorted(wrong),
+                known=list(self.scopes),
+            )
         tokens = self.tokens()
         if len(tokens) >= MOST_TOKENS:
-            raise ValueError(f"there are {MOST_TOKENS} tokens already")
+            raise InputError(
+                f"{self.path}: there are {MOST_TOKENS} tokens already",
+                code="too-many-tokens",
+                file=str(self.path),
+                bound=MOST_TOKENS,
+            )
         secret = PREFIX + secrets.token_urlsafe(32)
         expires = None if seconds is None else self._clock() + seconds
         ordered = tuple(scope for scope in self.scopes if scope in scopes)
@@ -173,6 +186,6 @@ def _read(path: Path) -> tuple[Token, ...]:
         entries = document["tokens"] if document["schema"] == SCHEMA else document[SCHEMA]
         return tuple(Token(**{**t, "scopes": tuple(t["scopes"])}) for t in entries)
     except NotPrivateError as error:
-        raise TokenFileError(str(error)) from error
+        raise TokenFileError(str(error), code=error.code, **error.fields) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise TokenFileError(f"{path} is no file of tokens: {error}") from error
+        raise TokenFileError(f"{path}: not a file of tokens: {error}", file=str(path)) from error

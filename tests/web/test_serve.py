@@ -40,9 +40,9 @@ def test_it_prints_a_link_that_works_and_ends_in_peace(own_state, number):
     ("words", "code", "said"),
     [
         (["--listen", "0.0.0.0:0"], 2, "is not loopback"),
-        (["--listen", "8080"], 2, "HOST:PORT is wanted"),
+        (["--listen", "8080"], 2, "[address-invalid]"),
         (["--folder", "/nowhere"], 2, "--folder /nowhere: there is no such folder"),
-        (["--certificate", "c.pem"], 2, "go together"),
+        (["--certificate", "c.pem"], 2, "--key"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
