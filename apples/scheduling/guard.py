@@ -90,8 +90,17 @@ class PolicyFailure:
 class PolicyFailedError(UsageError):
     """A guarded policy failed in this pass: another has to decide. The next pass may go well."""
 
+    code = "policy-failed"
+
     def __init__(self, failure: PolicyFailure) -> None:
-        super().__init__(str(failure))
+        super().__init__(
+            str(failure),
+            kind=failure.kind,
+            policy=failure.policy,
+            time=failure.time,
+            where=failure.where,
+            reason=failure.reason,
+        )
         self.failure = failure
 
 
@@ -265,8 +274,12 @@ class GuardedPolicy(SchedulingPolicy):
         hello = child.hear(LOAD_SECONDS, LOAD_SECONDS)
         if "decide_at" not in hello:
             child.end()
-            reason = str(hello["reason"])
-            raise UsageError(reason if hello.get("whole") else f"policy {self.name}: {reason}")
+            reason, fields = str(hello["reason"]), {"policy": self.name, **hello.get("fields", {})}
+            if "code" in hello:
+                raise UsageError(reason, code=hello["code"], **fields)
+            raise UsageError(
+                f"policy {self.name}: {reason}", code="policy-failed", kind="starts", **fields
+            )
         self._child, self._hello = child, hello
         return child
 

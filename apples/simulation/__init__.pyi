@@ -48,6 +48,7 @@ from apples.simulation.metrics import summary as summary
 from apples.simulation.packed import LONGEST_LINE as LONGEST_LINE
 from apples.simulation.packed import LogText as LogText
 from apples.simulation.placement import mean_hops as mean_hops
+from apples.simulation.prepare import explain_waits as explain_waits
 from apples.simulation.prepare import prepare as prepare_simulation
 from apples.simulation.queue_future import QueueForecaster as QueueForecaster
 from apples.simulation.queue_future import queue_future as future_of_queue
@@ -57,6 +58,7 @@ from apples.simulation.queue_planner import with_changes as with_changes
 from apples.simulation.run import KERNELS as KERNELS
 from apples.simulation.run import has_kernel as has_kernel
 from apples.simulation.sacct import read_sacct as read_sacct
+from apples.simulation.sacct import time_limit as time_limit
 from apples.simulation.sources import LOGS as LOGS
 from apples.simulation.sources import fetch_log as fetch_log
 from apples.simulation.sources import read_log as read_log

@@ -263,41 +263,82 @@ class SimulationConfig:
     busy_watts: float | None = None
 
     def __post_init__(self) -> None:
-        if self.ties not in TIES:
-            raise UsageError(f"ties {self.ties!r}: not one of {', '.join(TIES)}")
-        if self.release not in RELEASES:
-            raise UsageError(f"release {self.release!r}: not one of {', '.join(RELEASES)}")
-        if self.runtime_model not in RUNTIME_MODELS:
+        for name, value, known in (
+            ("ties", self.ties, TIES), ("release", self.release, RELEASES),
+            ("model", self.runtime_model, RUNTIME_MODELS), ("limits", self.limits, LIMITS),
+        ):  # fmt: skip
+            if value not in known:
+                raise UsageError(
+                    f"{name} {value!r}: not one of {', '.join(known)}",
+                    code="value-unknown", field=name, value=value, known=[*known],
+                )  # fmt: skip
+        self._check_limits()
+        if self.nodes < 1 or self.cores_per_node < 1:
             raise UsageError(
-                f"model {self.runtime_model!r}: not one of {', '.join(RUNTIME_MODELS)}"
+                f"machine: must have at least 1 node of 1 core (has {self.nodes} x {self.cores_per_node})",
+                code="value-range",
+                field="nodes" if self.nodes < 1 else "cores_per_node",
+                value=self.nodes if self.nodes < 1 else self.cores_per_node,
+                bound=1,
             )
-        if self.limits not in LIMITS:
-            raise UsageError(f"limits {self.limits!r}: not one of {', '.join(LIMITS)}")
-        if self.grace < 0 or (self.grace and not self.kills):
-            raise UsageError(f"grace {self.grace:g}: 0 or more, and with limits=kill only")
+        self._check_advance()
+        for name, number in (("speed", self.speed), ("overrun_seconds", self.overrun_seconds)):
+            if not number > 0:
+                raise UsageError(
+                    f"{name} {number:g}: must be more than 0",
+                    code="value-range",
+                    field=name,
+                    value=number,
+                    bound=0,
+                )
+
+    def _check_limits(self) -> None:
+        if self.grace < 0:
+            raise UsageError(
+                f"grace: must be 0 or more (is {self.grace:g})",
+                code="value-range",
+                field="grace",
+                value=self.grace,
+                bound=0,
+            )
+        if self.grace and not self.kills:
+            raise UsageError(
+                f"grace {self.grace:g}: applies only with limits=kill",
+                code="option-not-applicable",
+                field="grace",
+                value=self.grace,
+            )
         if self.checkpoint and not (self.checkpoint.interval > 0 and self.checkpoint.cost >= 0):
             raise UsageError(
                 f"checkpoint {self.checkpoint.interval:g},cost={self.checkpoint.cost:g}: an interval of "
-                "more than 0 s, a cost of 0 s or more"
+                "more than 0 s, a cost of 0 s or more",
+                code="value-range",
+                field="checkpoint",
+                value=[self.checkpoint.interval, self.checkpoint.cost],
             )
-        if self.nodes < 1 or self.cores_per_node < 1:
-            raise UsageError(f"a machine of {self.nodes} nodes x {self.cores_per_node} cores")
-        self._check_advance()
-        if not self.speed > 0:
-            raise UsageError(f"speed {self.speed:g}: must be more than 0")
-        if not self.overrun_seconds > 0:
-            raise UsageError(f"overrun_seconds {self.overrun_seconds:g}: must be more than 0")
 
     def _check_advance(self) -> None:
         for one in self.advance:
             if not (one.begin < one.end and one.nodes > 0):
-                raise UsageError(f"{one}: ends after it begins and has nodes")
+                raise UsageError(
+                    f"{one}: must end after it begins and have at least 1 node",
+                    code="reservation-invalid",
+                    reservation=one.name,
+                    begin=one.begin,
+                    end=one.end,
+                    nodes=one.nodes,
+                )
             together = sum(
                 other.nodes for other in self.advance if other.begin <= one.begin < other.end
             )
             if together > self.nodes:
                 raise UsageError(
-                    f"{together} nodes are reserved at {one.begin:g} s, of a machine of {self.nodes}"
+                    f"{together} nodes are reserved at {one.begin:g} s, of a machine of {self.nodes}",
+                    code="reservation-too-large",
+                    reservation=one.name,
+                    time=one.begin,
+                    value=together,
+                    bound=self.nodes,
                 )
 
     @property

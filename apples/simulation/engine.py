@@ -38,6 +38,8 @@ COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE, ADVANCE, OWNER 
 class DecisionError(UsageError):
     """A policy decided what the machine or the job cannot do; permanent, the policy is wrong."""
 
+    code = "decision-refused"
+
 
 class Precedence:
     """Which jobs are over, and which wait for the end of others: one for all engines on one clock.
@@ -119,7 +121,11 @@ class EventEngine(SchedulerBackend):
         self.position = {job.id: k for k, job in enumerate(self.jobs)}
         if len(self.position) != len(self.jobs):
             twice = [job.id for k, job in enumerate(self.jobs) if self.position[job.id] != k]
-            raise UsageError(f"two jobs of the log have the number {twice[0]}")
+            raise UsageError(
+                f"two jobs of the log have the number {twice[0]}",
+                code="job-repeated",
+                job=twice[0],
+            )
         #: By position: a job's work with the time of its checkpoints, and what the next run has to do of it.
         self.whole: list[float] = workload.run.tolist()
         if config.checkpoint is not None:
@@ -544,8 +550,23 @@ class EventEngine(SchedulerBackend):
             return
         if refused.malformed:
             who = policy_at(self.policy, self.now)
-            raise DecisionError(f"{who}: {refused.decision!r} is no decision: {refused.reason}")
-        raise DecisionError(str(refused))
+            raise DecisionError(
+                f"{who}: {refused.decision!r} is no decision: {refused.reason}",
+                code="decision-invalid",
+                policy=name_of(self.policy),
+                time=refused.time,
+                value=repr(refused.decision),
+                reason=refused.reason,
+            )
+        raise DecisionError(
+            str(refused),
+            code="decision-refused",
+            policy=name_of(self.policy),
+            time=refused.time,
+            job=getattr(refused.decision, "job", None),
+            value=str(refused.decision),
+            reason=refused.reason,
+        )
 
     def _set_rate(self, running: RunningJob, stall: float = 0.0, *, resized: bool = True) -> None:
         """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
@@ -708,7 +729,16 @@ def cores_of(running: RunningJob, cluster: ClusterLedger) -> int:
 def check_all_done(policy: SchedulingPolicy, cluster: ClusterLedger) -> None:
     """Refuse a policy that leaves jobs in the queue when nothing can happen any more."""
     if cluster.queue:
-        raise UsageError(f"policy {name_of(policy)} {never_starts(cluster)}")
+        first = cluster.queue[0]
+        raise UsageError(
+            f"policy {name_of(policy)} {never_starts(cluster)}",
+            code="job-never-started",
+            policy=name_of(policy),
+            job=first.id,
+            processors=first.processors,
+            waiting=len(cluster.queue),
+            time=cluster.time,
+        )
 
 
 def never_starts(cluster: ClusterLedger) -> str:

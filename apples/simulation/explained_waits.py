@@ -145,7 +145,9 @@ def waits_of_log(path: Path) -> tuple[Log, NDArray[np.float64]]:
     waits = np.where(waits >= 0, waits, np.nan)
     if np.isnan(waits).all():
         raise UsageError(
-            f"{path}: does not tell how long its jobs waited: nothing to compare with"
+            f"{path}: has no wait times of its jobs: there is nothing to compare with",
+            code="waits-missing",
+            file=path,
         )
     return read, waits
 
@@ -194,7 +196,11 @@ def explain(
             if len(chosen) < LEAST_COMPARED:
                 raise UsageError(
                     f"{read.source}: {len(chosen)} waits to compare with in one half of its jobs: too few "
-                    f"for a verdict, which needs {LEAST_COMPARED} in each"
+                    f"for a verdict, which needs {LEAST_COMPARED} in each",
+                    code="waits-too-few",
+                    file=read.source,
+                    value=len(chosen),
+                    bound=LEAST_COMPARED,
                 )
             made[name] = WaitFit(
                 _group("all", chosen, logged, simulated),

@@ -91,7 +91,13 @@ def lublin_workload(jobs: int, processors: int, seed: int, *, typeless: bool = T
     streams = (TYPELESS,) if typeless else (BATCH, INTERACTIVE)
     least = ceil(2.0 ** max(one.low + one.high_less_medium for one in streams))
     if jobs < 1 or processors < least:
-        raise UsageError(f"{jobs} jobs on {processors} processors: at least 1 on {least}")
+        raise UsageError(
+            f"{jobs} jobs on {processors} processors: at least 1 on {least}",
+            code="value-range",
+            field="jobs" if jobs < 1 else "processors",
+            value=jobs if jobs < 1 else processors,
+            bound=1 if jobs < 1 else least,
+        )
     rng = np.random.default_rng(seed)
     parts = [_arrivals(stream, jobs, rng) for stream in streams]
     submit = np.concatenate(parts)
@@ -181,7 +187,16 @@ def downey_workload(
     Downey 1997, "A parallel workload model and its implications for processor allocation".
     """
     if jobs < 1 or processors < 1 or not load > 0 or not 0 < work[0] < work[1] or sigma < 0:
-        raise UsageError(f"{jobs} jobs, {processors} processors, load {load:g}, work {work}")
+        raise UsageError(
+            f"{jobs} jobs, {processors} processors, load {load:g}, work {work}, sigma {sigma:g}: jobs, "
+            "processors, load and work must be positive, work rising, sigma 0 or more",
+            code="value-range",
+            jobs=jobs,
+            processors=processors,
+            load=load,
+            work=list(work),
+            sigma=sigma,
+        )
     rng = np.random.default_rng(seed)
     seconds = np.exp(rng.uniform(np.log(work[0]), np.log(work[1]), jobs))
     width = np.maximum(1, np.rint(np.exp(rng.uniform(0, np.log(processors), jobs))).astype(int))
@@ -246,7 +261,15 @@ def cirne_like_workload(
     """
     c = coefficients or CirneLike()
     if jobs < 1 or not 1 <= widest <= nodes or not c.load > 0:
-        raise UsageError(f"{jobs} jobs of at most {widest} of {nodes} nodes at load {c.load:g}")
+        raise UsageError(
+            f"{jobs} jobs of at most {widest} of {nodes} nodes at load {c.load:g}: jobs and load must "
+            f"be positive, widest from 1 to {nodes}",
+            code="value-range",
+            jobs=jobs,
+            widest=widest,
+            nodes=nodes,
+            load=c.load,
+        )
     rng = np.random.default_rng(seed)
     exponent = rng.uniform(0, np.log2(widest + 0.5), jobs)
     exponent = np.where(rng.random(jobs) < c.power_of_two, np.floor(exponent), exponent)
@@ -294,7 +317,12 @@ def kale_workload(
         Instead of the uniform draw.
     """
     if not load > 0 or jobs < 1:
-        raise UsageError(f"{jobs} jobs at load {load:g}")
+        raise UsageError(
+            f"{jobs} jobs at load {load:g}: both must be positive",
+            code="value-range",
+            jobs=jobs,
+            load=load,
+        )
     rng = np.random.default_rng(seed)
     submit = np.cumsum(rng.exponential(SERVICE_SECONDS / load, jobs))
     service = rng.exponential(SERVICE_SECONDS, jobs)

@@ -73,9 +73,16 @@ def summary(
     values = job_outcomes(workload, result)
     if not len(values.wait):
         why = f": the policy rejected {len(result.rejected)}" if len(result.rejected) else ""
-        if held := first_held(result):
+        held = first_held(result)
+        if held:
             why += f": job {held['job']} is held: {held['reason']}"
-        raise UsageError(f"none of {len(workload)} jobs completed{why}")
+        raise UsageError(
+            f"none of {len(workload)} jobs completed{why}",
+            code="no-job-completed",
+            jobs=len(workload),
+            rejected=len(result.rejected),
+            held=held,
+        )
     span = makespan(workload, result)
     return {
         "jobs": len(workload),

@@ -70,7 +70,7 @@ GZIP = b"\x1f\x8b"
 class LogText:
     """The text of a file, read once, front to back.
 
-    Iterating yields pieces that end with a line; each line is at most `LONGEST_LINE` long.
+    Iterating yields pieces that end with a line; each line is at most `longest` long.
 
     Parameters
     ----------
@@ -78,6 +78,8 @@ class LogText:
         Plain text, or packed by gzip, bzip2, xz or zstd, which its first bytes tell. A pipe will do.
     stored
         Its bytes, where they are at hand.
+    chunk, longest
+        Bytes that are unpacked at a time, and of a line at most.
 
     Attributes
     ----------
@@ -90,9 +92,18 @@ class LogText:
         The file cannot be read, is damaged, or unpacks to what no log is; names it. Permanent.
     """
 
-    def __init__(self, path: Path, stored: bytes | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        stored: bytes | None = None,
+        *,
+        chunk: int = CHUNK,
+        longest: int = LONGEST_LINE,
+    ) -> None:
         self._path = path
         self._stored = stored
+        self._chunk = chunk
+        self._longest = longest
         self.sha256 = ""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -103,12 +114,12 @@ class LogText:
             cut = piece.rfind(b"\n") + 1
             rest = piece[cut:]
             if cut:
-                longest = 0 if cut <= LONGEST_LINE else _longest(piece[:cut])
-                if longest > LONGEST_LINE:
+                longest = 0 if cut <= self._longest else longest_line(piece[:cut], self._longest)
+                if longest > self._longest:
                     raise self._too_long(line)
                 yield piece[:cut]
                 line += piece.count(b"\n", 0, cut)
-            if len(rest) > LONGEST_LINE:
+            if len(rest) > self._longest:
                 raise self._too_long(line)
         if rest:
             yield rest + b"\n"
@@ -127,7 +138,11 @@ class LogText:
 
     def _too_long(self, line: int) -> UsageError:
         return UsageError(
-            f"{self._path}:{line}: a line of more than {LONGEST_LINE} bytes from here on: no log"
+            f"{self._path}:{line}: a line of more than {self._longest} bytes from here on: no log",
+            code="line-too-long",
+            file=self._path,
+            line=line,
+            bound=self._longest,
         )
 
     def _pieces(self) -> Iterator[bytes]:
@@ -140,19 +155,23 @@ class LogText:
                 name = next((magic for magic in PACKERS if start.startswith(magic)), b"")
                 if start.startswith(GZIP):
                     packer = "gzip"
-                    text = _read(gzip.GzipFile(fileobj=cast("IO[bytes]", raw)))
+                    text = _read(gzip.GzipFile(fileobj=cast("IO[bytes]", raw)), self._chunk)
                 elif name:
                     packer, unpacker = PACKERS[name]
-                    text = _unpacked(raw, unpacker)
+                    text = _unpacked(raw, unpacker, self._chunk)
                 else:
-                    text = _read(raw)
+                    text = _read(raw, self._chunk)
                 size, packed = 0, packer != "its packing"
                 for data in text:
                     size += len(data)
                     if (packed and size > max(FREE, MOST_RATIO * raw.count)) or size > MOST_TEXT:
                         raise UsageError(
                             f"{self._path}: more than {size} bytes of text in {raw.count} stored "
-                            f"ones: no log ({MOST_RATIO} times as many at most)"
+                            f"ones: no log ({MOST_RATIO} times as many at most)",
+                            code="file-too-large",
+                            file=self._path,
+                            value=size,
+                            bound=max(FREE, MOST_RATIO * raw.count) if packed else MOST_TEXT,
                         )
                     yield data
                 self.sha256 = raw.digest.hexdigest()
@@ -161,10 +180,20 @@ class LogText:
         except OSError as error:
             if error.errno is None:  # gzip and bz2 say so when they cannot unpack
                 raise self._damaged(packer, error) from error
-            raise UsageError(f"{self._path}: {error.strerror}") from error
+            missing = isinstance(error, FileNotFoundError)
+            raise UsageError(
+                f"{self._path}: {error.strerror}",
+                code="file-missing" if missing else "file-unreadable",
+                file=self._path,
+            ) from error
 
     def _damaged(self, packer: str, error: Exception) -> UsageError:
-        return UsageError(f"{self._path}: damaged or truncated {packer}: {error}")
+        return UsageError(
+            f"{self._path}: damaged or truncated {packer}: {error}",
+            code="file-damaged",
+            file=self._path,
+            packer=packer,
+        )
 
 
 class _Counted(BufferedIOBase):
@@ -188,12 +217,12 @@ class _Counted(BufferedIOBase):
         return self.read(size)
 
 
-def _read(text: BufferedIOBase) -> Iterator[bytes]:
-    while data := text.read(CHUNK):
+def _read(text: BufferedIOBase, chunk: int) -> Iterator[bytes]:
+    while data := text.read(chunk):
         yield data
 
 
-def _unpacked(raw: _Counted, new: Callable[[], _Unpacker]) -> Iterator[bytes]:
+def _unpacked(raw: _Counted, new: Callable[[], _Unpacker], chunk: int) -> Iterator[bytes]:
     """Yield the text of one stream after another; zeros may pad them."""
     unpacker, rest = new(), b""
     while True:
@@ -206,16 +235,16 @@ def _unpacked(raw: _Counted, new: Callable[[], _Unpacker]) -> Iterator[bytes]:
             rest = raw.read(1 << 16)
             if not rest:
                 raise EOFError("it ends in the middle")
-        data = unpacker.decompress(rest, CHUNK)
+        data = unpacker.decompress(rest, chunk)
         rest = b""
         if data:
             yield data
 
 
-def _longest(text: bytes) -> int:
-    """Return the bytes of the longest line."""
+def longest_line(text: bytes, limit: int) -> int:
+    """Return the bytes of the longest line; 0 if none is longer than `limit`."""
     begin, longest = 0, 0
-    while (begin := begin + LONGEST_LINE) < len(text):
+    while (begin := begin + limit) < len(text):
         # A line longer than the limit crosses one of these places; from there it is looked at both ways.
         longest = max(longest, text.find(b"\n", begin) - text.rfind(b"\n", 0, begin) - 1)
     return longest

@@ -42,21 +42,47 @@ def with_placement(
     if "topology" not in words:
         for name in ("placement", "requirement", "sensitivity"):
             if name in words:
-                raise UsageError(f"option {name}: needs option topology")
+                raise UsageError(
+                    f"option {name}: needs option topology",
+                    code="option-missing",
+                    option="topology",
+                    field=name,
+                )
         return policy, config
     machine = machine_of(words["topology"])
     if config.cores_per_node != 1 or config.nodes != len(machine.cpus):
         raise UsageError(
             f"option topology: the machine has {len(machine.cpus)} CPUs, given out one by one: "
-            f"--processors {len(machine.cpus)}"
+            f"--processors {len(machine.cpus)}",
+            code="machine-size-differs",
+            field="topology",
+            value=config.nodes,
+            bound=len(machine.cpus),
         )
     if policy.uses_malleable:
-        raise UsageError("option topology: jobs that are resized are not placed yet")
+        raise UsageError(
+            "option topology: jobs that are resized are not placed yet",
+            code="policy-unsuitable",
+            policy=type(policy).__name__,
+            field="topology",
+        )
     name = words.get("placement", "best")
     if name not in ALLOCATORS:
-        raise UsageError(f"option placement={name}: not one of {', '.join(ALLOCATORS)}")
+        raise UsageError(
+            f"option placement={name}: not one of {', '.join(ALLOCATORS)}",
+            code="value-unknown",
+            field="placement",
+            value=name,
+            known=[*ALLOCATORS],
+        )
     if not sensitivity >= 0:
-        raise UsageError(f"option sensitivity={sensitivity}: must be 0 or more")
+        raise UsageError(
+            f"option sensitivity={sensitivity}: must be 0 or more",
+            code="value-range",
+            field="sensitivity",
+            value=sensitivity,
+            bound=0,
+        )
     every = parse(words.get("requirement", ""))
     slowdown = DistanceSlowdown(machine, sensitivity) if sensitivity else None
     chosen = TopologyAwarePolicy(machine, policy, choose=ALLOCATORS[name](seed), every=every)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,15 +43,36 @@ MOST = 1e15
 """Of a number a user gives."""
 
 
-def rows_of(words: Mapping[str, str], name: str, columns: int) -> list[list[float]]:
+@dataclass(frozen=True)
+class TableRow:
+    """One row of a CSV file that an option names."""
+
+    file: str
+    line: int
+    option: str
+    numbers: tuple[float, ...]
+    words: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Its place, for messages."""
+        return f"{self.file}:{self.line}"
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Its place, as fields of an error."""
+        return {"file": self.file, "line": self.line, "option": self.option}
+
+
+def rows_of(words: Mapping[str, str], name: str, columns: int) -> list[tuple[float, ...]]:
     """Return the rows of the CSV file that option `name` names, none without the option."""
-    return [row for _, row, _ in named_rows_of(words, name, columns)]
+    return [row.numbers for row in table_rows(words, name, columns)]
 
 
-def named_rows_of(
+def table_rows(
     words: Mapping[str, str], name: str, columns: int, names: int = 0
-) -> Iterator[tuple[str, list[float], list[str]]]:
-    """Yield of each row where it stands (file:line), its numbers, and the words behind them.
+) -> Iterator[TableRow]:
+    """Yield the rows of the CSV file that option `name` names, none without the option.
 
     Parameters
     ----------
@@ -64,37 +86,72 @@ def named_rows_of(
         with path.open(encoding="utf-8", newline="") as file:
             lines = list(csv.reader(file))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        missing = isinstance(error, FileNotFoundError)
+        raise UsageError(
+            f"{path}: {error.strerror or error}",
+            code="file-missing" if missing else "file-unreadable",
+            file=path,
+            option=name,
+        ) from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(
+            f"{path}: {error}", code="file-invalid", file=path, option=name
+        ) from error
     for number, line in enumerate(lines, 1):
-        where = f"{path}:{number}"
+        place = TableRow(str(path), number, name, ())
+        where = place.where
         many = columns if len(line) > columns and names else len(line)
         try:
             row = [float(word) for word in line[:many]]
         except ValueError:
             if number == 1:
                 continue
-            raise UsageError(f"{where}: {','.join(line[:many])!r} are not numbers") from None
+            raise UsageError(
+                f"{where}: {','.join(line[:many])!r} are not numbers",
+                code="value-type",
+                **place.place,
+                value=line[:many],
+            ) from None
         if not all(abs(value) <= MOST for value in row):
-            raise UsageError(f"{where}: a number beyond {MOST:g}")
+            raise UsageError(
+                f"{where}: a number beyond {MOST:g}", code="value-range", **place.place, bound=MOST
+            )
         if not len(row) == columns <= len(line) <= columns + names:
             most = f" to {columns + names}" if names else ""
-            raise UsageError(f"{where}: {len(line)} columns where {name} have {columns}{most}")
-        yield where, row, line[many:]
+            raise UsageError(
+                f"{where}: {len(line)} columns where {name} have {columns}{most}",
+                code="columns-differ",
+                **place.place,
+                value=len(line),
+                bound=columns,
+            )
+        yield replace(place, numbers=tuple(row), words=tuple(line[many:]))
 
 
 def reservations_of(words: Mapping[str, str], nodes: int) -> tuple[AdvanceReservation, ...]:
     """Return the advance reservations of the file that option `reservations` names."""
     found = []
-    for where, (begin, seconds, count), names in named_rows_of(words, "reservations", 3, 1):
+    for row in table_rows(words, "reservations", 3, 1):
+        begin, seconds, count = row.numbers
         if not seconds > 0:
             raise UsageError(
-                f"{where}: a reservation of {seconds:g} s: its duration is more than 0"
+                f"{row.where}: a reservation of {seconds:g} s: its duration is more than 0",
+                code="value-range",
+                **row.place,
+                field="seconds",
+                value=seconds,
+                bound=0,
             )
         if not (1 <= count <= nodes and count == int(count)):
-            raise UsageError(f"{where}: {count:g} nodes reserved, of a machine of {nodes}")
-        name = (names or [""])[0].strip() or f"of line {where.rpartition(':')[2]}"
+            raise UsageError(
+                f"{row.where}: {count:g} nodes reserved, of a machine of {nodes}",
+                code="value-range",
+                **row.place,
+                field="nodes",
+                value=count,
+                bound=nodes,
+            )
+        name = (row.words or ("",))[0].strip() or f"of line {row.line}"
         found.append(AdvanceReservation(begin, begin + seconds, int(count), name))
     return tuple(sorted(found))
 
@@ -102,10 +159,16 @@ def reservations_of(words: Mapping[str, str], nodes: int) -> tuple[AdvanceReserv
 def demands_of(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], ...]]:
     """Return what each evolving job asks for: (part of its work done, processors), in order."""
     demands: dict[int, tuple[tuple[float, int], ...]] = {}
-    for job, part, processors in sorted(rows_of(words, "demands", 3)):
+    for row in sorted(table_rows(words, "demands", 3), key=lambda row: row.numbers):
+        job, part, processors = row.numbers
         if not 0 <= part < 1 or processors < 1:
             raise UsageError(
-                f"option demands: job {job:g}: part {part:g}, {processors:g} asked for"
+                f"{row.where}: job {job:g}: part {part:g} must be in 0..1, {processors:g} processors at least 1",
+                code="value-range",
+                **row.place,
+                job=int(job),
+                field="processors" if processors < 1 else "part",
+                value=processors if processors < 1 else part,
             )
         demands[int(job)] = (*demands.get(int(job), ()), (part, int(processors)))
     return demands
@@ -175,16 +238,32 @@ class SimulationOptions:
         try:
             number = float(self.simulation[name])
         except ValueError as error:
-            raise UsageError(f"option {name}={self.simulation[name]}: not a number") from error
+            raise UsageError(
+                f"option {name}={self.simulation[name]}: not a number",
+                code="value-type",
+                field=name,
+                value=self.simulation[name],
+            ) from error
         if not isfinite(number) or abs(number) > MOST:
-            raise UsageError(f"option {name}={self.simulation[name]}: not a number up to {MOST:g}")
+            raise UsageError(
+                f"option {name}={self.simulation[name]}: not a number up to {MOST:g}",
+                code="value-range",
+                field=name,
+                value=self.simulation[name],
+                bound=MOST,
+            )
         return number
 
     def switch(self, name: str) -> bool:
         """Return an option of the simulation that is on or off; off without it."""
         value = _value(self.simulation.get(name, "off"))
         if not isinstance(value, bool):
-            raise UsageError(f"option {name}={self.simulation[name]}: not on or off")
+            raise UsageError(
+                f"option {name}={self.simulation[name]}: not on or off",
+                code="value-type",
+                field=name,
+                value=self.simulation[name],
+            )
         return value
 
     @property
@@ -200,7 +279,10 @@ class SimulationOptions:
             numbers = inf, inf
         if not all(0 <= number <= MOST for number in numbers):
             raise UsageError(
-                f"option checkpoint={word}: SECONDS or SECONDS,cost=SECONDS, as in 3600,cost=60"
+                f"option checkpoint={word}: SECONDS or SECONDS,cost=SECONDS, as in 3600,cost=60",
+                code="value-invalid",
+                field="checkpoint",
+                value=word,
             )
         return Checkpointing(*numbers)
 
@@ -217,7 +299,13 @@ class SimulationOptions:
             return "auto"
         if name == "events":
             return "events"
-        raise UsageError(f"option engine={name}: auto or events")
+        raise UsageError(
+            f"option engine={name}: not one of auto, events",
+            code="value-unknown",
+            field="engine",
+            value=name,
+            known=["auto", "events"],
+        )
 
 
 def parse_options(words: Sequence[str]) -> SimulationOptions:
@@ -226,7 +314,12 @@ def parse_options(words: Sequence[str]) -> SimulationOptions:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(f"option {word!r}: not of the form name=value")
+            raise UsageError(
+                f"option {word!r}: not of the form name=value",
+                code="value-invalid",
+                option="--option",
+                value=word,
+            )
         pairs[key] = value
     return SimulationOptions(
         {key: value for key, value in pairs.items() if key in SIMULATION_OPTIONS},
@@ -276,10 +369,20 @@ def make_policy(
             hint = did_you_mean(key, [*known, *others])
             more = f"; a simulation has {', '.join(others)}" if others else ""
             raise UsageError(
-                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}{more}"
+                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}{more}",
+                code="option-unknown",
+                field=key,
+                policy=name,
+                known=[*known],
             )
         if known is not None and not _is_a(known[key], _value(text)):
-            raise UsageError(f"option {key}={text}: not {MEANT[known[key]]}")
+            raise UsageError(
+                f"option {key}={text}: not {MEANT[known[key]]}",
+                code="value-type",
+                field=key,
+                value=text,
+                policy=name,
+            )
     values = {key: _value(text) for key, text in options.items()}
     try:
         policy = made(**values)
@@ -287,9 +390,20 @@ def make_policy(
         raise
     except Exception as error:
         failed = where_in_users_code(error) or f"policy {name}"
-        raise UsageError(f"{failed}: {type(error).__name__}: {error}") from error
+        raise UsageError(
+            f"{failed}: {type(error).__name__}: {error}",
+            code="user-code-failed",
+            policy=name,
+            where=failed,
+            kind=type(error).__name__,
+        ) from error
     if not callable(getattr(policy, "decide", None)):
-        raise UsageError(f"policy {name}: has no method decide(cluster)")
+        raise UsageError(
+            f"policy {name}: has no method decide(cluster)",
+            code="policy-invalid",
+            policy=name,
+            field="decide",
+        )
     return policy
 
 
@@ -341,17 +455,31 @@ def config_of(
         Of random failures, and between which seconds they happen.
     """
     if (nodes is None) != (cores is None):
-        raise UsageError("--nodes and --cores-per-node go together")
+        raise UsageError(
+            "--nodes and --cores-per-node go together",
+            code="option-missing",
+            option="--nodes" if nodes is None else "--cores-per-node",
+        )
     if nodes is None or cores is None:
         nodes, cores = processors, 1
     elif nodes * cores != processors:
-        raise UsageError(f"{nodes} nodes x {cores} cores are not {processors} processors")
+        raise UsageError(
+            f"{nodes} nodes x {cores} cores are not {processors} processors",
+            code="option-conflict",
+            options=["--nodes", "--cores-per-node", "--processors"],
+            value=processors,
+            bound=nodes * cores,
+        )
     words = options.simulation
     for name in NUMBERS:
         options.number(name, 0.0)
     cost = _cost_of(options)
     if ("idle_watts" in words) != ("busy_watts" in words):
-        raise UsageError("options idle_watts and busy_watts go together")
+        raise UsageError(
+            "options idle_watts and busy_watts go together",
+            code="option-missing",
+            option="busy_watts" if "idle_watts" in words else "idle_watts",
+        )
     config = SimulationConfig(
         nodes=nodes,
         cores_per_node=cores,
@@ -383,13 +511,26 @@ def config_of(
 def _owners(words: Mapping[str, str], nodes: int) -> tuple[OwnerLoad, ...]:
     """Return what others want of nodes, of the file that option `owners` names, in the order of times."""
     found = []
-    for where, (time, node, others), _ in named_rows_of(words, "owners", 3):
+    for row in table_rows(words, "owners", 3):
+        time, node, others = row.numbers
         if not (0 <= node < nodes and node == int(node)):
             raise UsageError(
-                f"{where}: node {node:g} of a machine of {nodes}: they are 0 to {nodes - 1}"
+                f"{row.where}: node {node:g} of a machine of {nodes}: they are 0 to {nodes - 1}",
+                code="value-range",
+                **row.place,
+                field="node",
+                value=node,
+                bound=nodes - 1,
             )
         if others < 0:
-            raise UsageError(f"{where}: a load of {others:g}: it is 0 or more")
+            raise UsageError(
+                f"{row.where}: a load of {others:g}: it is 0 or more",
+                code="value-range",
+                **row.place,
+                field="load",
+                value=others,
+                bound=0,
+            )
         found.append(OwnerLoad(time, int(node), others))
     return tuple(sorted(found, key=lambda one: (one.time, one.node)))
 
@@ -398,7 +539,13 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
     """Return what a resize costs: one of `COSTS`, with the figures that options give in place of its own."""
     words = options.simulation
     if words.get("cost", "none") not in COSTS:
-        raise UsageError(f"option cost={words['cost']}: not one of {', '.join(COSTS)}")
+        raise UsageError(
+            f"option cost={words['cost']}: not one of {', '.join(COSTS)}",
+            code="value-unknown",
+            field="cost",
+            value=words["cost"],
+            known=[*COSTS],
+        )
     preset = COSTS[words.get("cost", "none")]
     cost = ReconfigurationCost(
         shrink=options.number("shrink_seconds", preset.shrink),
@@ -409,44 +556,93 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
         curve=_curve_of(words),
     )
     if min(cost.shrink, cost.expand, cost.wait, cost.data_bytes) < 0 or not cost.bandwidth > 0:
-        raise UsageError(f"a resize cannot cost less than nothing: {cost}")
+        raise UsageError(
+            f"a resize cannot cost less than nothing: {cost}",
+            code="value-range",
+            field="cost",
+            shrink=cost.shrink,
+            expand=cost.expand,
+            wait=cost.wait,
+            data_bytes=cost.data_bytes,
+            bandwidth=cost.bandwidth,
+        )
     if cost.move_seconds > MOST:
-        raise UsageError(f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive")
+        raise UsageError(
+            f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive",
+            code="value-range",
+            field="bandwidth",
+            value=cost.bandwidth,
+        )
     return cost
 
 
 def _curve_of(words: Mapping[str, str]) -> tuple[tuple[float, float, float, float], ...]:
     """Return the measured resizes of the file that option `resize` names."""
-    rows = [(a, b, wait, stall) for a, b, wait, stall in rows_of(words, "resize", 4)]
-    for before, after, wait, stall in rows:
+    rows = []
+    for row in table_rows(words, "resize", 4):
+        before, after, wait, stall = row.numbers
         if min(before, after) < 1 or before == after or min(wait, stall) < 0:
             raise UsageError(
-                f"option resize: from {before:g} to {after:g} nodes in {wait:g} + {stall:g} s"
+                f"{row.where}: from {before:g} to {after:g} nodes in {wait:g} + {stall:g} s: nodes must differ "
+                "and be at least 1, seconds at least 0",
+                code="value-range",
+                **row.place,
+                value=[before, after, wait, stall],
             )
+        rows.append((before, after, wait, stall))
     if rows and not ({b < a for a, b, *_ in rows} == {True, False}):
-        raise UsageError("option resize: needs a shrink and an expansion at least")
+        raise UsageError(
+            "option resize: needs at least one shrink and one expansion",
+            code="value-missing",
+            field="resize",
+            value=words["resize"],
+        )
     return tuple(rows)
 
 
 def _failures(
     options: SimulationOptions, nodes: int, seed: int, begin: float, end: float
 ) -> tuple[NodeFailure, ...]:
-    failures = [
-        NodeFailure(t, int(node), back)
-        for t, node, back in rows_of(options.simulation, "failures", 3)
-    ]
-    for failure in failures:
-        if not 0 <= failure.node < nodes or not failure.repaired > failure.time:
-            raise UsageError(f"option failures: {failure} on {nodes} nodes")
+    failures = []
+    for row in table_rows(options.simulation, "failures", 3):
+        time, node, repaired = row.numbers
+        if not 0 <= node < nodes or not repaired > time:
+            raise UsageError(
+                f"{row.where}: node {node:g} fails at {time:g} s, is repaired at {repaired:g} s: nodes are 0 to "
+                f"{nodes - 1}, and a repair comes after its failure",
+                code="value-range",
+                **row.place,
+                field="repaired" if 0 <= node < nodes else "node",
+                value=repaired if 0 <= node < nodes else node,
+                bound=time if 0 <= node < nodes else nodes - 1,
+            )
+        failures.append(NodeFailure(time, int(node), repaired))
     if ("mtbf" in options.simulation) != ("mttr" in options.simulation):
-        raise UsageError("options mtbf and mttr go together")
+        raise UsageError(
+            "options mtbf and mttr go together",
+            code="option-missing",
+            option="mttr" if "mtbf" in options.simulation else "mtbf",
+        )
     if "mtbf" in options.simulation:
         between, repair = options.number("mtbf", 0), options.number("mttr", 0)
         if not (between > 0 and repair > 0):
-            raise UsageError("options mtbf and mttr must be positive")
+            raise UsageError(
+                "options mtbf and mttr must be positive",
+                code="value-range",
+                field="mttr" if between > 0 else "mtbf",
+                value=repair if between > 0 else between,
+                bound=0,
+            )
         expected = nodes * (end - begin) / (between + repair)
         if expected > MOST_FAILURES:
-            raise UsageError(f"options mtbf and mttr: {expected:.3g} failures to be expected")
+            raise UsageError(
+                f"options mtbf and mttr: about {expected:.3g} failures; at most {MOST_FAILURES} are simulated",
+                code="value-range",
+                field="mtbf",
+                value=between,
+                failures=expected,
+                bound=MOST_FAILURES,
+            )
         rng = np.random.default_rng((seed, 1))
         for node in range(nodes):
             time = begin + float(rng.exponential(between))
@@ -501,7 +697,11 @@ def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int
         return None
     if not 1 <= processors <= MOST_PROCESSORS:
         raise UsageError(
-            f"--processors {processors}: a machine has at least one, at most {MOST_PROCESSORS}"
+            f"--processors {processors}: a machine has at least one, at most {MOST_PROCESSORS}",
+            code="value-range",
+            option="--processors",
+            value=processors,
+            bound=[1, MOST_PROCESSORS],
         )
     return processors
 
@@ -539,10 +739,22 @@ def prepare(
     options = parse_options(words)
     pass_seconds = options.number("pass_seconds", PASS_SECONDS)
     if not pass_seconds > 0:
-        raise UsageError(f"option pass_seconds={pass_seconds:g}: must be more than 0")
+        raise UsageError(
+            f"option pass_seconds={pass_seconds:g}: must be more than 0",
+            code="value-range",
+            field="pass_seconds",
+            value=pass_seconds,
+            bound=0,
+        )
     chosen = load_policy(policy, options.policy, pass_seconds)
     if seed < 0:
-        raise UsageError(f"--seed {seed}: a seed is 0 or more")
+        raise UsageError(
+            f"--seed {seed}: a seed is 0 or more",
+            code="value-range",
+            option="--seed",
+            value=seed,
+            bound=0,
+        )
     machine = _machine_of(options, any(one is not None for one in (processors, nodes, cores)))
     looked_at = {*_attributes_of(chosen), *attributes}
     factors = factors_of(options.simulation.get("priorities", ""), "priorities")
@@ -578,7 +790,11 @@ def prepare(
     config = replace(config, partitions=machine, strict=strict, dependencies=source.dependencies)
     if not PLACES.isdisjoint(options.simulation):
         if machine:
-            raise UsageError("option topology: is of one machine; not with option machine")
+            raise UsageError(
+                "option topology: is of one machine; not with option machine",
+                code="option-conflict",
+                options=["topology", "machine"],
+            )
         placement = import_module("apples.simulation.placement")  # with the room of topology
         chosen, config = placement.with_placement(
             options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
@@ -594,8 +810,10 @@ def _machine_of(options: SimulationOptions, is_sized: bool) -> tuple[Partition, 
         return ()
     if is_sized:
         raise UsageError(
-            "option machine: the file says how large the machine is: leave out --processors, "
-            "--nodes and --cores-per-node"
+            "option machine: the file gives the machine's size; leave out --processors, --nodes and "
+            "--cores-per-node",
+            code="option-conflict",
+            options=["machine", "--processors", "--nodes", "--cores-per-node"],
         )
     file = import_module("apples.simulation.machine_file")  # with pydantic
     machine: tuple[Partition, ...] = file.read_machine(options.simulation["machine"])
@@ -614,7 +832,13 @@ def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     unknown = [name for name in wanted if name not in known]
     if unknown:
         name = policy.name if isinstance(policy, GuardedPolicy) else repr(policy)
-        raise UsageError(f"policy {name}: looks at {unknown[0]!r}: not one of {', '.join(known)}")
+        raise UsageError(
+            f"policy {name}: looks at {unknown[0]!r}: not one of {', '.join(known)}",
+            code="field-unknown",
+            policy=name,
+            field=unknown[0],
+            known=[*known],
+        )
     return tuple(name for name in wanted if name not in {"reservations", "loads"})
 
 
@@ -629,21 +853,36 @@ def base_policies() -> tuple[str, ...]:
 
 def explain_waits(
     log: str, policy: str | None, words: Sequence[str], *, processors: int | None, nodes: int | None,
-    cores: int | None, seed: int, strict: bool = False,
+    cores: int | None, seed: int, strict: bool = False, most_by_events: int = MOST_BY_EVENTS,
 ) -> WaitExplanation:  # fmt: skip
-    """Return which base policy, or the named one, explains the waits that a log tells of.
+    """Return which base policy, or the named one, explains the waits in a log.
+
+    Parameters
+    ----------
+    most_by_events
+        Jobs of a log up to which a policy without a kernel is tried unless it is named.
 
     Raises
     ------
     UsageError
-        A model, or a log that tells no waits; whatever is wrong with the words. Permanent.
+        A model, or a log without waits; whatever is wrong with the words. Permanent.
     """
     if is_generated(log):
-        raise UsageError(f"{log}: a model's jobs waited nowhere: --calibrate needs a log")
+        raise UsageError(
+            f"{log}: a model workload has no waits; --calibrate needs a log",
+            code="option-not-applicable",
+            option="--calibrate",
+            log=log,
+        )
     names = [*base_policies(), *([policy] if policy and policy not in POLICIES else [])]
     if policy is not None and policy in POLICIES and policy not in names:
         does = "resizes" if POLICIES[policy].uses_malleable else "moves"
-        raise UsageError(f"--calibrate: {policy} {does} jobs; a log tells of rigid ones")
+        raise UsageError(
+            f"--calibrate: {policy} {does} jobs; a log has rigid jobs only",
+            code="policy-unsuitable",
+            option="--calibrate",
+            policy=policy,
+        )
     read, waits = waits_of_log(Path(log))
     policies = {
         name: load_policy(name, parse_options(options_of_policy(name, words)).policy)
@@ -657,7 +896,7 @@ def explain_waits(
     slow = [
         name
         for name in names
-        if len(made.workload) > MOST_BY_EVENTS and name != policy and POLICIES[name] not in KERNELS
+        if len(made.workload) > most_by_events and name != policy and POLICIES[name] not in KERNELS
     ]
     policies = {name: one for name, one in policies.items() if name not in slow}
     explained = explain(policies, made.workload, made.config, read, waits)

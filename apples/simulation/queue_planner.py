@@ -60,7 +60,11 @@ class QueuePlanner:
         policy = self.policy
         if changes.get("policy"):
             if changes["policy"] == SHARES:
-                raise UsageError(f"--policy {SHARES}: nothing is foretold where jobs share hosts")
+                raise UsageError(
+                    f"--policy {SHARES}: nothing is foretold where jobs share hosts",
+                    code="policy-unsuitable",
+                    policy=SHARES,
+                )
             policy = load_policy(changes["policy"], changes.get("options") or {}, others=())
         changed = with_changes(snapshot, changes)
         # The same draws for both: what differs is not chance.
@@ -83,22 +87,43 @@ def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSn
     there = snapshot.nodes + int(changes.get("hosts_more", 0))
     less = int(changes.get("hosts_less", 0))
     if less >= there:
-        raise UsageError(f"{less} of {there} hosts less: there are no hosts then")
+        raise UsageError(
+            f"{less} of {there} hosts less: there are no hosts then",
+            code="value-range",
+            field="hosts_less",
+            value=less,
+            bound=there - 1,
+        )
     nodes = there - less
     held = sum(one.nodes for one in snapshot.jobs)
     if not held <= nodes <= MOST_NODES:
         raise UsageError(
-            f"{nodes} hosts in service: jobs have {held} of the {snapshot.nodes} there are, and more than "
-            f"{MOST_NODES} are not looked at"
+            f"{nodes} hosts in service: must be from {held}, which jobs have, to {MOST_NODES}",
+            code="value-range",
+            field="hosts",
+            value=nodes,
+            bound=held if nodes < held else MOST_NODES,
         )
     waiting = {one.number: one for one in snapshot.jobs if not one.nodes}
     for job, least in (changes.get("minimum") or {}).items():
         number = int(job.rpartition(".")[2])
         one = waiting.get(number)
         if one is None:
-            raise UsageError(f"--minimum {job}={least}: no such job waits")
+            raise UsageError(
+                f"--minimum {job}={least}: no such job waits",
+                code="job-unknown",
+                option="--minimum",
+                job=job,
+            )
         if not 1 <= int(least) <= one.maximum:
-            raise UsageError(f"--minimum {job}={least}: it can run on 1 to {one.maximum} hosts")
+            raise UsageError(
+                f"--minimum {job}={least}: it can run on 1 to {one.maximum} hosts",
+                code="value-range",
+                option="--minimum",
+                job=job,
+                value=int(least),
+                bound=one.maximum,
+            )
         waiting[number] = _with_least(one, int(least))
     jobs = tuple(waiting.get(one.number, one) for one in snapshot.jobs)
     return replace(snapshot, nodes=nodes, jobs=jobs)

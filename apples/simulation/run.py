@@ -159,7 +159,13 @@ def simulate(
     too_large = workload.processors > config.processors
     if too_large.any():
         job = int(workload.job[too_large][0])
-        raise UsageError(f"job {job} is larger than the machine of {config.processors}")
+        raise UsageError(
+            f"job {job} is larger than the machine of {config.processors}",
+            code="job-too-large",
+            job=job,
+            value=int(workload.processors[too_large][0]),
+            bound=config.processors,
+        )
     if engine == "events" or not has_kernel(policy, config, workload):
         return EventEngine(workload, policy, config, record).run()
     dispatch = _loops.load(policy, len(workload))

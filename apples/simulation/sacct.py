@@ -16,7 +16,7 @@ import numpy as np
 
 from apples.errors import UsageError
 from apples.simulation.packed import LogText
-from apples.simulation.swf import MOST, DamagedRows, Log
+from apples.simulation.swf import MOST, DamagedRows, Log, RowError
 
 FIELDS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit", "AllocCPUS", "ReqCPUS", "State")
 """Columns that a log cannot do without."""
@@ -111,7 +111,13 @@ def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
     columns = header.split("|")
     missing = [name for name in FIELDS if name not in columns]
     if missing:
-        raise UsageError(f"{source}:1: sacct columns missing: {', '.join(missing)}")
+        raise UsageError(
+            f"{source}:1: sacct columns missing: {', '.join(missing)}",
+            code="columns-missing",
+            file=source,
+            line=1,
+            columns=missing,
+        )
     at = {name: place for place, name in enumerate(columns)}
     records, damaged = _Records(), DamagedRows(source)
     for number, line in lines:
@@ -121,7 +127,9 @@ def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
         if len(words) != len(columns):
             damaged.add(
                 number,
-                f"{len(words)} columns where the header has {len(columns)}",
+                RowError(
+                    "columns-differ", f"{len(words)} columns where the header has {len(columns)}"
+                ),
                 len(records.jobs),
             )
             continue
@@ -129,7 +137,10 @@ def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
         try:
             records.add(_job(given, number, records), given.get("JobID", ""))
         except ValueError as error:
-            damaged.add(number, str(error), len(records.jobs))
+            row_error = (
+                error if isinstance(error, RowError) else RowError("value-invalid", str(error))
+            )
+            damaged.add(number, row_error, len(records.jobs))
     return _log(records, damaged, text, source)
 
 
@@ -137,7 +148,7 @@ def _log(records: _Records, damaged: DamagedRows, text: LogText, source: str) ->
     jobs = list(records.jobs.values())
     damaged.judge(len(jobs))
     if not jobs:
-        raise UsageError(f"{source}: holds no job records")
+        raise UsageError(f"{source}: holds no job records", code="log-empty", file=source)
     _set_limits(jobs, records)
     more = {name for job in jobs for name in job.values}
     plain: Mapping[str, Callable[[_Job], float]] = {
@@ -178,21 +189,23 @@ def _job(given: Mapping[str, str], line: int, records: _Records) -> _Job:
 
     Raises
     ------
-    ValueError
+    RowError
         A value that cannot be read; names its column.
     """
     name = given["JobIDRaw"]
     if not name.isdigit() or len(name) > 15:
-        raise ValueError(f"JobIDRaw {name[:40]!r} is no whole number")
+        raise RowError("value-type", f"{name[:40]!r} is no whole number", "JobIDRaw")
     submit = _time(given, "Submit")
     if submit < 0:
-        raise ValueError(f"Submit {given['Submit'][:40]!r}: when was it submitted?")
+        raise RowError(
+            "value-type", f"{given['Submit'][:40]!r} is no date like 2026-01-31T12:00:00", "Submit"
+        )
     start, end = _time(given, "Start"), _time(given, "End")
     if 0 <= end < start:
-        raise ValueError(f"End {given['End']} lies before Start {given['Start']}")
+        raise RowError("value-range", f"{given['End']} lies before Start {given['Start']}", "End")
     allocated, asked = _count(given, "AllocCPUS"), _count(given, "ReqCPUS")
     return _Job(
-        line, int(name), submit, start, end, _limit(given["Timelimit"]), allocated, asked,
+        line, int(name), submit, start, end, time_limit(given["Timelimit"]), allocated, asked,
         STATUS.get(given["State"].split(" ")[0], 0.0),
         dict(_values(given, asked if asked > 0 else allocated, records)),
     )  # fmt: skip
@@ -254,7 +267,9 @@ def _time(given: Mapping[str, str], name: str) -> float:
     try:
         time = datetime.fromisoformat(word)
     except ValueError:
-        raise ValueError(f"{name} {word[:40]!r} is no date like 2026-01-31T12:00:00") from None
+        raise RowError(
+            "value-type", f"{word[:40]!r} is no date like 2026-01-31T12:00:00", name
+        ) from None
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
@@ -267,17 +282,19 @@ def _count(given: Mapping[str, str], name: str) -> float:
     except ValueError:
         count = inf
     if not (isfinite(count) and 0 <= count <= MOST):
-        raise ValueError(f"{name} {word[:40]!r} is no number of processors (sacct --noconvert)")
+        raise RowError(
+            "value-type", f"{word[:40]!r} is no number of processors (sacct --noconvert)", name
+        )
     return count
 
 
 def _priority(word: str) -> float:
     if not word.isdigit() or len(word) > 15:
-        raise ValueError(f"Priority {word[:40]!r} is no whole number")
+        raise RowError("value-type", f"{word[:40]!r} is no whole number", "Priority")
     return float(word)
 
 
-def _limit(word: str) -> float:
+def time_limit(word: str) -> float:
     """Return the seconds of [days-]hours:minutes[:seconds]; -1 where no limit is known."""
     if word in UNLIMITED:
         return -1.0
@@ -293,7 +310,7 @@ def _limit(word: str) -> float:
     elif len(numbers) == 2:  # minutes:seconds
         numbers = [0.0, *numbers]
     if len(numbers) != 3 or not (0 <= whole <= 1e9 and all(0 <= one <= 1e9 for one in numbers)):
-        raise ValueError(f"Timelimit {word[:40]!r} is no limit like 1-12:00:00")
+        raise RowError("value-type", f"{word[:40]!r} is no limit like 1-12:00:00", "Timelimit")
     hours, minutes, seconds = numbers
     return (whole * 24 + hours) * 3600 + minutes * 60 + seconds
 

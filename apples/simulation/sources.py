@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 from apples.simulation.config import Partition
 from apples.simulation.packed import LogText
 from apples.simulation.partitioned import limits_of, unknown_partitions
@@ -71,15 +71,34 @@ def generated(source: str, seed: int) -> Workload:
     for word in filter(None, rest.split(",")):
         key, _, value = word.partition("=")
         if key not in known:
-            raise UsageError(f"log {source!r}: {name} has {', '.join(known)}, not {key!r}")
+            raise UsageError(
+                f"log {source!r}: {name} has {', '.join(known)}, not {key!r}",
+                code="field-unknown",
+                log=source,
+                field=key,
+                known=[*known],
+            )
         try:
             values[key] = float(value)
         except ValueError as error:
-            raise UsageError(f"log {source!r}: {key} is no number: {value!r}") from error
+            raise UsageError(
+                f"log {source!r}: {key} is no number: {value!r}",
+                code="value-type",
+                log=source,
+                field=key,
+                value=value,
+            ) from error
     for key, number in values.items():
         low, high = BOUNDS.get(key, (0.0, 1.0))
         if not (isfinite(number) and low <= number <= high):
-            raise UsageError(f"log {source!r}: {key}={number:g} lies outside {low:g}..{high:g}")
+            raise UsageError(
+                f"log {source!r}: {key}={number:g} lies outside {low:g}..{high:g}",
+                code="value-range",
+                log=source,
+                field=key,
+                value=number if isfinite(number) else str(number),
+                bound=[low, high],
+            )
     jobs = int(values["jobs"])
     models = import_module("apples.simulation.generators")  # with scipy: only where it is needed
     workload: Workload
@@ -178,7 +197,11 @@ def load_workload(
     if is_generated(source):
         if priorities is not None:
             raise UsageError(
-                f"{source}: a model's jobs have no priorities: order=priority needs a log"
+                f"{source}: a model's jobs have no priorities: order=priority needs a log",
+                code="option-not-applicable",
+                log=source,
+                field="order",
+                value="priority",
             )
         return _from_model(source, processors, seed)
     limits = list(limits_of(machine))
@@ -208,11 +231,21 @@ def load_workload(
 def _from_model(source: str, processors: int | None, seed: int) -> Source:
     """Return the jobs of a model that a machine can run."""
     if processors is None:
-        raise UsageError("--processors, or --nodes and --cores-per-node, say how large it is")
+        raise UsageError(
+            "--processors, or --nodes and --cores-per-node, are required with a model workload",
+            code="option-missing",
+            option="--processors",
+            log=source,
+        )
     workload = generated(source, seed)
     fits = workload.processors <= processors
     if not fits.any():
-        raise UsageError(f"{source}: no job can run on {processors} processors")
+        raise UsageError(
+            f"{source}: no job can run on {processors} processors",
+            code="no-job-fits",
+            log=source,
+            processors=processors,
+        )
     dropped = {f"more than {processors} processors": int((~fits).sum())}
     return Source(workload.take(fits), Cleaning(dropped), len(workload), "", processors)
 
@@ -221,8 +254,11 @@ def _header_processors(log: Log) -> int:
     said = log.header_value("MaxProcs") or "none"
     if not said.isdigit() or not int(said):
         raise UsageError(
-            f"{log.source}: its header has no MaxProcs; --processors, or --nodes and "
-            "--cores-per-node, say how large the machine is"
+            f"{log.source}: its header has no MaxProcs; give the machine's size with --processors, or with "
+            "--nodes and --cores-per-node",
+            code="option-missing",
+            option="--processors",
+            log=log.source,
         )
     return int(said)
 
@@ -286,7 +322,12 @@ def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
         The archive cannot be reached; the message says how to do it by hand. Transient.
     """
     if name not in LOGS:
-        raise UsageError(f"log {name!r}: not one of {', '.join(LOGS)}")
+        raise UsageError(
+            f"log {name!r}: not one of {', '.join(LOGS)}",
+            code="log-unknown",
+            log=name,
+            known=[*LOGS],
+        )
     known = LOGS[name]
     path = folder / f"{name}.swf.gz"
     url = f"{base}/{known.folder}/{path.name}"
@@ -294,10 +335,14 @@ def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
     try:
         found = LogText(path, data).unpacked_sha256()
     except UsageError as error:
-        raise UsageError(f"{error}; delete it") from error
+        raise UsageError(f"{error}; delete it", **coded(error)) from error
     if known.sha256 and found != known.sha256:
         raise UsageError(
-            f"{path}: sha256 {found} is not {known.sha256}: another version of the log"
+            f"{path}: sha256 {found} is not {known.sha256}: another version of the log",
+            code="checksum-differs",
+            file=path,
+            value=found,
+            bound=known.sha256,
         )
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -317,11 +362,20 @@ def _download(url: str, path: Path) -> bytes:
             for piece in answer.iter_content(1 << 20):
                 size += len(piece)
                 if size > MOST_BYTES:
-                    raise UsageError(f"{url}: more than {MOST_BYTES} bytes")
+                    raise UsageError(
+                        f"{url}: more than {MOST_BYTES} bytes",
+                        code="file-too-large",
+                        url=url,
+                        bound=MOST_BYTES,
+                    )
                 pieces.append(piece)
             return b"".join(pieces)
     except requests.RequestException as error:
         raise LaunchError(
             f"{url} cannot be fetched ({type(error).__name__}); by hand: fetch it on a machine "
-            f"with a network and put it at {path}"
+            f"with a network and put it at {path}",
+            code="download-failed",
+            url=url,
+            file=path,
+            kind=type(error).__name__,
         ) from error

@@ -108,7 +108,10 @@ def parse_speedup(text: str) -> Speedup:
     except ValueError:
         pass
     raise UsageError(
-        f"speedup {text!r}: linear, amdahl:SERIAL (0..1), downey:A,SIGMA or table:N=S,N=S,..."
+        f"speedup {text!r}: linear, amdahl:SERIAL (0..1), downey:A,SIGMA or table:N=S,N=S,...",
+        code="value-invalid",
+        field="speedup",
+        value=text,
     )
 
 

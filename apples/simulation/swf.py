@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,23 @@ LARGEST_PART = 20
 """One record in so many may be damaged; a text with more of them is taken for something else."""
 
 
+class RowError(ValueError):
+    """A row of a log that cannot be read.
+
+    Attributes
+    ----------
+    problem
+        A code, such as ``value-range``.
+    column
+        Of the value; empty where it is the whole row.
+    """
+
+    def __init__(self, problem: str, reason: str, column: str = "") -> None:
+        super().__init__(f"{column} {reason}" if column else reason)
+        self.problem = problem
+        self.column = column
+
+
 @dataclass
 class DamagedRows:
     """The rows of a log that cannot be read: left out and counted, up to one record in `LARGEST_PART`.
@@ -58,13 +76,16 @@ class DamagedRows:
         The log, for messages.
     count, first
         How many there are, and the first of them: file, line and what is wrong with it.
+    place
+        Fields of an error about the first: file, line, column and problem.
     """
 
     source: str
     count: int = 0
     first: str = ""
+    place: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, line: int, reason: str, good: int) -> None:
+    def add(self, line: int, error: RowError, good: int) -> None:
         """Enter a row; `good` records were read before it.
 
         Raises
@@ -72,7 +93,11 @@ class DamagedRows:
         UsageError
             There are so many that the text is no log, wherever it ends. Permanent.
         """
-        self.first = self.first or f"{self.source}:{line}: {reason}"
+        if not self.count:
+            self.first = f"{self.source}:{line}: {error}"
+            self.place = {
+                "file": self.source, "line": line, "field": error.column or None, "problem": error.problem,
+            }  # fmt: skip
         self.count += 1
         if self.count > 1000:
             self.judge(good)
@@ -89,7 +114,13 @@ class DamagedRows:
             more = (
                 f" ({self.count} of {self.count + good} rows so far are damaged)" if good else ""
             )
-            raise UsageError(self.first + more)
+            raise UsageError(
+                self.first + more,
+                code="rows-damaged",
+                **self.place,
+                value=self.count,
+                rows=self.count + good,
+            )
 
     def notes(self) -> tuple[str, ...]:
         """Return what is to be said of them; nothing where there are none."""
@@ -184,7 +215,12 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
     line, records = 1, 0
     for piece in pieces:
         if len(header) + piece.count(b"\n;") > MOST_COMMENTS:
-            raise UsageError(f"{source}: more than {MOST_COMMENTS} lines of comments: no log")
+            raise UsageError(
+                f"{source}: more than {MOST_COMMENTS} lines of comments: no log",
+                code="file-invalid",
+                file=source,
+                bound=MOST_COMMENTS,
+            )
         if piece.strip():
             table, numbers, comments = _parse(piece, line, damaged, records, wanted)
             for grown, column in zip(tables, table, strict=False):
@@ -198,7 +234,7 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
         line += piece.count(b"\n")
     damaged.judge(records)
     if not records:
-        raise UsageError(f"{source}: holds no job records")
+        raise UsageError(f"{source}: holds no job records", code="log-empty", file=source)
     return Log(
         columns={name: np.frombuffer(grown) for name, grown in zip(columns, tables, strict=True)},
         lines=np.concatenate(lines),
@@ -314,8 +350,8 @@ def _parse_lines(
             continue
         try:
             row = _record(words)
-        except ValueError as error:
-            damaged.add(number, str(error), records + len(rows))
+        except RowError as error:
+            damaged.add(number, error, records + len(rows))
             continue
         rows.append(row)
         lines.append(number)
@@ -328,16 +364,19 @@ def _record(words: Sequence[bytes]) -> list[float]:
 
     Raises
     ------
-    ValueError
+    RowError
         There are not 18, or one that no sum can hold.
     """
     if len(words) != len(COLUMNS):
-        raise ValueError(f"{len(words)} columns where SWF has 18")
-    row = [float(word) for word in words]
+        raise RowError("columns-differ", f"{len(words)} columns where SWF has 18")
+    try:
+        row = [float(word) for word in words]
+    except ValueError as error:
+        raise RowError("value-type", str(error)) from None
     if not np.isfinite(row).all():
-        raise ValueError("a value that is no finite number")
+        raise RowError("value-invalid", "a value that is no finite number")
     if not _exact(np.array(row)):
-        raise ValueError(f"a value beyond {MOST:g} or nearer to 0 than {LEAST:g}")
+        raise RowError("value-range", f"a value beyond {MOST:g} or nearer to 0 than {LEAST:g}")
     return row
 
 

@@ -203,7 +203,13 @@ def clean(
         reordered, by line. Permanent.
     """
     if rule not in CLEANING:
-        raise UsageError(f"cleaning rule {rule!r}: not one of {', '.join(CLEANING)}")
+        raise UsageError(
+            f"cleaning rule {rule!r}: not one of {', '.join(CLEANING)}",
+            code="value-unknown",
+            field="clean",
+            value=rule,
+            known=[*CLEANING],
+        )
     columns = log.columns
     asked, used = columns["requested_processors"], columns["allocated"]
     width = np.where(asked > 0, asked, used)
@@ -244,7 +250,12 @@ def _usable(
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
     """Return the records that can be simulated, and how many of the others there are by reason."""
     if strict and log.damaged.count:
-        raise UsageError(f"{log.damaged.first} (--strict)")
+        raise UsageError(
+            f"{log.damaged.first} (--strict)",
+            code="rows-damaged",
+            **log.damaged.place,
+            value=log.damaged.count,
+        )
     reasons = {
         "no processors": width <= 0,
         "no run time": run <= 0,
@@ -264,13 +275,24 @@ def _usable(
     dropped[reason] = int(again.sum())
     keep = keep[~again]
     if not len(keep):
-        raise UsageError(f"{log.source}: no job can run on {processors} processors")
+        raise UsageError(
+            f"{log.source}: no job can run on {processors} processors",
+            code="no-job-fits",
+            log=log.source,
+            processors=processors,
+        )
     return keep, dropped
 
 
 def _refuse(log: Log, record: np.intp, why: str) -> NoReturn:
     """End a strict run at a record of its log."""
-    raise UsageError(f"{log.source}:{log.lines[record]}: {why} (--strict)")
+    raise UsageError(
+        f"{log.source}:{log.lines[record]}: {why} (--strict)",
+        code="record-unusable",
+        file=log.source,
+        line=int(log.lines[record]),
+        reason=why,
+    )
 
 
 #: Column of a log -> what a simulation leaves out where a job has it.
@@ -319,8 +341,10 @@ def with_priorities(workload: Workload, log: Log, factors: Mapping[str, float]) 
         found = queues
     else:
         raise UsageError(
-            f"{log.source}: says no priorities (sacct's column Priority, SWF's numbers of queues): "
-            "--option priorities=NAME:NUMBER,.. gives them to qualities of service"
+            f"{log.source}: has no priorities (sacct's column Priority, SWF's numbers of queues): "
+            "--option priorities=NAME:NUMBER,.. gives them to qualities of service",
+            code="priorities-missing",
+            file=log.source,
         )
     attributes = {**workload.attributes, "priority": np.maximum(found, 0.0)}
     return replace(workload, attributes=attributes)
@@ -399,9 +423,21 @@ def mark_malleable(
         most `most`, the machine).
     """
     if not 0 <= fraction <= 1:
-        raise UsageError(f"malleable fraction {fraction:g} lies outside 0..1")
+        raise UsageError(
+            f"malleable fraction {fraction:g} lies outside 0..1",
+            code="value-range",
+            field="malleable",
+            value=fraction,
+            bound=[0, 1],
+        )
     if not 0 < minimum <= 1 <= maximum < np.inf:
-        raise UsageError(f"bounds {minimum:g}..{maximum:g} must hold 1 and be positive")
+        raise UsageError(
+            f"bounds {minimum:g}..{maximum:g} must hold 1 and be positive",
+            code="value-range",
+            field="minimum",
+            value=[minimum, maximum],
+            bound=1,
+        )
     chosen = np.random.default_rng(seed).random(len(workload)) < fraction
     width = workload.processors
     least = np.maximum(1, np.ceil(width * minimum)).astype(np.int64)

@@ -54,7 +54,12 @@ def run_kernel(
 ) -> SimulationResult:
     """Return the result of a built-in policy for which `apples.simulation.run.has_kernel` holds."""
     if config.ties == "predictsim" and not isinstance(policy, Easy):
-        raise UsageError("ties=predictsim is defined for --policy easy only")
+        raise UsageError(
+            "ties=predictsim is defined for --policy easy only",
+            code="option-not-applicable",
+            field="ties",
+            value="predictsim",
+        )
     if isinstance(policy, SlowdownDriven):
         return _slowdown_driven(workload, policy, config, record)
     if isinstance(policy, Equipartition):
@@ -162,7 +167,13 @@ def _equipartition(workload: Workload, config: SimulationConfig, record: bool) -
     least = np.where(workload.malleable, workload.minimum, workload.processors)
     most = np.where(workload.malleable, workload.maximum, workload.processors)
     if config.nodes > MOST_ROOM:
-        raise UsageError(f"equipartition: {config.nodes} nodes are more than {MOST_ROOM}")
+        raise UsageError(
+            f"equipartition: {config.nodes} nodes are more than {MOST_ROOM}",
+            code="value-range",
+            field="nodes",
+            value=config.nodes,
+            bound=MOST_ROOM,
+        )
     speedup = np.array(table_of(config.speedup, config.nodes, config.cores_per_node))
     start, end, resizes = zeros(jobs), zeros(jobs), integers(jobs)
     minimum, maximum = numbers(config.need(least)), numbers(config.need(most))
@@ -208,7 +219,11 @@ def _slowdown_driven(
     if room > MOST_ROOM or policy.mates > MOST_ROOM:
         raise UsageError(
             f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
-            f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}"
+            f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}",
+            code="value-range",
+            field="mates",
+            value=policy.mates,
+            bound=MOST_ROOM,
         )
     steps = 2 * jobs + 2 * depth + 8
     shape, units = shapes_of(nodes, workload.requested)
