@@ -13,7 +13,7 @@ from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import Entry, run, show, show_json
 from apples.errors import UsageError, coded
-from apples.refusals import error_kind
+from apples.refusals import unwritable
 
 COMMANDS: Mapping[str, Entry] = {
     "new": Entry("apples.cli.hat:new", "Start an agent of your own in a new folder."),
@@ -93,7 +93,7 @@ def new(
         paths = hat.new(name, into, kind=kind)
     except hat.ScaffoldError as error:
         if isinstance(error.__cause__, OSError):
-            raise error_kind(error.__cause__)(str(error), **coded(error)) from None
+            raise unwritable(str(into / name), error.__cause__) from None
         raise UsageError(str(error), **coded(error)) from None
     if json:
         show_json({"schema": "hat.new/1", "files": [str(path) for path in paths]})

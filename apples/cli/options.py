@@ -96,6 +96,7 @@ def files_of(
             None,
             "",
             NO_FILE if named[option] else f"{NO_FILE} ({option} names another)",
+            code="file-missing",
         )
         for option, path in zip(named, found, strict=True)
         if path is not None and _missing(path)

@@ -100,7 +100,8 @@ def fit_job(
             f"{file or LIVE}: {found.verdict}: {found.reason}",
             code="cpus-unsatisfied",
             file=file or LIVE,
-            value=str(found.verdict),
+            value=found.verdict,
+            reason=found.reason,
         )
     order = None if messages is None else _order(topology, found.cpus, ranks, messages)
     bound = bindings(topology, found.cpus, ranks, order.shares if order else ())

@@ -36,7 +36,11 @@ def comparison_of(records: Sequence[RunRecord]) -> Document:
     documents = [document_so_far(one) for one in records]
     for record, document in zip(records, documents, strict=True):
         if not document.get("plan"):
-            raise UsageError(f"{record.id}: is {record.state} and has no plan to compare")
+            raise UsageError(
+                f"{record.id}: is {record.state} and has no plan to compare",
+                code="plan-missing",
+                run=record.id,
+            )
     facts = [_facts(document["plan"]) for document in documents]
     names = list(dict.fromkeys(name for one in facts for name in one))
     rows = {name: [one.get(name) for one in facts] for name in names}

@@ -420,7 +420,9 @@ def job(name: str) -> StoredJob:
         others = [one for one in records() if name and one.id.startswith(name)]
         if len(others) == 1 and not others[0].controlled:
             raise UsageError(
-                f"'{name}' is no job but a run that ends with its command; see: apples report {name}"
+                f"'{name}' is not a job but a run that ends with its command; see: apples report {name}",
+                code="run-not-a-job",
+                run=others[0].id,
             ) from None
         raise
 
@@ -440,10 +442,21 @@ def _one(name: str, among: list[StoredJob], what: str, command: str) -> StoredJo
     found = [one for one in among if one.id.startswith(name)] if name else []
     if len(found) == 1:
         return found[0]
-    known = ", ".join(one.id for one in (found or among)[-5:]) or "none"
+    known = [one.id for one in (found or among)[-5:]]
+    listed = ", ".join(known) or "none"
     if found:
-        raise UsageError(f"{what} '{name}': several begin so: {known}")
-    raise UsageError(f"{what} '{name}': there is none (known: {known}); see: {command}")
+        raise UsageError(
+            f"{what} '{name}': several begin with it: {listed}",
+            code="name-ambiguous",
+            value=name,
+            known=known,
+        )
+    raise UsageError(
+        f"{what} '{name}': unknown (known: {listed}); see: {command}",
+        code="job-unknown" if what == "job" else "run-unknown",
+        value=name,
+        known=known,
+    )
 
 
 def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:

@@ -3,10 +3,10 @@
 import shutil
 
 import pytest
-from commands import command
+from commands import command, refused
 from waiting import until
 
-from apples.errors import LaunchError
+from apples.errors import ManagerUnreachableError
 from apples.launch import client
 from apples.resources import read_host_list
 
@@ -15,12 +15,8 @@ def imported(*words):
     return command("apples", "hosts", "import", "slurm", *words)
 
 
-def refused(done, code, *words):
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("apples: ")
-    assert done.err.count("\n") == 1
-    for word in words:
-        assert word in done.err
+def refused_import(*words):
+    return refused("apples", "hosts", "import", "slurm", *words)
 
 
 @pytest.mark.lab
@@ -46,7 +42,8 @@ def test_a_node_that_takes_no_jobs_is_left_out_and_named():
     client.run(["scontrol", "update", "NodeName=bob", "State=DRAIN", "Reason=fan"])
     try:
         done = until(lambda: done if (done := imported("--json")).err else None)
-        assert "warning: node bob left out: Slurm says it is drain (fan" in done.err
+        assert done.err.startswith("warning: node bob ")
+        assert "fan" in done.err
         assert [host["name"] for host in done.document["host"]] == ["ada", "far"]
     finally:
         client.run(["scontrol", "update", "NodeName=bob", "State=RESUME"])
@@ -56,14 +53,22 @@ def test_a_node_that_takes_no_jobs_is_left_out_and_named():
 @pytest.mark.slurm
 @pytest.mark.usefixtures("slurm")
 def test_a_partition_there_is_not_is_refused_with_those_there_are():
-    refused(imported("--partition", "nosuch"), 2, "partition 'nosuch' (Slurm has lab)")
-    refused(imported("--partition", "a b"), 2, "partition cannot be 'a b'")
+    failure = refused_import("--partition", "nosuch")
+    assert (failure["exit_code"], failure["code"]) == (2, "partition-unknown")
+    assert failure["fields"] == {"value": "nosuch", "known": ["lab"]}
+    failure = refused_import("--partition", "a b")
+    assert (failure["exit_code"], failure["code"]) == (2, "value-invalid")
+    assert failure["fields"] == {"field": "partition", "value": "a b"}
 
 
 def test_a_machine_without_slurm_says_so_in_one_line(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    refused(imported(), 4, "no sinfo here: is this a machine of a Slurm cluster?")
-    refused(command("apples", "hosts", "import", "pbs"), 2, "'pbs': known is slurm")
+    failure = refused_import()
+    assert (failure["exit_code"], failure["code"]) == (4, "manager-unreachable")
+    assert "sinfo" in failure["message"]
+    failure = refused("apples", "hosts", "import", "pbs")
+    assert (failure["exit_code"], failure["code"]) == (2, "source-unknown")
+    assert failure["fields"] == {"value": "pbs", "known": ["slurm"]}
 
 
 @pytest.mark.slurm
@@ -72,6 +77,9 @@ def test_a_controller_that_is_not_there_is_said_and_ends_no_job(tmp_path, monkey
     conf = tmp_path / "slurm.conf"
     conf.write_text("ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nMessageTimeout=2\n")
     monkeypatch.setenv("SLURM_CONF", str(conf))
-    refused(imported(), 4, "sinfo: Slurm did not answer")
-    with pytest.raises(LaunchError, match="squeue: Slurm did not answer"):
+    failure = refused_import()
+    assert (failure["exit_code"], failure["code"]) == (4, "manager-unreachable")
+    assert "sinfo" in failure["message"]
+    with pytest.raises(ManagerUnreachableError) as raised:
         client.job_state(7)
+    assert "squeue" in str(raised.value)

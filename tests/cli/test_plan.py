@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import HOSTS, TEMPLATE, command, files, planned
+from commands import HOSTS, TEMPLATE, command, files, planned, refused
 
 BIN = Path(sys.executable).parent
 
@@ -24,11 +24,19 @@ def real(*words, **more):
     )
 
 
+def refused_plan(folder, *options, **contents):
+    """Return the error of a static plan that only fails; under `--weather` of the options if given."""
+    given = files(folder, **contents)
+    weather = () if "--weather" in options else ("--weather", "static")
+    return refused("apples", "plan", *given, *weather, *options)
+
+
 # ------------------------------------------------------------------ as a process
 def test_bad_input_ends_with_2_and_one_line_on_stderr(tmp_path):
     done = real("apples", "plan", *files(tmp_path, user="[limits]"), "--weather", "static")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{tmp_path}/user.toml:1: unknown field 'limits'\n"
+    assert done.stderr.startswith(f"{tmp_path}/user.toml:1: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_no_plan_ends_with_3_the_reasons_and_what_would_help(tmp_path):
@@ -39,9 +47,12 @@ def test_no_plan_ends_with_3_the_reasons_and_what_would_help(tmp_path):
     assert document["chosen"] is None
     assert document["rejected_total"] == len(document["rejected"]) > 0
     assert all(len(r["figures"]) == 2 for r in document["rejected"])
-    assert document["remedy"].startswith("fits if grid is at most")
-    assert done.stderr.startswith("apples: no feasible plan: ")
+    assert "grid" in document["remedy"]
     assert done.stderr.count("\n") == 1
+    failure = json.loads(done.stderr)
+    assert (failure["code"], failure["exit_code"]) == ("no-feasible-plan", 3)
+    assert failure["fields"]["remedy"] == document["remedy"]
+    assert failure["fields"]["refusals"] == document["rejected_total"]
 
 
 def test_help_imports_none_of_the_heavy_libraries():
@@ -99,76 +110,72 @@ def test_at_most_a_hundred_refusals_are_printed_and_all_counted(tmp_path):
 
 
 # ------------------------------------------------------------------- the options
+OWN_NAMES = {
+    "planner": ("linaer", "linear"),
+    "distance": ("far", "paper"),
+    "model": ("strp", "strip"),
+    "blueprint": ("block", "blocked"),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_NAMES)
+def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path, kind):
+    name, known = OWN_NAMES[kind]
+    failure = refused_plan(tmp_path, f"--{kind}", name)
+    assert failure["code"] == f"{kind}-unknown"
+    assert failure["fields"]["value"] == name
+    assert known in failure["fields"]["known"]
+
+
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "fields"),
     [
-        (["--set", "grid"], "apples: --set grid: must be NAME=VALUE"),
-        (["--set", "grid=0"], "--set: grid: must be at least 1 (is 0)"),
-        (["--set", "grid=x"], "--set: grid: must be a whole number (is 'x')"),
-        (["--set", "grit=5"], "--set: grit: there is no such parameter: did you mean 'grid'?"),
-        (
-            ["--weather", "sunny"],
-            "apples: --weather 'sunny': neither static nor live, and no file of that name",
-        ),
-        (
-            ["--planner", "linaer"],
-            (
-                "apples: planner 'linaer': did you mean 'linear'? known are blocked, linear, milp, "
-                "rectangles, square_blocks, strips_or_rectangles, time_balancing; your own is module:name "
-                "or file.py:name"
-            ),
-        ),
-        (
-            ["--distance", "far"],
-            (
-                "apples: distance 'far': known are communication, paper; "
-                "your own is module:name or file.py:name"
-            ),
-        ),
-        (
-            ["--model", "strp"],
-            (
-                "apples: model 'strp': did you mean 'strip'? known are strip; "
-                "your own is module:name or file.py:name"
-            ),
-        ),
-        (
-            ["--blueprint", "block"],
-            (
-                "apples: blueprint 'block': did you mean 'blocked'? known are all_resources, blocked, "
-                "compile_time, decider, migrate, minimum_execution_time, redistribute, single_host, "
-                "square_blocks; "
-                "your own is module:name or file.py:name"
-            ),
-        ),
-        (["--planner", "no.py:x"], "apples: planner 'no.py:x': there is no file no.py"),
-        (["--planner", "json:nothing"], "apples: planner 'json:nothing': json has no 'nothing'"),
+        (["--set", "grid"], "value-invalid", {"option": "--set", "value": "grid"}),
+        (["--weather", "sunny"], "file-missing", {"option": "--weather", "file": "sunny"}),
+        (["--planner", "no.py:x"], "file-missing", {"file": "no.py"}),
+        (["--planner", "json:nothing"], "user-code-missing", {"file": "json", "value": "nothing"}),
         (
             ["--model", "sys:version"],
-            "apples: model 'sys:version': 'version' cannot be called",
+            "user-code-not-callable",
+            {"file": "sys", "value": "version"},
         ),
         (
             ["--model", "nonesuch:x"],
-            (
-                "apples: model 'nonesuch:x': importing nonesuch failed: ModuleNotFoundError: "
-                "No module named 'nonesuch'"
-            ),
+            "user-code-failed",
+            {"file": "nonesuch", "kind": "ModuleNotFoundError"},
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_bad_value_is_2_and_one_clear_line(tmp_path, options, said):
-    done = planned(tmp_path, *options)
-    assert (done.code, done.out) == (2, "")
-    assert done.err == said + "\n"
+def test_a_bad_value_is_2_and_its_code(tmp_path, options, code, fields):
+    failure = refused_plan(tmp_path, *options)
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    assert failure["fields"].items() >= fields.items()
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "value", "suggestion"),
+    [("grid=0", "grid", "0", ""), ("grid=x", "grid", "x", ""), ("grit=5", "grit", "", "grid")],
+)
+def test_a_bad_parameter_is_2_and_its_name(tmp_path, setting, field, value, suggestion):
+    failure = refused_plan(tmp_path, "--set", setting)
+    (problem,) = failure["fields"]["problems"]
+    assert failure["exit_code"] == 2
+    assert (problem["file"], problem["field"], problem["suggestion"]) == (
+        "--set",
+        field,
+        suggestion,
+    )
+    assert value in problem["message"]
 
 
 @pytest.mark.parametrize("option", ["--hosts", "--template", "--user"])
 def test_a_file_that_is_not_there_is_2_and_one_clear_line(tmp_path, option):
     given = files(tmp_path)
     given[given.index(option) + 1] = str(tmp_path / "none.toml")
-    done = command("apples", "plan", *given, "--weather", "static")
-    assert (done.code, done.err) == (2, f"{tmp_path}/none.toml: there is no such file\n")
+    failure = refused("apples", "plan", *given, "--weather", "static")
+    assert (failure["exit_code"], failure["code"]) == (2, "file-missing")
+    assert failure["fields"]["file"] == f"{tmp_path}/none.toml"
 
 
 def test_files_of_the_usual_names_need_not_be_named(tmp_path, monkeypatch):
@@ -185,34 +192,30 @@ def test_files_of_the_usual_names_need_not_be_named(tmp_path, monkeypatch):
 
 def test_all_files_that_are_missing_are_named_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = command("apples", "plan", "--user", "wishes.toml")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.splitlines() == [
-        "hosts.toml: there is no such file (--hosts names another)",
-        "template.toml: there is no such file (--template names another)",
-        "wishes.toml: there is no such file",
-    ]
+    failure = refused("apples", "plan", "--user", "wishes.toml")
+    assert (failure["exit_code"], failure["code"]) == (2, "file-missing")
+    missing = [problem["file"] for problem in failure["fields"]["problems"]]
+    assert missing == ["hosts.toml", "template.toml", "wishes.toml"]
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    ("user", "line", "field"),
     [
-        ('[constraints]\nhosts = ["abroad"]', "2: constraints.hosts[0]: 'abroad' is no host of "),
-        ('[constraints]\nsites = ["ada"]', "2: constraints.sites[0]: 'ada' is no site of "),
-        (
-            '[constraints]\nexclude = ["adb"]',
-            "2: constraints.exclude[0]: 'adb' is no host or site",
-        ),
-        (
-            '[objective]\nmeasure = "speedup"\nreference = "local"',
-            "3: objective.reference: 'local' is no host of ",
-        ),
+        ('[constraints]\nhosts = ["abroad"]', 2, "constraints.hosts[0]"),
+        ('[constraints]\nsites = ["ada"]', 2, "constraints.sites[0]"),
+        ('[constraints]\nexclude = ["adb"]', 2, "constraints.exclude[0]"),
+        ('[objective]\nmeasure = "speedup"\nreference = "local"', 3, "objective.reference"),
     ],
 )
-def test_a_user_file_naming_what_the_list_does_not_have_is_2(tmp_path, user, said):
-    done = planned(tmp_path, user=user)
-    assert done.code == 2
-    assert done.err.startswith(f"{tmp_path}/user.toml:{said}")
+def test_a_user_file_naming_what_the_list_does_not_have_is_2(tmp_path, user, line, field):
+    failure = refused_plan(tmp_path, user=user)
+    assert failure["exit_code"] == 2
+    fields = failure["fields"]
+    assert (fields["file"], fields["line"], fields["field"]) == (
+        f"{tmp_path}/user.toml",
+        line,
+        field,
+    )
 
 
 def test_a_recorded_sky_is_planned_under(tmp_path):
@@ -229,14 +232,21 @@ def test_a_recorded_sky_is_planned_under(tmp_path):
     assert low < high
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": "nws.weather/1"}', "[]"])
-def test_a_file_that_is_no_weather_is_2_and_one_clear_line(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "weather-invalid"),
+        ("{}", "schema-unknown"),
+        ('{"schema": "nws.weather/1"}', "value-type"),
+        ("[]", "value-type"),
+    ],
+)
+def test_a_file_without_a_weather_is_2_and_its_name(tmp_path, text, code):
     sky = tmp_path / "sky.json"
     sky.write_text(text)
-    done = planned(tmp_path, "--weather", sky)
-    assert done.code == 2
-    assert done.err.startswith(f"apples: {sky}: ")
-    assert done.err.count("\n") == 1
+    failure = refused_plan(tmp_path, "--weather", sky)
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    assert failure["fields"]["file"] == str(sky)
 
 
 # ----------------------------------------------------------------- the user's own
@@ -274,7 +284,7 @@ def nothing(*arguments):
     return None
 
 def refuses(*arguments):
-    raise UsageError("not on Sundays")
+    raise UsageError("not on Sundays", code="not-on-sundays", day="Sunday")
 
 class Falling(Ideal):
     def computation(self, resources, rows):
@@ -348,61 +358,70 @@ def test_a_file_may_name_them_too(tmp_path, own):
     assert document["chosen"]["planner"] == "linear"
 
 
+BROKEN = {"line": 29, "kind": "ZeroDivisionError"}
+LEAVES = {"line": 61, "kind": "SystemExit"}
+
+
 @pytest.mark.parametrize(
-    ("option", "name", "said"),
+    ("option", "name", "code", "fields"),
     [
-        ("--planner", "broken", "failed at {file}:29: ZeroDivisionError: division by zero"),
-        ("--model", "broken", "failed at {file}:29: ZeroDivisionError: division by zero"),
-        ("--distance", "broken", "failed at {file}:29: ZeroDivisionError: division by zero"),
-        ("--blueprint", "broken", "failed at {file}:29: ZeroDivisionError: division by zero"),
-        ("--planner", "nothing", "the planner returned no Schedule but NoneType"),
-        ("--model", "nothing", "the model is no ModelTemplate but NoneType"),
-        ("--distance", "nothing", "the distance must give a number for each of 2 hosts, not None"),
-        ("--blueprint", "nothing", "ended without asking for the best candidate"),
-        ("--planner", "refuses", "apples: not on Sundays"),
-        ("--model", "Falling", "Falling: computation falls as rows grow"),
-        ("--model", "Late", "failed at {file}:44: RuntimeError: no such pair"),
-        ("--planner", "other_hosts", "the planner was given ada, bob and planned for far"),
-        ("--distance", "unknown", "must give a number for each of 2 hosts"),
-        ("--distance", "too_few", "must give a number for each of 2 hosts"),
-        ("--distance", "words", "must give a number for each of 2 hosts, not ['near', 'near']"),
-        ("--planner", "on_a_gpu", "has ada run 'cuda': the template has default"),
-        ("--planner", "leaves", "failed at {file}:61: SystemExit: 0"),
-        ("--blueprint", "leaves", "failed at {file}:61: SystemExit: 0"),
+        ("--planner", "broken", "user-code-failed", BROKEN),
+        ("--model", "broken", "user-code-failed", BROKEN),
+        ("--distance", "broken", "user-code-failed", BROKEN),
+        ("--blueprint", "broken", "user-code-failed", BROKEN),
+        ("--planner", "nothing", "schedule-invalid", {"value": "NoneType"}),
+        ("--model", "nothing", "value-type", {"field": "model", "value": "NoneType"}),
+        ("--distance", "nothing", "distance-invalid", {"bound": 2, "value": "None"}),
+        ("--blueprint", "nothing", "blueprint-no-choice", {}),
+        ("--planner", "refuses", "not-on-sundays", {"day": "Sunday"}),
+        ("--model", "Falling", "prediction-invalid", {"model": "Falling"}),
+        ("--model", "Late", "user-code-failed", {"line": 44, "kind": "RuntimeError"}),
         (
-            "--blueprint",
-            "asks_for_pairs",
-            "select_resources('pairs'): known sets are search, single",
+            "--planner",
+            "other_hosts",
+            "schedule-invalid",
+            {"field": "hosts", "value": ["far"], "known": ["ada", "bob"]},
         ),
-        ("--planner", "unknown", "cannot be called as unknown(resources, information)"),
-        ("--blueprint", "halves", "cannot be called as halves(coordinator)"),
+        ("--distance", "unknown", "distance-invalid", {"bound": 2}),
+        ("--distance", "too_few", "distance-invalid", {"bound": 2, "value": "[]"}),
+        ("--distance", "words", "distance-invalid", {"bound": 2, "value": "['near', 'near']"}),
+        (
+            "--planner",
+            "on_a_gpu",
+            "schedule-invalid",
+            {"field": "implementation", "host": "ada", "value": "cuda", "known": ["default"]},
+        ),
+        ("--planner", "leaves", "user-code-failed", LEAVES),
+        ("--blueprint", "leaves", "user-code-failed", LEAVES),
+        ("--blueprint", "asks_for_pairs", "value-unknown", {"value": "pairs"}),
+        ("--planner", "unknown", "user-code-signature", {"known": ["resources", "information"]}),
+        ("--blueprint", "halves", "user-code-signature", {"known": ["coordinator"]}),
     ],
 )
-def test_what_fails_in_the_users_own_code_is_2_and_one_clear_line(
-    tmp_path, own, option, name, said
+def test_an_error_in_the_users_own_code_is_2_and_its_place(
+    tmp_path, own, option, name, code, fields
 ):
-    done = planned(tmp_path, option, own(name))
-    assert (done.code, done.out) == (2, "")
-    assert done.err.count("\n") == 1
-    assert said.format(file=tmp_path / "own.py") in done.err
-    assert "internal error" not in done.err
+    failure = refused_plan(tmp_path, option, own(name))
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    assert failure["fields"].items() >= fields.items()
+    if code.startswith("user-code"):
+        assert failure["fields"]["file"] == str(tmp_path / "own.py")
 
 
 def test_strips_of_half_a_row_are_refused_with_the_numbers(tmp_path, own):
-    done = planned(tmp_path, "--planner", own("torn"))
-    assert done.code == 3
-    assert "ada would compute 999.5 rows, not 999 or 1000" in done.err
+    done = planned(tmp_path, "--planner", own("torn"), "--json")
+    assert (done.code, done.failure["code"]) == (3, "no-feasible-plan")
+    assert {"ada", "999.5", "999", "1000"} <= {
+        *done.failure["fields"]["reason"].replace(",", "").split()
+    }
 
 
 def test_a_file_that_cannot_be_imported_is_2_and_one_clear_line(tmp_path):
     path = tmp_path / "bad.py"
     path.write_text("import nonesuch\n")
-    done = planned(tmp_path, "--planner", f"{path}:x")
-    assert done.code == 2
-    assert done.err == (
-        f"apples: planner '{path}:x': importing {path} failed at {path}:1: ModuleNotFoundError: "
-        "No module named 'nonesuch'\n"
-    )
+    failure = refused_plan(tmp_path, "--planner", f"{path}:x")
+    assert (failure["exit_code"], failure["code"]) == (2, "user-code-failed")
+    assert failure["fields"] == {"file": str(path), "line": 1, "kind": "ModuleNotFoundError"}
 
 
 def test_every_method_of_the_paper_plans(tmp_path):
@@ -433,26 +452,25 @@ def test_a_plan_says_by_which_metric_of_the_users_it_was_chosen(tmp_path):
     assert chosen["objective"]["value"] == pytest.approx(1 / chosen["turnaround_seconds"])
     values = [one["objective"] for one in document["sets"]]
     assert values == sorted(values, reverse=True)
-    text = command("apples", "plan", *given).out
-    assert f"By {tmp_path}/metrics.py:metric, the higher the better: " in text
+    assert f"{tmp_path}/metrics.py:metric" in command("apples", "plan", *given).out
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "code", "line"),
     [
-        (
-            "return estimate.price",
-            "metrics.py:2: AttributeError: 'Estimate' object has no attribute",
-        ),
-        ("return float('inf')", "metrics.py:1: gave inf for ada"),
+        ("return estimate.price", "user-code-failed", 2),
+        ("return float('inf')", "objective-invalid", 1),
     ],
 )
-def test_a_metric_that_fails_ends_with_2_its_file_and_its_line(tmp_path, body, said):
-    done = command(
-        "apples", "plan", *files(tmp_path, user=own_metric(tmp_path, body)), "--weather", "static"
+def test_a_metric_that_fails_ends_with_2_its_file_and_its_line(tmp_path, body, code, line):
+    failure = refused_plan(tmp_path, user=own_metric(tmp_path, body))
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    fields = failure["fields"]
+    assert (fields["file"], fields["line"]) == (str(tmp_path / "metrics.py"), line)
+    assert code == "user-code-failed" or (fields["value"], fields["hosts"]) == (
+        "inf",
+        ["ada", "bob"],
     )
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert said in done.err
 
 
 def test_what_a_metric_prints_stands_on_stderr_and_the_answer_alone_on_stdout(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import rowed
-from commands import EXAMPLE, command, files
+from commands import EXAMPLE, command, files, refused
 
 from apples.agent import load_information, sequential
 from apples.jobs import run_record, store
@@ -30,6 +30,10 @@ def own_folders(tmp_path, monkeypatch):
 
 def run(*options):
     return command("apples", "run", *SAMPLE, *SMALL, "--weather", "static", *options)
+
+
+def refused_run(*options):
+    return refused("apples", "run", *SAMPLE, *SMALL, "--weather", "static", *options)
 
 
 @pytest.mark.mpi
@@ -85,14 +89,13 @@ def test_rectangles_run_verified_with_the_digest_of_strips_and_are_on_record_and
         assert [lying(piece) for piece in task["partition"]] == tiles
         page = tmp_path / "page.html"
         assert command("apples", "report", document["record"], "-o", str(page)).code == 0
-        assert "The rectangles, drawn to scale" in page.read_text()
+        assert f"{tiles[0][1]} x {tiles[0][3]}" in page.read_text()
     assert f"{tiles[0][1]} x {tiles[0][3]}" in run("--blueprint", *how).out
 
 
 def test_a_job_that_is_moved_has_no_rectangles():
-    done = run("--blueprint", "redistribute", "--planner", "rectangles")
-    assert (done.code, done.out) == (2, "")
-    assert "apples: a job that can be moved has strips of whole rows" in done.err
+    failure = refused_run("--blueprint", "redistribute", "--planner", "rectangles")
+    assert (failure["exit_code"], failure["code"]) == (2, "rectangles-unsupported")
 
 
 def test_a_dry_run_prints_the_command_and_the_task_and_starts_nothing(tmp_path):
@@ -104,39 +107,40 @@ def test_a_dry_run_prints_the_command_and_the_task_and_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "fields"),
     [
         (
             ["--actuator", "cloud"],
-            2,
-            (
-                "apples: --actuator 'cloud': known are local, recording, slurm, ssh; "
-                "your own is module:name or file.py:name"
-            ),
+            "launcher-unknown",
+            {"value": "cloud", "known": ["local", "recording", "slurm", "ssh"]},
         ),
-        (["--output", "/dev/null/x"], 2, "apples: --output /dev/null/x: Not a directory"),
-        (["--set", "grid=0"], 2, "--set: grid: must be at least 1 (is 0)"),
+        (["--output", "/dev/null/x"], "file-unwritable", {"file": "/dev/null/x"}),
     ],
 )
-def test_a_bad_option_starts_nothing_and_is_one_clear_line(options, code, said):
-    done = run(*options)
-    assert (done.code, done.out, done.err) == (code, "", said + "\n")
+def test_a_bad_option_starts_nothing(options, code, fields):
+    failure = refused_run(*options)
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    assert failure["fields"].items() >= fields.items()
 
 
-def test_of_a_run_whose_page_nobody_could_write_nothing_is_planned_or_recorded():
-    done = run("--report", "/dev/null/x/page.html")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "apples: --report /dev/null/x/page.html: Not a directory\n"
+def test_a_bad_parameter_starts_nothing():
+    failure = refused_run("--set", "grid=0")
+    fields = failure["fields"]
+    assert (failure["exit_code"], fields["file"], fields["field"]) == (2, "--set", "grid")
+
+
+def test_an_unwritable_page_is_refused_before_the_run_is_recorded():
+    failure = refused_run("--report", "/dev/null/x/page.html")
+    assert (failure["exit_code"], failure["code"]) == (2, "file-unwritable")
+    assert failure["fields"]["file"].startswith("/dev/null/x")
     assert store.records() == []
 
 
 def test_no_plan_ends_with_3(tmp_path):
     given = files(tmp_path, hosts='[[host]]\nname = "a"\nfree_memory = 1000\n')
-    done = command("apples", "run", *given, "--weather", "static")
-    assert done.code == 3
-    assert done.err.startswith(
-        "apples: no feasible plan: a offers 1.00 kB, a strip of one row needs"
-    )
+    done = command("apples", "run", *given, "--weather", "static", "--json")
+    assert (done.code, done.failure["code"]) == (3, "no-feasible-plan")
+    assert done.failure["fields"]["reason"].startswith("a offers 1.00 kB")
 
 
 @pytest.fixture
@@ -165,10 +169,13 @@ def test_the_reference_is_computed_by_what_runs_on_the_platform_of_the_hosts(fak
 
 
 def test_contradicting_and_unknown_ways_to_verify_are_refused():
-    done = run("--verify", "full", "--no-verify")
-    assert (done.code, done.err) == (2, "apples: --verify full: contradicts --no-verify\n")
-    done = run("--verify", "most")
-    assert (done.code, done.err) == (2, "apples: --verify 'most': known are full, sample, none\n")
+    failure = refused_run("--verify", "full", "--no-verify")
+    assert (failure["exit_code"], failure["code"]) == (2, "option-conflict")
+    assert failure["fields"]["options"] == ["--verify", "--no-verify"]
+    failure = refused_run("--verify", "most")
+    assert (failure["exit_code"], failure["code"]) == (2, "value-unknown")
+    assert failure["fields"]["value"] == "most"
+    assert failure["fields"]["known"] == ["full", "sample", "none"]
 
 
 @pytest.mark.mpi
@@ -176,10 +183,11 @@ def test_a_wrong_result_ends_with_6_and_the_row_and_its_owner(tmp_path):
     template = rowed.template(fault="partition")
     given = files(tmp_path, hosts=rowed.HOSTS, template=template)
     options = ("--weather", "static", "--blueprint", "blocked", "--verify", "sample")
-    done = command("apples", "run", *given, *options)
-    assert done.code == 6, done.err
-    assert "first in row 15, which rank 1 on bob had" in done.err
-    assert "NOT VERIFIED: after the first 10 iterations, run again on the same hosts" in done.out
+    done = command("apples", "run", *given, *options, "--json")
+    assert (done.code, done.failure["code"]) == (6, "result-differs"), done.err
+    assert done.failure["fields"] == {"row": 15, "rank": 1, "host": "bob"}
+    assert done.document["verified"] is False
+    assert done.document["verification"]["how"] == "sample"
 
 
 @pytest.mark.more
@@ -193,5 +201,5 @@ def test_a_page_that_cannot_be_written_is_a_warning_after_the_answer(capfd):
     )
     assert done.returncode == 0
     *_, answered, warned = capfd.readouterr().out.splitlines()
-    assert answered.startswith("again:  apples run ")
-    assert warned == "warning: --report /dev/full: No space left on device; there is no page"
+    assert "apples run " in answered
+    assert warned.startswith("warning: --report /dev/full: ")

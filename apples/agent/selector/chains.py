@@ -70,6 +70,7 @@ def measured(
         raise ModelError(
             f"the distance must give a number for each of {len(others)} hosts, not {given!r:.200}",
             code="distance-invalid",
+            value=f"{given!r:.200}",
             bound=len(others),
         )
     return [float(x) for x in found]
