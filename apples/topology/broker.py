@@ -90,7 +90,10 @@ def broker_of(
     if expression.broker not in brokers:
         known = ", ".join(sorted(brokers))
         raise RequirementError(
-            f"requirement: no broker is called {expression.broker}: known are {known}"
+            f"requirement: no broker is called {expression.broker}: known are {known}",
+            code="broker-unknown",
+            value=expression.broker,
+            known=sorted(brokers),
         )
     return brokers[expression.broker]
 

@@ -29,7 +29,12 @@ class CpuSet:
 
     def __post_init__(self) -> None:
         if self.mask < 0 or self.mask.bit_length() > MOST_CPUS:
-            raise UsageError(f"a CPU set holds numbers from 0 to {MOST_CPUS - 1}")
+            raise UsageError(
+                f"a CPU set holds numbers from 0 to {MOST_CPUS - 1}",
+                code="value-range",
+                field="cpus",
+                bound=MOST_CPUS - 1,
+            )
 
     @staticmethod
     def of(numbers: Iterable[int]) -> CpuSet:
@@ -37,7 +42,13 @@ class CpuSet:
         mask = 0
         for number in numbers:
             if not 0 <= number < MOST_CPUS:
-                raise UsageError(f"CPU {number}: must lie between 0 and {MOST_CPUS - 1}")
+                raise UsageError(
+                    f"CPU {number}: must lie between 0 and {MOST_CPUS - 1}",
+                    code="value-range",
+                    field="cpu",
+                    value=number,
+                    bound=MOST_CPUS - 1,
+                )
             mask |= 1 << number
         return CpuSet(mask)
 
@@ -56,11 +67,20 @@ class CpuSet:
             found = _RANGE.fullmatch(word.strip())
             if not found or int(found[1]) > int(found[2] or found[1]):
                 raise UsageError(
-                    f"CPU list: '{word.strip()[:40]}' at position {position} is not of the form 3 or 0-3"
+                    f"CPU list: '{word.strip()[:40]}' at position {position} is not of the form 3 or 0-3",
+                    code="cpu-list-invalid",
+                    value=word.strip()[:40],
+                    offset=position,
                 )
             first, last = int(found[1]), int(found[2] or found[1])
             if last >= MOST_CPUS:
-                raise UsageError(f"CPU list: {last} is not below {MOST_CPUS}")
+                raise UsageError(
+                    f"CPU list: {last} is not below {MOST_CPUS}",
+                    code="value-range",
+                    field="cpu",
+                    value=last,
+                    bound=MOST_CPUS - 1,
+                )
             mask |= (1 << last + 1) - (1 << first)
             position += len(word) + 1
         return CpuSet(mask)
@@ -131,14 +151,30 @@ def hwloc_bitmap(text: str) -> int:
     (True, -1)
     """
     if len(text) > MOST_CPUS // 32 * 11 + 8:
-        raise UsageError(f"a bitmap of {len(text)} characters holds more than {MOST_CPUS} CPUs")
+        raise UsageError(
+            f"a bitmap of {len(text)} characters holds more than {MOST_CPUS} CPUs",
+            code="value-range",
+            field="bitmap",
+            value=len(text),
+            bound=MOST_CPUS,
+        )
     mask, words = 0, text.strip().split(",")
     if words[0].lower() == "0xf...f":
         mask, words = -1, words[1:]
     if not text.strip() or not all(_WORD.fullmatch(word) for word in words):
-        raise UsageError(f"'{text[:40]}' is no hwloc bitmap such as 0x000000ff,,0x0000000f")
+        raise UsageError(
+            f"'{text[:40]}' is no hwloc bitmap such as 0x000000ff,,0x0000000f",
+            code="bitmap-invalid",
+            value=text[:40],
+        )
     for word in words:
         mask = mask << 32 | int(word or "0", 16)
     if mask > 0 and mask.bit_length() > MOST_CPUS:
-        raise UsageError(f"a bitmap names CPU {mask.bit_length() - 1}, at most {MOST_CPUS - 1}")
+        raise UsageError(
+            f"a bitmap names CPU {mask.bit_length() - 1}, at most {MOST_CPUS - 1}",
+            code="value-range",
+            field="bitmap",
+            value=mask.bit_length() - 1,
+            bound=MOST_CPUS - 1,
+        )
     return mask

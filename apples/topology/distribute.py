@@ -38,10 +38,21 @@ def distribute(total: int, minimums: Sequence[int], maximums: Sequence[int]) -> 
     a mate is what SharingFactor leaves it.
     """
     if sum(minimums) > total:
-        raise UsageError(f"minimums of {sum(minimums)} processors do not fit into {total}")
+        raise UsageError(
+            f"minimums of {sum(minimums)} processors do not fit into {total}",
+            code="minimums-too-large",
+            value=sum(minimums),
+            bound=total,
+        )
     for least, most in zip(minimums, maximums, strict=True):
         if most < least or least < 0:
-            raise UsageError(f"a job cannot have between {least} and {most} processors")
+            raise UsageError(
+                f"a job cannot have between {least} and {most} processors",
+                code="value-range",
+                field="maximum",
+                value=most,
+                bound=max(least, 0),
+            )
     shares = [0] * len(minimums)
     divide(total, list(minimums), list(maximums), len(shares), shares)
     return shares

@@ -250,7 +250,12 @@ def _empty(isolation: IsolationBackend, name: str) -> None:
     while not isolation.remove(name):
         if time.monotonic() > deadline:
             left = sorted(isolation.processes(name))[:5]
-            raise LaunchError(f"{name}: processes {left} cannot be killed")
+            raise LaunchError(
+                f"{name}: processes {left} cannot be killed",
+                code="processes-left",
+                value=left,
+                container=name,
+            )
         isolation.kill(name)
         time.sleep(0.002)
 

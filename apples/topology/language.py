@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.topology.requirement import CpusetType, Requirement, RequirementKey
 
 LONGEST = 4096
@@ -28,6 +28,8 @@ _SELECT = re.compile(r"\s*select\s*\[([^\[\]]*)\]", re.IGNORECASE)
 
 class RequirementError(UsageError):
     """A requirement that cannot be read: names the key, the position and what would be right."""
+
+    code = "requirement-invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,13 @@ class RequirementExpression:
         chosen = f"select[{self.entries[SELECT].value}] " if SELECT in self.entries else ""
         return f"{chosen}{self.broker}[{';'.join(pairs)}]"
 
-    def error(self, key: str, what: str) -> RequirementError:
-        """Return an error about a key, which says where it stands."""
+    def error(self, key: str, what: str, *, code: str, **fields: Any) -> RequirementError:
+        """Return an error about a key, with the key's position in the text."""
         entry = self.entries.get(key)
-        where = f"position {entry.position}: " if entry and entry.position else ""
-        return RequirementError(f"requirement: {where}{what}")
+        position = entry.position if entry and entry.position else None
+        where = f"position {position}: " if position else ""
+        found = {**fields, "field": key or fields.get("field"), "position": position}
+        return RequirementError(f"requirement: {where}{what}", code=code, **found)
 
 
 def parse(text: str) -> RequirementExpression:
@@ -82,12 +86,18 @@ def parse(text: str) -> RequirementExpression:
     """
     if len(text) > LONGEST:
         raise RequirementError(
-            f"requirement of {len(text)} characters: at most {LONGEST} are read"
+            f"requirement of {len(text)} characters: at most {LONGEST} are read",
+            code="value-too-long",
+            value=len(text),
+            bound=LONGEST,
         )
     for position, character in enumerate(text, 1):
         if not (character.isascii() and (character.isprintable() or character in "\t\r\n")):
             raise RequirementError(
-                f"requirement: position {position}: {character!r} is not ASCII text"
+                f"requirement: position {position}: {character!r} is not ASCII text",
+                code="character-invalid",
+                value=character,
+                position=position,
             )
     entries: dict[str, RequirementEntry] = {}
     if chosen := _SELECT.match(text):
@@ -101,18 +111,26 @@ def parse(text: str) -> RequirementExpression:
         broker = body[:opening].strip() if opening >= 0 else ""
         if not _NAME.fullmatch(broker):
             raise RequirementError(
-                f"requirement: position {start + 1}: must be NAME[KEY=value;...], not '{body[:30]}'"
+                f"requirement: position {start + 1}: must be NAME[KEY=value;...], not '{body[:30]}'",
+                code="requirement-invalid",
+                value=body[:30],
+                position=start + 1,
             )
         if not body.endswith("]"):
             raise RequirementError(
-                f"requirement: position {len(text.rstrip())}: '[' is not closed by a ']' at the end"
+                f"requirement: position {len(text.rstrip())}: '[' is not closed by a ']' at the end",
+                code="bracket-unclosed",
+                position=len(text.rstrip()),
             )
         start += opening + 1
         body = body[opening + 1 : -1]
     for key, entry in _entries(body, start):
         if key == SELECT:
             raise RequirementError(
-                f"requirement: position {entry.position}: is written select[...], before the rest"
+                f"requirement: position {entry.position}: is written select[...], before the rest",
+                code="requirement-invalid",
+                field=SELECT,
+                position=entry.position,
             )
         entries[key] = entry
     return RequirementExpression(broker.upper(), entries)
@@ -130,13 +148,24 @@ def _entries(body: str, start: int) -> Iterator[tuple[str, RequirementEntry]]:
         key = name.strip().upper()
         if not _NAME.fullmatch(key) or not equals:
             raise RequirementError(
-                f"requirement: position {position}: '{pair.strip()[:30]}' is not KEY=value"
+                f"requirement: position {position}: '{pair.strip()[:30]}' is not KEY=value",
+                code="requirement-invalid",
+                value=pair.strip()[:30],
+                position=position,
             )
         if key in seen:
-            raise RequirementError(f"requirement: position {position}: {key} is given twice")
+            raise RequirementError(
+                f"requirement: position {position}: {key} is given twice",
+                code="field-repeated",
+                field=key,
+                position=position,
+            )
         if "[" in value or "]" in value:
             raise RequirementError(
-                f"requirement: position {position}: {key}: a bracket in its value"
+                f"requirement: position {position}: {key}: a bracket in its value",
+                code="value-invalid",
+                field=key,
+                position=position,
             )
         seen.add(key)
         yield key, RequirementEntry(value.strip(), position)
@@ -194,28 +223,39 @@ def requirement_of(expression: RequirementExpression, count: int = 1) -> Require
     2.0
     """
     if expression.broker != DEFAULT_BROKER:
-        raise expression.error("", f"{expression.broker}[...] is not for {DEFAULT_BROKER}")
+        what = f"{expression.broker}[...] is not for {DEFAULT_BROKER}"
+        known = [DEFAULT_BROKER]
+        raise expression.error(
+            "", what, code="broker-unknown", value=expression.broker, known=known
+        )
     found: dict[str, Any] = {}
     for key, value in expression.keys.items():
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            known = ", ".join(sorted(KEYS))
-            raise expression.error(key, f"{key} is unknown: {hint}known are {known}")
+            what = f"{key} is unknown: {hint}known are {', '.join(sorted(KEYS))}"
+            raise expression.error(
+                key,
+                what,
+                code="field-unknown",
+                known=sorted(KEYS),
+                suggestion=next(iter(near), None),
+            )
         name, form = KEYS[key]
         try:
             found[name] = form.read(value)
         except ValueError as error:
-            raise expression.error(key, f"{key}='{value[:40]}' {error}") from error
+            what = f"{key}='{value[:40]}' {error}"
+            raise expression.error(key, what, code="value-invalid", value=value[:40]) from error
         except UsageError as error:
-            raise expression.error(key, f"{key}: {error}") from error
+            raise expression.error(key, f"{key}: {error}", **coded(error)) from error
     if "name" in found:
         found.setdefault("kind", CpusetType.STATIC)
     try:
         return Requirement(count, **found)
     except UsageError as error:
-        key = next((key for key in expression.entries if str(error).startswith(key)), "")
-        raise expression.error(key, str(error)) from error
+        key = str(error.fields.get("field", ""))
+        raise expression.error(key, str(error), **coded(error)) from error
 
 
 def expression_of(requirement: Requirement) -> RequirementExpression:

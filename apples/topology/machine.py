@@ -182,7 +182,10 @@ def restricted(topology: Topology, cpus: CpuSet, memory: CpuSet | None = None) -
     root = _rest(topology.root, cpus.mask)
     if root is None:
         raise LaunchError(
-            f"none of the CPUs {cpus} that may be used is among {topology.cpus} of {topology.name}"
+            f"none of the CPUs {cpus} that may be used is among {topology.cpus} of {topology.name}",
+            code="cpus-not-ours",
+            cpus=str(cpus),
+            known=str(topology.cpus),
         )
     nodes = tuple(
         replace(node, cpus=node.cpus & cpus.mask)

@@ -239,19 +239,48 @@ class Requirement:
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MOST_CPUS:
-            raise UsageError(f"-n asks {self.count} CPUs, it must be 1 to {MOST_CPUS}")
+            raise UsageError(
+                f"-n asks {self.count} CPUs, it must be 1 to {MOST_CPUS}",
+                code="value-range",
+                field="-n",
+                value=self.count,
+                bound=MOST_CPUS,
+            )
         if self.cpus is not None and len(self.cpus) < self.count:
-            raise UsageError(f"CPU_LIST holds {len(self.cpus)} CPUs, -n asks {self.count}")
+            raise UsageError(
+                f"CPU_LIST holds {len(self.cpus)} CPUs, -n asks {self.count}",
+                code="cpu-list-too-short",
+                field="CPU_LIST",
+                value=len(self.cpus),
+                needed=self.count,
+            )
         if self.max_radius is not None and not 0 <= self.max_radius < float("inf"):
-            raise UsageError(f"MAX_RADIUS is {self.max_radius}, it must be 0 or more hops")
+            raise UsageError(
+                f"MAX_RADIUS is {self.max_radius}, it must be 0 or more hops",
+                code="value-range",
+                field="MAX_RADIUS",
+                value=self.max_radius,
+                bound=0,
+            )
         if self.max_cpus_per_node is not None and self.max_cpus_per_node < 1:
             raise UsageError(
-                f"MAX_CPU_PER_NODE is {self.max_cpus_per_node}, it must be at least 1"
+                f"MAX_CPU_PER_NODE is {self.max_cpus_per_node}, it must be at least 1",
+                code="value-range",
+                field="MAX_CPU_PER_NODE",
+                value=self.max_cpus_per_node,
+                bound=1,
             )
         if self.name and self.kind is not CpusetType.STATIC:
-            raise UsageError(f"CPUSET_NAME={self.name} needs CPUSET_TYPE=static, not {self.kind}")
+            raise UsageError(
+                f"CPUSET_NAME={self.name} needs CPUSET_TYPE=static, not {self.kind}",
+                code="field-conflict",
+                field="CPUSET_NAME",
+                value=self.name,
+            )
         if self.kind is CpusetType.STATIC and not self.name:
-            raise UsageError("CPUSET_TYPE=static needs CPUSET_NAME")
+            raise UsageError(
+                "CPUSET_TYPE=static needs CPUSET_NAME", code="field-missing", field="CPUSET_NAME"
+            )
 
 
 class Satisfiability(StrEnum):

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, coded
 from apples.topology.cpus import CpuSet
-from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
+from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, error_of
 from apples.wire.connection import LineConnection
 
 OPENING_SECONDS: Final = 5.0
@@ -95,11 +95,16 @@ class JobLink:
             answer = self._connection.receive(OPENING_SECONDS)
         except (OSError, ValueError) as error:
             self.close()
-            raise LaunchError(f"{place}: {error}") from None
-        if answer is None or not answer.get("ok"):
+            raise LaunchError(
+                f"{place}: {error}", code="daemon-unreachable", address=place
+            ) from None
+        if answer is None:
             self.close()
-            reason = "no answer" if answer is None else str(answer.get("error"))
-            raise LaunchError(f"{place}: {reason}")
+            raise LaunchError(f"{place}: no answer", code="daemon-silent", address=place)
+        if not answer.get("ok"):
+            self.close()
+            refusal = error_of(answer)
+            raise LaunchError(f"{place}: {refusal}", **{**coded(refusal), "address": place})
 
     @staticmethod
     def from_environment() -> JobLink | None:

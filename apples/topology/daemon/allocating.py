@@ -43,17 +43,28 @@ def read_requirement(node: NodeLedger, text: str, count: int) -> Requirement:
     """
     own = parse(text)
     if own.broker != DEFAULT_BROKER:
-        raise UsageError(f"requirement: {own.broker}[...] is not for this daemon, CPUSET[...] is")
+        raise UsageError(
+            f"requirement: this daemon reads {DEFAULT_BROKER}[...], not {own.broker}[...]",
+            code="broker-unknown",
+            value=own.broker,
+            known=[DEFAULT_BROKER],
+        )
     merged = merge(_site(node.options.mandatory), own, _site(node.options.default))
     requirement = requirement_of(merged, count)
     if requirement.kind is CpusetType.NONE:
         raise UsageError(
-            "CPUSET_TYPE=none: there is nothing to allocate; apples exec runs such a command as it is"
+            "CPUSET_TYPE=none: there is nothing to allocate; run the command with apples exec",
+            code="cpuset-type-unsupported",
+            field="CPUSET_TYPE",
+            value="none",
         )
     if requirement.kind is CpusetType.STATIC:
         raise UsageError(
-            "CPUSET_TYPE=static: a set of the administrator's is entered by its own tools "
-            "(cgexec, systemd); this daemon makes dynamic ones and keeps off the others"
+            "CPUSET_TYPE=static: this daemon makes dynamic sets only; enter an administrator's set "
+            "with its own tools (cgexec, systemd)",
+            code="cpuset-type-unsupported",
+            field="CPUSET_TYPE",
+            value="static",
         )
     return requirement
 
@@ -77,7 +88,12 @@ def memory_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) -> Cp
     if wanted is None or CpusetOption.MEMORY_MANDATORY not in requirement.options:
         return node.mems
     if not wanted & node.mems:
-        raise LaunchError(f"memory nodes {wanted} are asked for, {node.mems} may be used")
+        raise LaunchError(
+            f"MEM_LIST: memory nodes {wanted} are not available (available: {node.mems})",
+            code="memory-nodes-unavailable",
+            value=str(wanted),
+            known=str(node.mems),
+        )
     return wanted & node.mems
 
 
@@ -91,9 +107,12 @@ def preferred_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) ->
 
 
 def refused(job: str, found: Unsatisfied) -> ApplesError:
-    """Return a refusal as an error: exit code 3 for never, 4 for not now."""
-    kind = InfeasibleError if found.verdict is Satisfiability.NEVER else LaunchError
-    return kind(f"{job}: {found.verdict}: {found.reason} [{found.key}]")
+    """Return a refusal as an error: ``cpus-unsatisfied`` for never, ``cpus-busy`` for not now."""
+    text = f"{job}: {found.verdict}: {found.reason} [{found.key}]"
+    fields = {"job": job, "field": found.key, "value": found.found, "needed": found.needed}
+    if found.verdict is Satisfiability.NEVER:
+        return InfeasibleError(text, code="cpus-unsatisfied", **fields)
+    return LaunchError(text, code="cpus-busy", **fields)
 
 
 def can_share(requirement: Requirement) -> bool:
@@ -148,7 +167,11 @@ class Allocator:
             changes, heard = await self._manager.welcome(job, request.seconds)
             # The mates were waited for, and other requests ran meanwhile: what was checked is checked again.
             if job.job in node.state.jobs:
-                raise UsageError(f"{job.job}: there is such a job by now")
+                raise UsageError(
+                    f"{job.job}: a job of this name started meanwhile; use another name",
+                    code="job-exists",
+                    job=job.job,
+                )
             changes[job.job] = changes[job.job].change(number=node.state.number + 1)
             return self._start(changes[job.job], changes, requirement, seal, heard)
 
@@ -158,16 +181,38 @@ class Allocator:
         """Return the job without CPUs, and its requirement; everything about it that can be wrong is."""
         node, name = self._node, request.job
         if name in node.state.jobs:
-            raise UsageError(f"{name}: there is such a job, {node.state.jobs[name].state}")
+            raise UsageError(
+                f"{name}: a job of this name exists ({node.state.jobs[name].state}); use another name",
+                code="job-exists",
+                job=name,
+                value=node.state.jobs[name].state.value,
+            )
         if request.ends is EndCondition.KEEPER and not caller.keeper:
-            raise UsageError(f"{name}: until: a process of another host cannot be the keeper")
+            raise UsageError(
+                f"{name}: until: a process of another host cannot be the keeper",
+                code="process-not-local",
+                job=name,
+                field="until",
+            )
         if request.least > request.count:
-            raise UsageError(f"{name}: least {request.least} is more than count {request.count}")
+            raise UsageError(
+                f"{name}: least {request.least} is more than count {request.count}",
+                code="value-range",
+                job=name,
+                field="least",
+                value=request.least,
+                bound=request.count,
+            )
         text = request.requirement
         if request.message is not None:
             message = node.state.messages.get(name, {}).get(request.message)
             if message is None:
-                raise UsageError(f"{name}: there is no message {request.message}")
+                raise UsageError(
+                    f"{name}: there is no message {request.message}",
+                    code="message-unknown",
+                    job=name,
+                    value=request.message,
+                )
             text = message.text
         requirement = read_requirement(node, text, request.count)
         self._check_quota(caller, request)
@@ -191,12 +236,26 @@ class Allocator:
         options = self._node.options
         own = [j for j in self._node.state.jobs.values() if j.principal == caller.principal]
         if len(own) >= options.most_jobs:
-            raise LaunchError(f"{request.job}: {caller.principal} has {len(own)} jobs already")
+            raise LaunchError(
+                f"{request.job}: {caller.principal} has {len(own)} jobs already",
+                code="quota-exceeded",
+                job=request.job,
+                principal=caller.principal,
+                field="jobs",
+                value=len(own) + 1,
+                bound=options.most_jobs,
+            )
         has = sum(len(job.taken) for job in own)
         if has + request.count > options.most_cpus:
             raise LaunchError(
                 f"{request.job}: {caller.principal} has {has} CPUs and asks {request.count}, "
-                f"{options.most_cpus} are allowed"
+                f"{options.most_cpus} are allowed",
+                code="quota-exceeded",
+                job=request.job,
+                principal=caller.principal,
+                field="cpus",
+                value=has + request.count,
+                bound=options.most_cpus,
             )
 
     def _start(
@@ -248,11 +307,26 @@ class Allocator:
         node = self._node
         job = node.state.jobs[request.job]
         if job.state is not AllocationState.RUNNING:
-            raise LaunchError(f"{job.job}: it is {job.state}")
+            raise LaunchError(
+                f"{job.job}: it is {job.state}",
+                code="job-state-invalid",
+                job=job.job,
+                value=job.state.value,
+                needed=AllocationState.RUNNING.value,
+            )
         if not caller.process:
-            raise UsageError(f"{job.job}: a process of another host cannot enter it")
+            raise UsageError(
+                f"{job.job}: a process of another host cannot enter it",
+                code="process-not-local",
+                job=job.job,
+            )
         if started(caller.process) != caller.start:
-            raise LaunchError(f"{job.job}: the process that asked is gone")
+            raise LaunchError(
+                f"{job.job}: the process that asked is gone",
+                code="process-lost",
+                job=job.job,
+                value=caller.process,
+            )
         node.isolation.admit(job.name(node.mark), caller.process)
         if started(caller.process) != caller.start:
             node.report(f"{job.job}: process {caller.process} ended while it entered")

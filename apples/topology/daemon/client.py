@@ -74,7 +74,9 @@ class TopologyClient:
             where = place if isinstance(place, Path) else f"{place[0]}:{place[1]}"
             raise LaunchError(
                 f"no topology daemon at {where}: {error.strerror or error}; start one with: "
-                "apples topologyd"
+                "apples topologyd",
+                code="daemon-unreachable",
+                address=str(where),
             ) from None
 
     def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
@@ -92,7 +94,10 @@ class TopologyClient:
         answer = self.receive(self._seconds)
         if answer is None:
             raise DeadlineError(
-                f"the topology daemon did not answer {verb} in {self._seconds:g} s"
+                f"the topology daemon did not answer {verb} in {self._seconds:g} s",
+                code="daemon-timeout",
+                verb=verb,
+                seconds=self._seconds,
             )
         if not answer.get("ok"):
             raise error_of(answer)
@@ -103,18 +108,27 @@ class TopologyClient:
         try:
             self._connection.send(document)
         except LineError as error:
-            raise UsageError(f"the request is too long: {error}") from None
+            raise UsageError(
+                f"the request is too long: {error}", code="message-too-long"
+            ) from None
         except OSError as error:
-            raise LaunchError(f"the topology daemon went away: {error.strerror}") from None
+            raise LaunchError(
+                f"lost the connection to the topology daemon: {error.strerror}", code="daemon-lost"
+            ) from None
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
         """Return the next line, None if there is none within `seconds`."""
         try:
             return self._connection.receive(seconds)
         except LineError as error:
-            raise LaunchError(f"what is there is no topology daemon: {error}") from None
+            raise LaunchError(
+                f"the answer is not that of a topology daemon: {error}",
+                code="topology-daemon-invalid",
+            ) from None
         except OSError as error:
-            raise LaunchError(f"the topology daemon went away: {error}") from None
+            raise LaunchError(
+                f"lost the connection to the topology daemon: {error}", code="daemon-lost"
+            ) from None
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
@@ -174,7 +188,11 @@ def _over_tls(
         remote = context.wrap_socket(plain, server_hostname=place[0])
     except ssl.SSLError as error:
         plain.close()
-        raise LaunchError(f"{place}: TLS: {error.reason or error}") from None
+        raise LaunchError(
+            f"{place}: TLS: {error.reason or error}",
+            code="tls-failed",
+            address=f"{place[0]}:{place[1]}",
+        ) from None
     except OSError:
         plain.close()
         raise

@@ -112,7 +112,11 @@ class TopologyRequestHandler:
             task.add_done_callback(lambda _: self._running.pop(key, None))
         running, task = self._running[key]
         if running != digest:
-            raise UsageError(f"request {identity}: this id is in use for another request")
+            raise UsageError(
+                f"request {identity}: this id is in use for another request",
+                code="request-id-reused",
+                value=identity,
+            )
         try:
             return self._current(await asyncio.shield(task))
         finally:
@@ -137,7 +141,9 @@ class TopologyRequestHandler:
                 return self._status()
             case protocol.StatusRequest():
                 return self._status()
-        raise UsageError(f"{request.verb} is not to be asked here")
+        raise UsageError(
+            f"{request.verb} is not to be asked here", code="verb-unknown", value=request.verb
+        )
 
     def _current(self, answer: Answer) -> Answer:
         """Return an answer with what the isolation backend guarantees now."""
@@ -197,14 +203,33 @@ class TopologyRequestHandler:
     async def _post(self, caller: Caller, request: protocol.PostRequest, seal: Seal) -> Answer:
         state = self.node.state
         if request.job not in state.messages and len(state.messages) >= MOST_POSTED:
-            raise LaunchError(f"{MOST_POSTED} jobs have messages already")
+            raise LaunchError(
+                f"{MOST_POSTED} jobs have messages already",
+                code="too-many-messages",
+                field="jobs",
+                bound=MOST_POSTED,
+            )
         if not caller.operator:
             jobs, size = state.written(caller.principal)
             if request.job not in state.posted and jobs >= MOST_POSTED_OF_ONE:
-                raise LaunchError(f"{jobs} jobs have messages of {caller.principal} already")
+                raise LaunchError(
+                    f"{jobs} jobs have messages of {caller.principal} already",
+                    code="quota-exceeded",
+                    job=request.job,
+                    principal=caller.principal,
+                    field="messages",
+                    value=jobs + 1,
+                    bound=MOST_POSTED_OF_ONE,
+                )
             if size + len(request.text.encode()) > MOST_WRITTEN_OF_ONE:
                 raise LaunchError(
-                    f"{caller.principal} has messages of {size} bytes, {MOST_WRITTEN_OF_ONE} are allowed"
+                    f"{caller.principal} has messages of {size} bytes, {MOST_WRITTEN_OF_ONE} are allowed",
+                    code="quota-exceeded",
+                    job=request.job,
+                    principal=caller.principal,
+                    field="bytes",
+                    value=size + len(request.text.encode()),
+                    bound=MOST_WRITTEN_OF_ONE,
                 )
         message = Message(request.number, request.text, caller.principal, self.node.clock())
         answer: Answer = {"job": request.job, "number": request.number}
@@ -215,7 +240,12 @@ class TopologyRequestHandler:
     def _read(self, request: protocol.ReadRequest) -> Answer:
         found = self.node.state.messages.get(request.job, {})
         if request.number is not None and request.number not in found:
-            raise UsageError(f"{request.job}: there is no message {request.number}")
+            raise UsageError(
+                f"{request.job}: there is no message {request.number}",
+                code="message-unknown",
+                job=request.job,
+                value=request.number,
+            )
         wanted = sorted(found) if request.number is None else [request.number]
         return {"job": request.job, "messages": [message_document(found[n]) for n in wanted]}
 
@@ -234,19 +264,45 @@ def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
     if request.verb in READING:
         return
     if not caller.writes and request.verb != "read":
-        raise UsageError(f"{request.verb}: {caller.principal} may only look")
+        raise UsageError(
+            f"{request.verb}: {caller.principal} has read access only",
+            code="permission-denied",
+            verb=request.verb,
+            principal=caller.principal,
+        )
     if request.verb == "rescan":
         if not caller.operator:
-            raise UsageError(f"rescan: {caller.principal} is not the operator")
+            raise UsageError(
+                f"rescan: {caller.principal} is not the operator",
+                code="permission-denied",
+                verb="rescan",
+                principal=caller.principal,
+            )
         return
     job = node.state.jobs.get(request.job)
     owner = job.principal if job is not None else node.state.posted.get(request.job)
     if owner is None and request.verb not in {"allocate", "post"}:
-        raise UsageError(f"{request.verb}: there is no job {request.job}")
+        raise UsageError(
+            f"{request.verb}: there is no job {request.job}",
+            code="job-unknown",
+            verb=request.verb,
+            job=request.job,
+        )
     if owner is not None and owner != caller.principal and not caller.operator:
-        raise UsageError(f"{request.verb}: job {request.job} is not {caller.principal}'s")
+        raise UsageError(
+            f"{request.verb}: job {request.job} is not {caller.principal}'s",
+            code="permission-denied",
+            verb=request.verb,
+            principal=caller.principal,
+            job=request.job,
+        )
     if job is None and request.verb not in {"allocate", "post", "read"}:
-        raise UsageError(f"{request.verb}: there is no job {request.job}")
+        raise UsageError(
+            f"{request.verb}: there is no job {request.job}",
+            code="job-unknown",
+            verb=request.verb,
+            job=request.job,
+        )
 
 
 def _unsealed(_: Answer) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import ApplesError, UsageError
+from apples.errors import ApplesError, UsageError, coded
 from apples.storage.folder import Folder
 from apples.storage.journal import Journal
 from apples.topology.cpus import NO_CPUS, CpuSet
@@ -64,10 +64,22 @@ class DaemonOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.sharing_factor < 1:
-            raise UsageError(f"sharing factor {self.sharing_factor}: 0 <= factor < 1 is wanted")
+            raise UsageError(
+                f"sharing factor: must be at least 0 and below 1 (is {self.sharing_factor})",
+                code="value-range",
+                field="sharing_factor",
+                value=self.sharing_factor,
+                bound=1,
+            )
         for name in ("kill_seconds", "claim_seconds", "watch_seconds"):
             if not 0.01 <= getattr(self, name) <= 86_400:
-                raise UsageError(f"{name} {getattr(self, name)}: 0.01 to 86400 is wanted")
+                raise UsageError(
+                    f"{name}: must be from 0.01 to 86400 (is {getattr(self, name)})",
+                    code="value-range",
+                    field=name,
+                    value=getattr(self, name),
+                    bound=[0.01, 86_400],
+                )
 
 
 MOST_PROBLEMS: Final = 200
@@ -223,7 +235,7 @@ class NodeLedger:
         """
         found = (self.state.jobs.get(name) for name in names)
         jobs = [job for job in found if job is not None and job.state is AllocationState.RUNNING]
-        refused = ""
+        refused: IsolationError | None = None
         # First pass: every job leaves the CPUs that it loses. Second pass: every job gets those that it gains.
         # Between the passes a CPU may be idle, but no CPU has two jobs at any moment.
         for job in jobs:
@@ -235,7 +247,7 @@ class NodeLedger:
             (self.unfitted.add if why else self.unfitted.discard)(job.job)
             refused = why or refused
         if refused:
-            raise IsolationError(refused)
+            raise IsolationError(str(refused), **coded(refused))
 
     def refit(self, names: Iterable[str]) -> None:
         """Do as `fit` where no client waits for it: what is refused is reported and tried again."""
@@ -244,12 +256,13 @@ class NodeLedger:
         except IsolationError as error:
             self.report(str(error))
 
-    def _fitted(self, job: CpuAllocation) -> str:
+    def _fitted(self, job: CpuAllocation) -> IsolationError | None:
+        """Fit the job's container; return the refusal, without the traceback, which would make a cycle."""
         try:
             self.guarantees[job.job] = self.isolation.fit(job.container(self.mark))
         except (IsolationError, OSError) as error:
-            return str(error)
-        return ""
+            return IsolationError(str(error), **coded(error))
+        return None
 
     def report(self, problem: str) -> None:
         """Note something an operator should know; once."""

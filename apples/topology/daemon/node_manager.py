@@ -76,7 +76,12 @@ class NodeManager:
             There are too many. Transient.
         """
         if sum(map(len, self._followers.values())) >= MOST_FOLLOWERS:
-            raise LaunchError(f"{MOST_FOLLOWERS} connections follow jobs already")
+            raise LaunchError(
+                f"{MOST_FOLLOWERS} connections follow jobs already",
+                code="too-many-followers",
+                job=job,
+                bound=MOST_FOLLOWERS,
+            )
         follower = ResizeFollower(job)
         self._followers.setdefault(job, []).append(follower)
         return follower
@@ -184,12 +189,23 @@ class NodeManager:
             if found is None:  # those that were asked have made room for nothing
                 for name in asked.keys() & self._node.state.jobs.keys():
                     self.told(self._node.state.jobs[name])
-        raise LaunchError(f"{guest.job}: not now: the jobs here kept changing; ask again")
+        raise LaunchError(
+            f"{guest.job}: not now: the jobs here kept changing; ask again",
+            code="jobs-changing",
+            job=guest.job,
+        )
 
     def _plan(self, guest: CpuAllocation) -> dict[str, CpuAllocation]:
         node = self._node
         factor = node.options.sharing_factor
         found = arrive(node.topology, node.state.jobs, guest, node.free, factor)
         if isinstance(found, Unsatisfied):
-            raise LaunchError(f"{guest.job}: {found.verdict}: {found.reason}")
+            raise LaunchError(
+                f"{guest.job}: {found.verdict}: {found.reason}",
+                code="cpus-busy",
+                job=guest.job,
+                field=found.key,
+                value=found.found,
+                needed=found.needed,
+            )
         return found

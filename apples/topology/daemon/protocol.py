@@ -6,6 +6,8 @@ exit code that a command ends with: 2 wrong for good, 3 never on this host, 4 no
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -227,14 +229,28 @@ def parse_request(line: bytes) -> Any:
         document = decode(line)
     except LineError as error:
         raise UsageError(
-            f"a request is one line with a JSON object that names a verb: {error}"
+            f"a request is one line with a JSON object that names a verb: {error}",
+            code="request-invalid",
         ) from None
     try:
         return _REQUEST.validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"][1:] or ("verb",))[:100]
-        raise UsageError(f"request: {place}: {_plain(first)}") from None
+        raise UsageError(
+            f"request: {place}: {_plain(first)}",
+            code=REQUEST_CODES.get(str(first["type"]), "value-invalid"),
+            field=place,
+        ) from None
+
+
+REQUEST_CODES: Final[Mapping[str, str]] = {
+    "missing": "field-missing",
+    "extra_forbidden": "field-unknown",
+    "union_tag_invalid": "verb-unknown",
+    "union_tag_not_found": "verb-unknown",
+}
+"""Kind of a pydantic error -> the code of ours; of any other it is ``value-invalid``."""
 
 
 def _plain(problem: Any) -> str:
@@ -251,5 +267,10 @@ def refusal_of(error: ApplesError) -> dict[str, Any]:
         "error": str(error),
         "code": error.exit_code,
         "error_code": error.code,
-        "fields": {**error.fields},
+        "fields": {name: _finite(value) for name, value in error.fields.items()},
     }
+
+
+def _finite(value: Any) -> Any:
+    """Return a field as JSON has it: a number that is not finite becomes text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -132,7 +132,11 @@ class Releaser:
         node.commit({name: job.change(state=AllocationState.QUARANTINED)}, **more)
         left = sorted(node.isolation.processes(container))[:5]
         raise LaunchError(
-            f"{name}: processes {left} cannot be killed; CPUs {job.taken} are in quarantine"
+            f"{name}: processes {left} cannot be killed; CPUs {job.taken} are in quarantine",
+            code="processes-left",
+            job=name,
+            value=left,
+            cpus=str(job.taken),
         )
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> bool:

@@ -72,7 +72,11 @@ class Resizer:
         elif requirement.same_cpus_on_resume:
             raise LaunchError(
                 f"{job.job}: not now: CPUs {job.was - node.free} of its own are not free "
-                "[RESUME_OPTION]"
+                "[RESUME_OPTION]",
+                code="cpus-busy",
+                job=job.job,
+                field="RESUME_OPTION",
+                cpus=str(job.was - node.free),
             )
         else:
             cpus = cpus_of(fit(node.topology, node.free, requirement), job.job)
@@ -107,11 +111,20 @@ class Resizer:
             job = self._in(request.job, AllocationState.RUNNING)
             if request.count < job.least:
                 raise UsageError(
-                    f"{job.job}: it needs {job.least} CPUs, {request.count} are asked"
+                    f"{job.job}: it needs {job.least} CPUs, {request.count} are asked",
+                    code="value-range",
+                    job=job.job,
+                    field="count",
+                    value=request.count,
+                    bound=job.least,
                 )
             # A CPU that is lent or borrowed has its owner on record; a resize would lose who that is.
             if job.owns != job.holds:
-                raise LaunchError(f"{job.job}: not now: it shares CPUs with another job")
+                raise LaunchError(
+                    f"{job.job}: not now: it shares CPUs with another job",
+                    code="job-shares-cpus",
+                    job=job.job,
+                )
             cpus, heard = await self._changed(job, request)
             changed = job.change(owns=cpus, holds=cpus, count=request.count)
             requirement = job_requirement(self._node, job, len(cpus))
@@ -152,13 +165,23 @@ class Resizer:
         target = shrink(node.topology, job, request.count)
         heard = await self._manager.ask({job.job: target}, request.seconds)
         if node.state.jobs.get(job.job) is not job:
-            raise LaunchError(f"{job.job}: not now: it changed while it was asked")
+            raise LaunchError(
+                f"{job.job}: not now: it changed while it was asked",
+                code="jobs-changing",
+                job=job.job,
+            )
         return target, heard[job.job]
 
     def _in(self, name: str, state: AllocationState) -> CpuAllocation:
         job = self._node.state.jobs[name]
         if job.state is not state:
-            raise LaunchError(f"{name}: it is {job.state}, not {state}")
+            raise LaunchError(
+                f"{name}: it is {job.state}, not {state}",
+                code="job-state-invalid",
+                job=name,
+                value=job.state.value,
+                needed=state.value,
+            )
         return job
 
     def _tell(self, names: Iterable[str]) -> None:

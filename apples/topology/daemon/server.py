@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
+from apples.refusals import SYSTEM_CODES
 from apples.storage.documents import lock
 from apples.storage.folder import Folder, check_private
 from apples.topology.daemon import protocol
@@ -85,11 +86,21 @@ class Connection:
             except ApplesError as error:
                 answer = protocol.refusal_of(error)
             except OSError as error:
-                answer = protocol.refusal_of(LaunchError(f"topologyd: {error}"))
+                answer = protocol.refusal_of(
+                    LaunchError(
+                        f"topologyd: {error}",
+                        code=SYSTEM_CODES.get(error.errno, "system-error"),
+                        file=error.filename,
+                    )
+                )
             except Exception as error:  # noqa: BLE001 - one request must not take the others with it
                 kind = type(error).__name__
                 self._handler.node.report(f"internal error: {kind}: {error}")
-                answer = protocol.refusal_of(LaunchError(f"topologyd: internal error: {kind}"))
+                answer = protocol.refusal_of(
+                    LaunchError(
+                        f"topologyd: internal error: {kind}", code="daemon-fault", kind=kind
+                    )
+                )
             if not await self._send(answer):
                 return
 
@@ -99,7 +110,11 @@ class Connection:
             async with asyncio.timeout(seconds):
                 line = await self._reader.readuntil(b"\n")
         except asyncio.LimitOverrunError:
-            error = UsageError(f"a request is longer than {LONGEST_LINE} bytes")
+            error = UsageError(
+                f"a request is longer than {LONGEST_LINE} bytes",
+                code="message-too-long",
+                bound=LONGEST_LINE,
+            )
             await self._send(protocol.refusal_of(error))
             return b""
         except (TimeoutError, asyncio.IncompleteReadError, OSError):
@@ -315,7 +330,11 @@ class Server:
             bound.listen(BACKLOG)
         except OSError as error:
             bound.close()
-            raise LaunchError(f"{self._run.name}/{name}: {error.strerror}") from error
+            raise LaunchError(
+                f"{self._run.name}/{name}: {error.strerror}",
+                code="socket-unusable",
+                file=f"{self._run.name}/{name}",
+            ) from error
         return bound
 
     async def _unix(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -350,7 +369,13 @@ class Server:
         if task is None:
             raise RuntimeError("a connection is served by a task")
         if refused := self._connections.admit(caller, task):
-            writer.write(encode(protocol.refusal_of(LaunchError(f"topologyd: {refused}"))))
+            writer.write(
+                encode(
+                    protocol.refusal_of(
+                        LaunchError(f"topologyd: {refused}", code="too-many-connections")
+                    )
+                )
+            )
             writer.close()
             return
         try:
@@ -366,7 +391,11 @@ def _locked(state: Folder) -> int:
     descriptor = state.open_file("lock", os.O_RDWR | os.O_CREAT)
     if not lock(descriptor, 0.0):
         os.close(descriptor)
-        raise LaunchError(f"{state.name}: another apples topologyd is running on it") from None
+        raise LaunchError(
+            f"{state.name}: another apples topologyd is running on it",
+            code="directory-locked",
+            file=state.name,
+        ) from None
     return descriptor
 
 

@@ -97,5 +97,7 @@ def made(path: Path, mode: int = 0o700) -> Path:
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
-        raise LaunchError(f"{path}: {error.strerror}") from None
+        raise LaunchError(
+            f"{path}: {error.strerror}", code="directory-unusable", file=path
+        ) from None
     return path

@@ -258,7 +258,11 @@ class NodeState:
         if found is None:
             return None
         if found.digest != digest:
-            raise UsageError(f"request {request}: this id was used for another request")
+            raise UsageError(
+                f"request {request}: this id was used for another request",
+                code="request-id-reused",
+                value=request,
+            )
         return found.answer
 
     def written(self, principal: str) -> tuple[int, int]:

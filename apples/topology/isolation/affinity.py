@@ -59,7 +59,13 @@ class Affinity(IsolationBackend):
     def fit(self, container: CpuContainer) -> Guarantee:
         """Set the masks of all processes that are in it."""
         if not container.cpus <= self._mine:
-            raise IsolationError(f"{container.name}: not all of its CPUs are open to this process")
+            raise IsolationError(
+                f"{container.name}: not all of its CPUs are open to this process",
+                code="cpus-not-ours",
+                container=container.name,
+                cpus=str(container.cpus),
+                known=str(self._mine),
+            )
         self._containers[container.name] = container
         for process in self.processes(container.name):
             with contextlib.suppress(OSError):
@@ -73,11 +79,18 @@ class Affinity(IsolationBackend):
     def admit(self, name: str, process: int) -> None:
         """Set the masks of its threads."""
         if name not in self._containers:
-            raise IsolationError(f"there is no container {name}")
+            raise IsolationError(
+                f"there is no container {name}", code="container-unknown", container=name
+            )
         try:
             place_threads(process, self._containers[name].cpus)
         except OSError as error:
-            raise IsolationError(f"process {process} cannot be placed: {error}") from error
+            raise IsolationError(
+                f"process {process} cannot be placed: {error}",
+                code="process-not-placed",
+                container=name,
+                value=process,
+            ) from error
         self._admitted.setdefault(name, set()).add((process, started(process, self._proc)))
 
     def processes(self, name: str) -> frozenset[int]:

@@ -34,6 +34,8 @@ class Guarantee(StrEnum):
 class IsolationError(LaunchError):
     """The kernel or the system manager refused; the message has its words."""
 
+    code = "isolation-refused"
+
 
 @dataclass(frozen=True, slots=True)
 class CpuContainer:

@@ -86,7 +86,12 @@ class Cpusets(IsolationBackend):
             self._enter(name, process)
             place_threads(process, EVERY | self.cpus(name))
         except OSError as error:
-            raise IsolationError(f"process {process} cannot enter {name}: {error}") from error
+            raise IsolationError(
+                f"process {process} cannot enter {name}: {error}",
+                code="process-not-placed",
+                container=name,
+                value=process,
+            ) from error
 
     def freeze(self, name: str) -> None:
         """Apply the freezer."""
@@ -110,7 +115,12 @@ class Cpusets(IsolationBackend):
         try:
             act(name)
         except OSError as error:
-            raise IsolationError(f"{name}: {error}") from error
+            raise IsolationError(
+                f"{name}: {error}",
+                code="isolation-refused",
+                container=name,
+                reason=errno.errorcode.get(error.errno or 0),
+            ) from error
 
 
 def refusal(container: CpuContainer, error: OSError) -> IsolationError:
@@ -123,7 +133,12 @@ def refusal(container: CpuContainer, error: OSError) -> IsolationError:
         errno.EBUSY: "in use by a child set",
     }.get(error.errno or 0, error.strerror or str(error))
     return IsolationError(
-        f"{container.name}: CPUs {container.cpus} on memory nodes {container.mems}: {why}"
+        f"{container.name}: CPUs {container.cpus} on memory nodes {container.mems}: {why}",
+        code="isolation-refused",
+        container=container.name,
+        cpus=str(container.cpus),
+        mems=str(container.mems),
+        reason=errno.errorcode.get(error.errno or 0),
     )
 
 
@@ -272,14 +287,23 @@ class CpusetV2(Cpusets):
         try:
             self._prepare()
         except OSError as error:
-            raise IsolationError(f"{own.name} is not delegated to us: {error}") from error
+            raise IsolationError(
+                f"{own.name}: the group is not delegated to this user: {error}",
+                code="cgroup-not-delegated",
+                file=own.name,
+            ) from error
 
     def _prepare(self) -> None:
         """Have the cpuset controller in the groups that will be made."""
         if "cpuset" in self.own.text("cgroup.subtree_control").split():
             return
         if "cpuset" not in self.own.text("cgroup.controllers").split():
-            raise IsolationError(f"{self.own.name} has no cpuset controller")
+            raise IsolationError(
+                f"{self.own.name} has no cpuset controller",
+                code="cgroup-controller-missing",
+                file=self.own.name,
+                controller="cpuset",
+            )
         # systemd before version 254 puts a restarted daemon into the unit's own group, which takes
         # no process while it has children with controllers (status 219/CGROUP).
         if self._inside:  # the top alone may have processes and controllers for its children
@@ -314,7 +338,11 @@ class CpusetV2(Cpusets):
             raise refusal(container, error) from error
         if inside != container.cpus:
             raise IsolationError(
-                f"{container.name}: asked for CPUs {container.cpus}, the kernel gives {inside}"
+                f"{container.name}: asked for CPUs {container.cpus}, the kernel gives {inside}",
+                code="cpus-differ",
+                container=container.name,
+                cpus=str(container.cpus),
+                value=str(inside),
             )
         if not container.exclusive:
             return Guarantee.CONTAINED

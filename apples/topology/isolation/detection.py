@@ -116,7 +116,9 @@ def _cpuset_v1(root: Path) -> IsolationBackend:
     found = hierarchies(root)
     tree = with_controller(found, "cpuset")
     if tree is None:
-        raise IsolationError("no version 1 cpuset tree is mounted")
+        raise IsolationError(
+            "no version 1 cpuset tree is mounted", code="cgroup-missing", value="cpuset-v1"
+        )
     point, own = _folders(tree)
     return CpusetV1(point, own, _inside(tree), _freezer(found))
 
@@ -124,26 +126,33 @@ def _cpuset_v1(root: Path) -> IsolationBackend:
 def _cpuset_v2(root: Path) -> IsolationBackend:
     tree = unified(hierarchies(root))
     if tree is None:
-        raise IsolationError("no version 2 tree is mounted")
+        raise IsolationError(
+            "no version 2 tree is mounted", code="cgroup-missing", value="cpuset-v2"
+        )
     if tree.own.name == LEAF and tree.own != tree.point:  # where systemd, or we, put the daemon
         tree = replace(tree, own=tree.own.parent)
     elif tree.own.suffix == ".service":
         # Groups of jobs in a service's own group would keep systemd from starting the service again beside them:
         # a group whose children have controllers takes no process (EXIT_CGROUP).
         raise IsolationError(
-            f"{tree.own.name} is not started in a group below its own and could not be started again while "
-            f"jobs run: DelegateSubgroup={LEAF} in its unit is needed (systemd 254)"
+            f"cannot use cgroup v2: {tree.own.name} runs in its own top group; add DelegateSubgroup={LEAF} "
+            "to the unit (systemd 254 or later)",
+            code="cgroup-not-delegated",
+            unit=tree.own.name,
+            setting=f"DelegateSubgroup={LEAF}",
         )
     return CpusetV2(*_folders(tree), _inside(tree))
 
 
 def _systemd(root: Path) -> IsolationBackend:
     if not (root / "run/systemd/system").is_dir():
-        raise IsolationError("systemd is not the system's manager")
+        raise IsolationError("systemd is not the system's manager", code="systemd-missing")
     found = hierarchies(root)
     tree = unified(found) or with_controller(found, "name=systemd")
     if tree is None:
-        raise IsolationError("no tree of systemd's is mounted")
+        raise IsolationError(
+            "no tree of systemd's is mounted", code="cgroup-missing", value="systemd-scope"
+        )
     return SystemdScope(tree.point)
 
 
@@ -186,26 +195,44 @@ def find_backend(
         The one that was asked for does not hold, or none does: with the reasons.
     """
     if wanted != "auto" and wanted not in BACKENDS:
-        raise IsolationError(f"--fence {wanted}: one of auto, {', '.join(BACKENDS)} is wanted")
+        raise IsolationError(
+            f"--fence {wanted}: must be one of auto, {', '.join(BACKENDS)}",
+            code="isolation-unknown",
+            option="--fence",
+            value=wanted,
+            known=["auto", *BACKENDS],
+        )
     titles = [t for t in BACKENDS if t != DryRun.title] if wanted == "auto" else [wanted]
     levels: list[IsolationLevel] = []
     for title in titles:
         levels.append(probe(title, root))
         if levels[-1].isolation is not None:
             return levels[-1].isolation, levels
-    raise IsolationError("; ".join(f"{level.title}: {level.why_not}" for level in levels))
+    raise IsolationError(
+        "; ".join(f"{level.title}: {level.why_not}" for level in levels),
+        code="isolation-unavailable",
+        value=wanted,
+        reasons={level.title: level.why_not for level in levels},
+    )
 
 
 def _tried(isolation: IsolationBackend) -> Guarantee:
     cpus, mems = isolation.universe()
     if not cpus or not mems:
-        raise IsolationError("no CPU or no memory node is open to this process")
+        raise IsolationError(
+            "no CPU or no memory node is open to this process", code="cpus-unavailable"
+        )
     name = f"topologyd-{secrets.token_hex(4)}-probe-0"
     one = CpuSet.of([max(cpus)])
     try:
         given = isolation.fit(CpuContainer(name, one, mems))
         if isolation.cpus(name) != one:
-            raise IsolationError(f"asked for CPU {one}, the kernel gives {isolation.cpus(name)}")
+            raise IsolationError(
+                f"asked for CPU {one}, the kernel gives {isolation.cpus(name)}",
+                code="cpus-differ",
+                cpus=str(one),
+                value=str(isolation.cpus(name)),
+            )
     finally:
         isolation.remove(name)
     return given

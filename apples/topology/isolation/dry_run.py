@@ -67,7 +67,13 @@ class DryRun(IsolationBackend):
     def fit(self, container: CpuContainer) -> Guarantee:
         """Remember the container."""
         if not container.cpus <= self._cpus or not container.cpus:
-            raise IsolationError(f"{container.name}: no such CPU on this machine")
+            raise IsolationError(
+                f"{container.name}: no such CPU on this machine",
+                code="cpus-not-ours",
+                container=container.name,
+                cpus=str(container.cpus),
+                known=str(self._cpus),
+            )
         self.done.append(("fit", container.name))
         self.containers[container.name] = container
         return Guarantee.NONE
@@ -79,7 +85,9 @@ class DryRun(IsolationBackend):
     def admit(self, name: str, process: int) -> None:
         """Remember the process."""
         if name not in self.containers:
-            raise IsolationError(f"there is no container {name}")
+            raise IsolationError(
+                f"there is no container {name}", code="container-unknown", container=name
+            )
         self.done.append(("admit", name))
         self.inside.setdefault(name, set()).add(process)
 

@@ -114,7 +114,11 @@ class SystemdScope(IsolationBackend):
         """Change the scope if there is one; remember the container for the first process if not."""
         if not container.cpus <= self._mine:  # systemd would say so to the first process only
             raise IsolationError(
-                f"{container.name}: CPUs {container.cpus} are not all among {self._mine}"
+                f"{container.name}: CPUs {container.cpus} are not all among {self._mine}",
+                code="cpus-not-ours",
+                container=container.name,
+                cpus=str(container.cpus),
+                known=str(self._mine),
             )
         self._containers[container.name] = container
         if self._group(container.name) is not None:
@@ -135,11 +139,18 @@ class SystemdScope(IsolationBackend):
         elif name in self._containers:
             self._run(start_scope(self._containers[name], process, user=self._user))
         else:
-            raise IsolationError(f"there is no container {name}")
+            raise IsolationError(
+                f"there is no container {name}", code="container-unknown", container=name
+            )
         try:
             place_threads(process, EVERY)
         except OSError as error:
-            raise IsolationError(f"process {process} cannot enter {name}: {error}") from error
+            raise IsolationError(
+                f"process {process} cannot enter {name}: {error}",
+                code="process-not-placed",
+                container=name,
+                value=process,
+            ) from error
 
     def processes(self, name: str) -> frozenset[int]:
         """Read the group's ``cgroup.procs``."""
@@ -185,10 +196,14 @@ class SystemdScope(IsolationBackend):
                 command, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise IsolationError(f"{command[0]}: {error}") from error
+            raise IsolationError(
+                f"{command[0]}: {error}", code="systemd-unreachable", tool=command[0]
+            ) from error
         if done.returncode:
             words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise IsolationError(f"{command[0]}: {words[-1]}")
+            raise IsolationError(
+                f"{command[0]}: {words[-1]}", code="isolation-refused", tool=command[0]
+            )
         return done.stdout
 
 

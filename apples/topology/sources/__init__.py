@@ -30,13 +30,19 @@ def load_topology(source: str | Path) -> Topology:
             data = stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no file name"
-        raise TopologyFileError(f"{str(source)[:200]}: {reason}") from error
+        raise TopologyFileError(
+            f"{str(source)[:200]}: {reason}",
+            code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+            file=str(source)[:200],
+        ) from error
     if data.lstrip()[:1] == b"<" or data[:3] == b"\xef\xbb\xbf" or b"\0" in data[:64]:
         return read_hwloc_xml(data, str(source))
     if len(data) <= 4096 and data.isascii():
         return synthetic(data.decode("ascii"))
     raise TopologyFileError(
-        f"{source}: neither hwloc XML nor a synthetic string: expected what 'lstopo --of xml' writes"
+        f"{source}: neither hwloc XML nor a synthetic string: expected what 'lstopo --of xml' writes",
+        code="file-invalid",
+        file=source,
     )
 
 

@@ -27,7 +27,9 @@ MOST_TEXT = 8 * 2**20
 
 
 class TopologyFileError(UsageError):
-    """A topology that cannot be read: says where, and what would be right. Permanent."""
+    """A topology that cannot be read: names file, line and what would be right. Permanent."""
+
+    code = "file-invalid"
 
 
 @dataclass(slots=True)
@@ -50,7 +52,13 @@ def read_elements(data: bytes, name: str) -> Element:
         Not well-formed, or beyond the bounds; with the line.
     """
     if len(data) > MOST_BYTES:
-        raise TopologyFileError(f"{name}: {len(data)} bytes, at most {MOST_BYTES} are read")
+        raise TopologyFileError(
+            f"{name}: {len(data)} bytes, at most {MOST_BYTES} are read",
+            code="file-too-large",
+            file=name,
+            value=len(data),
+            bound=MOST_BYTES,
+        )
     return _Reader(name).read(data)
 
 
@@ -77,23 +85,27 @@ class _Reader:
             self._parser.Parse(data, True)
         except expat.ExpatError as error:
             what = expat.ErrorString(error.code)
-            self._refuse(f"not well-formed XML: {what}", error.lineno)
+            self._refuse(f"not well-formed XML: {what}", error.lineno, code="xml-invalid")
         except (ValueError, LookupError) as error:  # an unknown encoding
-            self._refuse(f"not readable as XML: {error}", 1)
+            self._refuse(f"not readable as XML: {error}", 1, code="xml-invalid")
         if self._outermost is None:
-            self._refuse("holds no element", 1)
+            self._refuse("holds no element", 1, code="file-empty")
         return self._outermost
 
-    def _refuse(self, what: str, line: int | None = None) -> NoReturn:
+    def _refuse(
+        self, what: str, line: int | None = None, *, code: str = "file-invalid"
+    ) -> NoReturn:
         number = self._parser.CurrentLineNumber if line is None else line
-        raise TopologyFileError(f"{self._name}: line {number}: {what}")
+        raise TopologyFileError(
+            f"{self._name}: line {number}: {what}", code=code, file=self._name, line=number
+        )
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._elements += 1
         if self._elements > MOST_ELEMENTS:
-            self._refuse(f"more than {MOST_ELEMENTS} elements")
+            self._refuse(f"more than {MOST_ELEMENTS} elements", code="file-too-large")
         if len(self._open) >= MOST_DEPTH:
-            self._refuse(f"elements nested deeper than {MOST_DEPTH}")
+            self._refuse(f"elements nested deeper than {MOST_DEPTH}", code="file-too-large")
         element = Element(tag, attributes, self._parser.CurrentLineNumber)
         if self._open:
             self._open[-1].children.append(element)
@@ -108,11 +120,11 @@ class _Reader:
         if not text.isspace():
             self._text += len(text)
             if self._text > MOST_TEXT:
-                self._refuse(f"more than {MOST_TEXT} characters of text")
+                self._refuse(f"more than {MOST_TEXT} characters of text", code="file-too-large")
             self._open[-1].text += text
 
     def _entity(self, *_: object) -> None:
-        self._refuse("declares an entity, which no hwloc file does")
+        self._refuse("declares an entity, which no hwloc file does", code="xml-entity")
 
 
 MOST_NODES = 4096
@@ -179,7 +191,11 @@ class _Document:
         self._check_format(outermost)
         machines = [e for e in outermost.children if e.tag == "object"]
         if len(machines) != 1:
-            self.refuse(outermost, f"holds {len(machines)} outermost objects, must be 1 Machine")
+            self.refuse(
+                outermost,
+                f"holds {len(machines)} outermost objects, must be 1 Machine",
+                code="topology-invalid",
+            )
         self.machine = machines[0]
 
     def topology(self) -> Topology:
@@ -191,7 +207,7 @@ class _Document:
         everything = self.bitmap(machine, "complete_cpuset", online)
         root = self.part(machine)
         if root is None or not root.cpus:
-            self.refuse(machine, "holds no PU that may be used")
+            self.refuse(machine, "holds no PU that may be used", code="cpus-missing")
         disallowed = online & ~self.kept_cpus if online > 0 else 0
         return Topology(
             root,
@@ -205,18 +221,24 @@ class _Document:
             tuple(self.devices),
         )
 
-    def refuse(self, element: Element, what: str) -> NoReturn:
-        """Say what is wrong with an element, and where."""
+    def refuse(self, element: Element, what: str, *, code: str = "file-invalid") -> NoReturn:
+        """Raise the error of an element, with its file and line."""
         label = element.attributes.get("type", "") or element.tag
         number = element.attributes.get("os_index")
         label += f" {number[:20]}" if number else ""
-        raise TopologyFileError(f"{self.name}: line {element.line}: {label[:60]}: {what}")
+        raise TopologyFileError(
+            f"{self.name}: line {element.line}: {label[:60]}: {what}",
+            code=code,
+            file=self.name,
+            line=element.line,
+            element=label[:60],
+        )
 
     def part(self, element: Element) -> Part | None:
         """Return a part with what is inside, None when nothing of it may be used."""
         kind = element.attributes.get("type", "")
         if not kind:
-            self.refuse(element, "an object needs a type")
+            self.refuse(element, "an object needs a type", code="field-missing")
         if kind == "PU":
             return self.unit(element)
         devices = [child for child in element.children if _kind(child) in _DEVICES]
@@ -280,7 +302,7 @@ class _Document:
         if not self.bitmap(element, "cpuset", bit) & self.kept_cpus & bit:
             return None
         if self.cpus & bit:
-            self.refuse(element, f"there are two PUs of os_index {number}")
+            self.refuse(element, f"there are two PUs of os_index {number}", code="index-repeated")
         self.cpus |= bit
         return Part("PU", number, bit)
 
@@ -293,9 +315,11 @@ class _Document:
         if not self.bitmap(element, "nodeset", 1 << number) & self.kept_nodes & 1 << number:
             return False
         if number in self.nodes:
-            self.refuse(element, f"there are two memory nodes of os_index {number}")
+            self.refuse(
+                element, f"there are two memory nodes of os_index {number}", code="index-repeated"
+            )
         if len(self.nodes) >= MOST_NODES:
-            self.refuse(element, f"more than {MOST_NODES} memory nodes")
+            self.refuse(element, f"more than {MOST_NODES} memory nodes", code="value-range")
         cpus = self.bitmap(element, "cpuset", 0)
         self.nodes[number] = MemoryNode(
             number, cpus, self.bytes_of(element), element.attributes.get("subtype", "")
@@ -318,11 +342,11 @@ class _Document:
         """Return one block of distances as a matrix."""
         count = self.integer(block, block.attributes.get("nbobjs", ""))
         if not 1 <= count <= MOST_NODES:
-            self.refuse(block, f"nbobjs is {count}, must be 1 to {MOST_NODES}")
+            self.refuse(block, f"nbobjs is {count}, must be 1 to {MOST_NODES}", code="value-range")
         numbers = self.words(block, "indexes", count)
         values = self.words(block, "u64values", count * count)
         if len(set(numbers)) < count:
-            self.refuse(block, "indexes name a node twice")
+            self.refuse(block, "indexes name a node twice", code="index-repeated")
         if block.attributes.get("indexing", "os") != "os":
             numbers = self.by_identity(block, numbers)
         rows = tuple(tuple(values[i * count : (i + 1) * count]) for i in range(count))
@@ -340,7 +364,11 @@ class _Document:
             waiting.extend(child for child in element.children if child.tag == "object")
         unknown = [identity for identity in identities if identity not in known]
         if unknown:
-            self.refuse(block, f"indexes name gp_index {unknown[0]}, which no memory node has")
+            self.refuse(
+                block,
+                f"indexes name gp_index {unknown[0]}, which no memory node has",
+                code="value-unknown",
+            )
         return [known[identity] for identity in identities]
 
     def words(self, block: Element, tag: str, count: int) -> list[int]:
@@ -348,17 +376,21 @@ class _Document:
         texts = [child.text for child in block.children if child.tag == tag]
         found = [self.integer(block, word) for text in texts for word in text.split()]
         if len(found) != count:
-            self.refuse(block, f"{tag} hold {len(found)} numbers, must be {count}")
+            self.refuse(
+                block, f"{tag} hold {len(found)} numbers, must be {count}", code="shape-invalid"
+            )
         return found
 
     def number(self, element: Element) -> int:
         """Return the os_index of a CPU or memory node."""
         text = element.attributes.get("os_index")
         if text is None:
-            self.refuse(element, "needs an os_index")
+            self.refuse(element, "needs an os_index", code="field-missing")
         number = self.integer(element, text)
         if number >= MOST_CPUS:
-            self.refuse(element, f"os_index is {number}, must be below {MOST_CPUS}")
+            self.refuse(
+                element, f"os_index is {number}, must be below {MOST_CPUS}", code="value-range"
+            )
         return number
 
     def bytes_of(self, element: Element) -> int | None:
@@ -369,7 +401,7 @@ class _Document:
     def integer(self, element: Element, text: str) -> int:
         """Return a whole number of at most 64 bits."""
         if not (text.isascii() and text.isdigit() and len(text) <= 20):
-            self.refuse(element, f"'{text[:30]}' is no whole number")
+            self.refuse(element, f"'{text[:30]}' is no whole number", code="value-type")
         return int(text)
 
     def bitmap(self, element: Element, attribute: str, default: int) -> int:
@@ -380,17 +412,25 @@ class _Document:
         try:
             return hwloc_bitmap(text)
         except UsageError as error:
-            self.refuse(element, f"{attribute}: {error}")
+            self.refuse(element, f"{attribute}: {error}", code=error.code)
 
     def _check_format(self, outermost: Element) -> None:
         if outermost.tag != "topology":
             raise TopologyFileError(
                 f"{self.name}: line {outermost.line}: <{outermost.tag[:40]}> is no hwloc topology: "
-                "expected what 'lstopo --of xml' writes"
+                "expected what 'lstopo --of xml' writes",
+                code="file-invalid",
+                file=self.name,
+                line=outermost.line,
+                element=outermost.tag[:40],
             )
         version = outermost.attributes.get("version", "1")
         if version.split(".")[0] not in {"2", "3"}:
             raise TopologyFileError(
                 f"{self.name}: line {outermost.line}: hwloc format {version[:20]}: formats 2 and 3 are "
-                "read; write the file again with 'lstopo --of xml' of hwloc 2 or later"
+                "read; write the file again with 'lstopo --of xml' of hwloc 2 or later",
+                code="format-unsupported",
+                file=self.name,
+                line=outermost.line,
+                value=version[:20],
             )

@@ -81,7 +81,11 @@ def synthetic(description: str) -> Topology:
     """
     levels = _levels(description)
     if levels[-1].kind != "PU":
-        raise UsageError(f"topology '{description[:60]}': the last level is not pu: {_FORM}")
+        raise UsageError(
+            f"topology '{description[:60]}': the last level is not pu: {_FORM}",
+            code="topology-invalid",
+            value=levels[-1].kind,
+        )
     cpus, parts = 1, 0
     for level in levels:
         cpus *= level.count
@@ -89,7 +93,11 @@ def synthetic(description: str) -> Topology:
     if not 1 <= cpus <= MOST_CPUS or parts > 4 * MOST_CPUS:
         raise UsageError(
             f"topology '{description[:60]}': {cpus} CPUs in {parts} parts, at most {MOST_CPUS} in "
-            f"{4 * MOST_CPUS}"
+            f"{4 * MOST_CPUS}",
+            code="value-range",
+            field="cpus",
+            value=cpus,
+            bound=MOST_CPUS,
         )
     if not any(level.attached for level in levels):
         levels[0].attached = 1
@@ -101,14 +109,23 @@ def synthetic(description: str) -> Topology:
 def _levels(description: str) -> list[_Level]:
     """Return the levels a description names, the machine first."""
     if len(description) > 4096:
-        raise UsageError(f"topology of {len(description)} characters: at most 4096 are read")
+        raise UsageError(
+            f"topology of {len(description)} characters: at most 4096 are read",
+            code="value-too-long",
+            value=len(description),
+            bound=4096,
+        )
     levels = [_Level("Machine", 1)]
     for word in description.split():
         found = _LEVEL.fullmatch(word)
         kind = _kind(found["kind"] or "numa") if found else ""
         count = int(found["count"] or 1) if found else 0
         if not kind or count < 1 or len(levels) > MOST_LEVELS or levels[-1].kind == "PU":
-            raise UsageError(f"topology '{description[:60]}': '{word[:30]}' is no level: {_FORM}")
+            raise UsageError(
+                f"topology '{description[:60]}': '{word[:30]}' is no level: {_FORM}",
+                code="topology-invalid",
+                value=word[:30],
+            )
         if found and found["attached"]:
             levels[-1].attached += 1
         elif kind == "NUMANode":
@@ -146,7 +163,13 @@ def origin(cpus: int = 128) -> Topology:
     (1.0, 4.0)
     """
     if cpus < CPUS_PER_NODE * NODES_PER_ROUTER or cpus & (cpus - 1) or cpus > 4096:
-        raise UsageError(f"an Origin of {cpus} CPUs: must be a power of two from 16 to 4096")
+        raise UsageError(
+            f"an Origin of {cpus} CPUs: must be a power of two from 16 to 4096",
+            code="value-range",
+            field="cpus",
+            value=cpus,
+            bound=[16, 4096],
+        )
     count = cpus // CPUS_PER_NODE
     nodes = tuple(MemoryNode(i, _mask(i)) for i in range(count))
     values = tuple(tuple(_latency(a, b) for b in range(count)) for a in range(count))

@@ -65,7 +65,11 @@ def _described(files: Mapping[str, str], name: str) -> Topology:
     """Return the machine that the kernel's files describe, by their names below ``/sys/devices/system``."""
     online = _numbered(files, "cpu")
     if not online:
-        raise LaunchError(f"{name}/cpu names no CPU: this is no Linux with /sys")
+        raise LaunchError(
+            f"{name}/cpu names no CPU: this is no Linux with /sys",
+            code="kernel-files-missing",
+            file=f"{name}/cpu",
+        )
     everything = _list(files, "cpu/present") | online
     groups: dict[tuple[str, int], int] = {}
     for cpu in online:
@@ -217,7 +221,11 @@ def read_packed(word: str, host: str) -> Topology:
             base64.b64decode(word, validate=True), MOST_BYTES + 1
         )
     except (ValueError, zlib.error) as error:
-        raise LaunchError(f"{host}: no answer of the topology probe: {error}") from error
+        raise LaunchError(
+            f"{host}: no answer of the topology probe: {error}",
+            code="topology-answer-invalid",
+            host=host,
+        ) from error
     return read_probe(text, host)
 
 
@@ -230,19 +238,41 @@ def read_probe(text: str | bytes, host: str) -> Topology:
         It is no answer of the probe's; names the host.
     """
     if len(text) > MOST_BYTES:
-        raise LaunchError(f"{host}: its topology takes {len(text)} bytes, at most {MOST_BYTES}")
+        raise LaunchError(
+            f"{host}: its topology takes {len(text)} bytes, at most {MOST_BYTES}",
+            code="message-too-long",
+            host=host,
+            value=len(text),
+            bound=MOST_BYTES,
+        )
     try:
         document = json.loads(text)
         schema = document["schema"]
         cpus, memory = CpuSet.of(document["cpus"]), CpuSet.parse(document["memory"])
         files = {str(name): str(held) for name, held in document["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
-        raise LaunchError(f"{host}: no answer of the topology probe: {error}") from error
+        raise LaunchError(
+            f"{host}: no answer of the topology probe: {error}",
+            code="topology-answer-invalid",
+            host=host,
+        ) from error
     if schema != SCHEMA:
-        raise LaunchError(f"{host}: the topology probe answers {SCHEMA}, not '{str(schema)[:30]}'")
+        raise LaunchError(
+            f"{host}: the topology probe answers {SCHEMA}, not '{str(schema)[:30]}'",
+            code="topology-answer-invalid",
+            host=host,
+            field="schema",
+            value=str(schema)[:30],
+        )
     wrong = [
         name for name, held in files.items() if not _NAME.fullmatch(name) or len(held) > MOST_FILE
     ]
     if wrong:
-        raise LaunchError(f"{host}: the topology probe does not send '{wrong[0][:60]}'")
+        raise LaunchError(
+            f"{host}: the topology probe does not send '{wrong[0][:60]}'",
+            code="topology-answer-invalid",
+            host=host,
+            field="files",
+            value=wrong[0][:60],
+        )
     return restricted(_described(files, host), cpus, memory or None)

@@ -41,7 +41,12 @@ def live_topology(source: str = "") -> Topology:
         There is no such source.
     """
     if source and source not in SOURCES:
-        raise UsageError(f"source '{source}': known are {', '.join(SOURCES)}")
+        raise UsageError(
+            f"source '{source}': known are {', '.join(SOURCES)}",
+            code="source-unknown",
+            value=source,
+            known=[*SOURCES],
+        )
     if not source:
         hwloc = importlib.util.find_spec("pyhwloc") is not None
         source = "lstopo" if _lstopo() else "pyhwloc" if hwloc else "sys"
@@ -72,7 +77,11 @@ def _lstopo() -> str | None:
 def _from_lstopo() -> Topology:
     program = _lstopo()
     if program is None:
-        raise LaunchError("no lstopo: install hwloc, or read /sys (--source sys)")
+        raise LaunchError(
+            "no lstopo: install hwloc, or read /sys (--source sys)",
+            code="tool-missing",
+            tool="lstopo",
+        )
     words = [program, "--no-io", "--of", "xml", "-"]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("HWLOC_")}
     try:
@@ -85,10 +94,20 @@ def _from_lstopo() -> Topology:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as error:
-        raise LaunchError(f"{program} did not answer within {DEADLINE:.0f} s") from error
+        raise LaunchError(
+            f"{program} did not answer within {DEADLINE:.0f} s",
+            code="tool-timeout",
+            tool=program,
+            seconds=DEADLINE,
+        ) from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
-        raise LaunchError(f"{program} ended with {done.returncode} and said: {said[0][:200]}")
+        raise LaunchError(
+            f"{program} ended with {done.returncode} and said: {said[0][:200]}",
+            code="tool-failed",
+            tool=program,
+            value=done.returncode,
+        )
     return read_hwloc_xml(done.stdout, "this machine")
 
 
@@ -97,7 +116,9 @@ def _from_pyhwloc() -> Topology:
         pyhwloc = importlib.import_module("pyhwloc")
     except ImportError as error:
         raise LaunchError(
-            f"no pyhwloc ({error}): install the extra apples[hwloc] (Python 3.12 or later)"
+            f"no pyhwloc ({error}): install the extra apples[hwloc] (Python 3.12 or later)",
+            code="package-missing",
+            package="pyhwloc",
         ) from error
     with pyhwloc.from_this_system() as machine:
         return read_hwloc_xml(machine.export_xml_buffer().encode(), "this machine")
