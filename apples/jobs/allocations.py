@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import hat
-from apples.errors import ApplesError, LaunchError, UsageError
+from apples.errors import ApplesError, LaunchError, UsageError, coded
 from apples.launch.slurm import client
 from apples.launch.slurm.nodes import (
     MOST_SLOTS,
@@ -25,7 +25,7 @@ from apples.launch.slurm.nodes import (
     left_out,
 )
 from apples.launch.slurm.replies import SlurmAllocationState
-from apples.refusals import failure_of
+from apples.refusals import failure_of, system_code
 from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
 from apples.scheduling.server.orders import HostTerm
 from apples.storage import documents
@@ -152,7 +152,12 @@ class AllocationWatch:
             try:
                 names = expand(one.nodes)
             except ValueError as error:
-                raise LaunchError(f"squeue: allocation {one.number}: {error}") from None
+                raise LaunchError(
+                    f"squeue: allocation {one.number}: {error}",
+                    code="slurm-answer-invalid",
+                    command="squeue",
+                    job=one.number,
+                ) from None
             for name in names:
                 if not NAME.fullmatch(name):
                     continue
@@ -162,7 +167,10 @@ class AllocationWatch:
                     found[name] = one
         if len(found) > MOST_HOSTS:
             raise LaunchError(
-                f"the allocations have {len(found)} nodes, at most {MOST_HOSTS} are taken"
+                f"the allocations have {len(found)} nodes, at most {MOST_HOSTS} are taken",
+                code="too-many-nodes",
+                value=len(found),
+                bound=MOST_HOSTS,
             )
         return found
 
@@ -214,7 +222,11 @@ class AllocationWatch:
         try:
             documents.replace(self.place, text)
         except OSError as error:
-            raise LaunchError(f"{self.place}: {error.strerror}") from None
+            raise LaunchError(
+                f"{self.place}: {error.strerror}",
+                **coded(error, code=system_code(error)),
+                file=self.place,
+            ) from None
         return read_host_list(self.place)
 
 
@@ -224,7 +236,10 @@ def _number_of(asked: str) -> str:
     number = os.environ.get("SLURM_JOB_ID", "")
     if not number.isdecimal():
         raise UsageError(
-            f"--slurm {OWN}: this is inside of no allocation: give the number or the name of one"
+            f"--slurm {OWN}: this process is not inside an allocation; give the number or name of an allocation",
+            code="outside-allocation",
+            option="--slurm",
+            value=OWN,
         )
     return number
 

@@ -37,10 +37,18 @@ def estimate(order: Mapping[str, Any], hosts: int) -> float:
     """
     spec = read(order)
     if isinstance(spec, ProgramSpec):
-        raise UsageError("a program that knows nothing of us has no model")
+        raise UsageError(
+            "a program without a template has no model of its run time", code="model-missing"
+        )
     listed = read_host_list(spec.hosts if isinstance(spec, UnitsSpec) else spec.run.hosts)
     if not 1 <= hosts <= len(listed):
-        raise UsageError(f"{hosts} hosts of {len(listed)}")
+        raise UsageError(
+            f"hosts: must be between 1 and {len(listed)} (is {hosts})",
+            code="value-range",
+            field="hosts",
+            value=hosts,
+            bound=len(listed),
+        )
     first = HostPreference.of(listed).best([host.name for host in listed], hosts, ())
     if isinstance(spec, UnitsSpec):
         with chdir(spec.directory):

@@ -83,6 +83,8 @@ PACKAGES = ("apples", "hat", "nws", "blueprints")
 class UnansweredError(LaunchError):
     """A fork has not answered in the time that it had, and is ended. Transient, unless its code never returns."""
 
+    code = "fork-unanswered"
+
 
 def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
     """Return what a fork answers; it ends when nobody waits for the answer any more.
@@ -110,14 +112,20 @@ def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
                 found = lines.feed(data)
             answer = decode(found[0], LINE_LIMIT) if found else {}
         except TimeoutError:
-            raise UnansweredError(f"there was no answer to {do} in {seconds:.3g} s") from None
+            raise UnansweredError(
+                f"no answer to {do} in {seconds:.3g} s", value=do, seconds=seconds
+            ) from None
         except (OSError, LineError) as error:
-            raise LaunchError(f"the fork of the parked interpreter: {error}") from None
+            raise LaunchError(
+                f"the fork of the parked interpreter: {error}", code="fork-lost", value=do
+            ) from None
     if "failure" in answer:
         raise Failure.of_document(answer["failure"]).error()
     if "answer" not in answer:
         raise LaunchError(
-            "the fork of the parked interpreter ended without an answer: it was killed, or your code ended it"
+            "the fork of the parked interpreter ended without an answer: it was killed, or your code ended it",
+            code="fork-lost",
+            value=do,
         )
     return answer["answer"]
 
@@ -161,12 +169,20 @@ def _fork() -> Iterator[socket.socket]:
                     yield connection
                     return
     except TimeoutError:
-        raise LaunchError(f"the parked interpreter gave no fork in {LOAD_SECONDS:g} s") from None
+        raise LaunchError(
+            f"the parked interpreter gave no fork in {LOAD_SECONDS:g} s",
+            code="fork-server-silent",
+            seconds=LOAD_SECONDS,
+        ) from None
     said = list[str]()
     with suppress(FileNotFoundError):
         said = log_of(path).read_text("utf-8", errors="replace").splitlines()
+    last = (said or ["none"])[-1]
     raise LaunchError(
-        f"the parked interpreter ended; its last words ({log_of(path)}): {(said or ['none'])[-1]}"
+        f"the parked interpreter ended; the last line of {log_of(path)}: {last}",
+        code="fork-server-ended",
+        file=log_of(path),
+        value=last,
     )
 
 
@@ -192,7 +208,9 @@ def _reached(path: Path) -> socket.socket:
         )
     with suppress(OSError):
         return _alone()
-    raise LaunchError("no process can be started: there are as many as there may be")
+    raise LaunchError(
+        "cannot start a process: the limit of processes is reached", code="too-many-processes"
+    )
 
 
 def _connected(path: Path) -> socket.socket | None:
@@ -259,7 +277,9 @@ def _begun(path: Path) -> socket.socket:
                 raise
             connection = _connected(path)
     if connection is None:
-        raise LaunchError(f"{path}: nobody can be reached there")
+        raise LaunchError(
+            f"{path}: no interpreter answers there", code="fork-server-silent", file=path
+        )
     return connection
 
 
@@ -346,7 +366,10 @@ def _greeted(connection: socket.socket) -> bool:
             return False
         heard += data
         if not data and heard.startswith(REFUSAL):
-            raise LaunchError(f"the parked interpreter has {heard.decode(errors='replace')}")
+            reason = heard.removeprefix(REFUSAL).decode(errors="replace")
+            raise LaunchError(
+                f"the parked interpreter cannot fork: {reason}", code="fork-refused", reason=reason
+            )
         if not data:
             return False
     return True
@@ -366,14 +389,18 @@ def _ask(
     try:
         here = os.open(".", os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
-        raise LaunchError(f"the working directory: {error.strerror}") from None
+        raise LaunchError(
+            f"the working directory: {error.strerror}", code="working-directory-missing"
+        ) from None
     try:
         data = encode(request)
         sent = socket.send_fds(connection, [data], [talk, here, *handles])
         if sent < len(data):  # else it may have read all and hung up
             connection.sendall(data[sent:])
     except OSError as error:
-        raise LaunchError(f"the fork of the parked interpreter: {error.strerror}") from None
+        raise LaunchError(
+            f"the fork of the parked interpreter: {error.strerror}", code="fork-lost", value=do
+        ) from None
     finally:
         os.close(here)
 

@@ -44,28 +44,59 @@ def program_spec(
     """
     if not program:
         raise UsageError(
-            "--program: name the command after --: apples run --program -- CMD ARG .."
+            "--program: name the command after --: apples run --program -- CMD ARG ..",
+            code="value-missing",
+            option="--program",
         )
     known = read_host_list(hosts)
     first = tuple(name.strip() for name in on.split(",")) if on else ()
     for name in first:
         if not name:
-            raise UsageError(f"--on {on}: between two commas is no host")
+            raise UsageError(
+                f"--on {on}: a host name is missing between two commas",
+                code="value-invalid",
+                option="--on",
+                value=on,
+            )
         if name not in known:
-            there = ", ".join(host.name for host in known)
-            raise UsageError(f"--on {name}: the host list has {there}")
+            there = [host.name for host in known]
+            raise UsageError(
+                f"--on {name}: the host list has {', '.join(there)}",
+                code="host-unknown",
+                option="--on",
+                host=name,
+                known=there,
+            )
         if first.count(name) > 1:
-            raise UsageError(f"--on {name}: is named twice, and a host has one rank")
+            raise UsageError(
+                f"--on {name}: is named twice, and a host has one rank",
+                code="host-repeated",
+                option="--on",
+                host=name,
+            )
     if weather not in {"live", "static"}:
-        raise UsageError(f"--weather {weather}: with --program it is live or static")
+        raise UsageError(
+            f"--weather {weather}: with --program it is live or static",
+            code="value-unknown",
+            option="--weather",
+            value=weather,
+            known=["live", "static"],
+        )
     try:
         signal_number(signal)
     except ValueError as error:
-        raise UsageError(f"--signal: {error}") from None
+        raise UsageError(
+            f"--signal: {error}", code="signal-unknown", option="--signal", value=signal
+        ) from None
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
     if len(first) > 1 and (outside := functions_outside(program[0], working_directory())):
-        raise UsageError(f"{program[0]} cannot be moved: it calls {', '.join(outside)}")
+        raise UsageError(
+            f"{program[0]} cannot be moved: it calls {', '.join(outside)}",
+            code="program-not-movable",
+            file=program[0],
+            calls=list(outside),
+        )
     first = first or (most_able(known, weather),)
     return ProgramSpec(tuple(program), Path(hosts), first, signal, signal_seconds, output)
 

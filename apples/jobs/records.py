@@ -295,10 +295,17 @@ def conversation(job: store.StoredJob) -> ControlClient:
     """
     record = job.record()
     if record["state"] in store.OVER:
-        raise LaunchError(f"job {job.id} is {record['state']}")
+        raise LaunchError(
+            f"job {job.id} is {record['state']}",
+            code="job-ended",
+            job=job.id,
+            value=record["state"],
+        )
     if not record.get("malleable", True):
         raise LaunchError(
-            f"job {job.id} cannot be resized: its template does not say 'malleable = true'"
+            f"job {job.id} cannot be resized: its template lacks 'malleable = true'",
+            code="run-not-resizable",
+            job=job.id,
         )
     return ControlClient(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
 

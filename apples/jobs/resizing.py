@@ -54,7 +54,7 @@ def plan(
     position = conversation(job).status()
     rigid = len(position["hosts"]) != 1 and isinstance(read(job.order()), JobSpec)
     if not position["malleable"] and rigid:
-        raise LaunchError(f"job {job.id} cannot be resized")
+        raise LaunchError(f"job {job.id} cannot be resized", code="run-not-resizable", job=job.id)
     rows = dict(zip(position["hosts"], position["rows"], strict=True))
     if source is not None:
         wanted, information = _in_its_place(job, rows, source, target)
@@ -96,7 +96,9 @@ def _places(
         seen = unseen.with_findings(actuator.look(survey))
     for name in coming:
         if reason := refusal(seen, seen.hosts[name]):
-            raise LaunchError(f"{name} cannot be used: {reason}")
+            raise LaunchError(
+                f"{name} cannot be used: {reason}", code="host-unfit", host=name, reason=reason
+            )
     programs = tuple(
         host_program(host, seen.implementation(host), seen)
         for host in hosts
@@ -114,9 +116,20 @@ def _in_its_place(
 ) -> tuple[Rows, InformationPool | None]:
     """Return the rows with one host in another's place, and the pool of the job's files where it has any."""
     if source not in rows:
-        raise UsageError(f"--from {source}: the job is not there (it is on {', '.join(rows)})")
+        raise UsageError(
+            f"--from {source}: the job is not there (it is on {', '.join(rows)})",
+            code="host-unknown",
+            option="--from",
+            host=source,
+            known=list(rows),
+        )
     if target in rows:
-        raise UsageError(f"--to {target}: the job is there already")
+        raise UsageError(
+            f"--to {target}: the job is there already",
+            code="host-in-use",
+            option="--to",
+            host=target,
+        )
     wanted = {target if host == source else host: count for host, count in rows.items()}
     spec = read(job.order())
     if not isinstance(spec, JobSpec):
@@ -165,8 +178,14 @@ def balanced_rows(
     schedule = balanced(tuple(information.hosts[name] for name in weights), known)
     total = information.application.rows
     if sum(schedule.rows) != total:
-        names = ", ".join(weights)
-        raise InfeasibleError(f"{names}: memory for {sum(schedule.rows):.0f} of {total} rows")
+        rows_fit = int(sum(schedule.rows))
+        raise InfeasibleError(
+            f"{', '.join(weights)}: memory for {rows_fit} of {total} rows",
+            code="memory-insufficient",
+            hosts=list(weights),
+            value=total,
+            bound=rows_fit,
+        )
     return {a.host.name: int(a.rows) for a in schedule.allocations}, information
 
 
@@ -174,8 +193,13 @@ def _check_known(information: InformationPool, names: Iterable[str]) -> None:
     """Refuse a host that the job's list does not have."""
     unknown = [name for name in names if name not in information.hosts]
     if unknown:
-        there = ", ".join(host.name for host in information.hosts)
-        raise UsageError(f"unknown host '{unknown[0]}': the job's host list has {there}")
+        there = [host.name for host in information.hosts]
+        raise UsageError(
+            f"unknown host '{unknown[0]}': the job's host list has {', '.join(there)}",
+            code="host-unknown",
+            host=unknown[0],
+            known=there,
+        )
 
 
 def _information(spec: JobSpec) -> InformationPool:

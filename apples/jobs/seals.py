@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, coded
+from apples.refusals import system_code
 from apples.storage import documents, state
 
 SEAL: Final = "seal"
@@ -60,7 +61,9 @@ def _key() -> bytes:
                 documents.replace(path, secrets.token_hex(32) + "\n")
         return _read(path)
     except OSError as error:
-        raise LaunchError(f"{path}: {error.strerror}") from None
+        raise LaunchError(
+            f"{path}: {error.strerror}", **coded(error, code=system_code(error)), file=path
+        ) from None
 
 
 def _read(path: Path) -> bytes:
@@ -71,6 +74,8 @@ def _read(path: Path) -> bytes:
         os.close(descriptor)
     if not LINE.fullmatch(found):
         raise LaunchError(
-            f"{path}: damaged; remove it: what was submitted with it and waits will fail"
+            f"{path}: damaged; remove it: jobs that were submitted with it and wait will fail",
+            code="key-damaged",
+            file=path,
         )
     return found

@@ -15,7 +15,7 @@ from apples.agent.rescheduling import as_measured
 from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load, plan
 from apples.agent.session.spec import RunSpec
-from apples.errors import UsageError
+from apples.errors import InfeasibleError, UsageError
 from apples.jobs.spec import JobSpec, read
 from apples.schedule import Estimate
 
@@ -60,7 +60,9 @@ def select(
     """
     spec = read(order)
     if not isinstance(spec, JobSpec):
-        raise UsageError("only an application with a template has a model of its hosts")
+        raise UsageError(
+            "only an application with a template has a model of its hosts", code="model-missing"
+        )
     run = replace(spec.run, weather="static")
     with chdir(spec.directory):
         information = load(run)
@@ -79,7 +81,11 @@ def select(
     if better is not None and (otherwise is None or better.value < otherwise.value):
         return _answer(chosen, better, otherwise)
     if otherwise is None:
-        raise UsageError("there is no plan on any of these hosts")
+        raise InfeasibleError(
+            f"no plan on any of {', '.join(map(str, among))}",
+            code="hosts-infeasible",
+            hosts=list(among),
+        )
     return _answer(list(instead), otherwise, otherwise)
 
 

@@ -110,7 +110,12 @@ def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
                 heard = _start_supervisor(found, lock)
         except BlockingIOError:
             state = found.record()["state"]
-            raise LaunchError(f"job {found.id} is {state}: it is not over") from None
+            raise LaunchError(
+                f"job {found.id} is {state}: it is not over",
+                code="job-running",
+                job=found.id,
+                value=state,
+            ) from None
         return _running_job(found, heard, talk)
 
 
@@ -129,11 +134,18 @@ def _cancelled_if_interrupted(job: store.StoredJob, talk: Talk) -> Iterator[None
 def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the manifest of the commit that a job would go on from; refuse one that cannot."""
     if record["state"] == "finished":
-        raise UsageError(f"job {job.id} is finished: there is nothing to go on with")
+        raise UsageError(
+            f"job {job.id} is finished: there is nothing to go on with",
+            code="job-finished",
+            job=job.id,
+        )
     commit = next(whole_manifests(job.commits), None)
     if commit is None:
         raise UsageError(
-            f"job {job.id} has no commit in {job.commits} to go on from (see --commit of apples run)"
+            f"job {job.id} has no commit in {job.commits} to go on from (see --commit of apples run)",
+            code="commit-missing",
+            job=job.id,
+            file=job.commits,
         )
     return commit
 
@@ -148,7 +160,13 @@ def _end_remains(job: store.StoredJob) -> None:
 
 def _kill_marked(job: store.StoredJob) -> None:
     if not job_processes.kill_marked(job.id, END_SECONDS):
-        raise LaunchError(f"processes that cannot be killed: {job_processes.marked(job.id)}")
+        left = job_processes.marked(job.id)
+        raise LaunchError(
+            f"processes that cannot be killed: {left}",
+            code="processes-left",
+            job=job.id,
+            value=left,
+        )
     job.clear_up()
 
 
@@ -288,7 +306,12 @@ def wait(job: str, seconds: float | None = None) -> RunRecord:
     """
     found = store.record(job)
     if not found.until_over(seconds):
-        raise DeadlineError(f"job {found.id} still runs after {seconds:g} s")
+        raise DeadlineError(
+            f"job {found.id} still runs after {seconds:g} s",
+            code="wait-timeout",
+            job=found.id,
+            seconds=seconds,
+        )
     return RunRecord.of(found)
 
 
@@ -339,7 +362,9 @@ def own_job(job: str, called: str = "") -> str:
     if scheduled:
         name = f"{scheduled['scheduler']}.{scheduled['job']}"
         raise UsageError(
-            f"{called or job}: is {name}, whose hosts are its scheduler's; see: apples queue"
+            f"{called or job}: is {name}, whose hosts are its scheduler's; see: apples queue",
+            code="job-scheduled",
+            job=name,
         )
     return job
 
@@ -348,7 +373,14 @@ def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
     """Return what `resize` would do, or `rebalance` where there are no weights, with what it would take."""
     for host, weight in (weights or {}).items():
         if not 0 < weight < math.inf:
-            raise UsageError(f"{host}: its weight must be above 0, and is {weight:g}")
+            raise UsageError(
+                f"{host}: its weight must be above 0, and is {weight:g}",
+                code="value-range",
+                field="weight",
+                host=host,
+                value=weight if math.isfinite(weight) else str(weight),
+                bound=0,
+            )
     return _planned(job, weights=None if weights is None else dict(weights))
 
 
@@ -408,4 +440,6 @@ def _end(job: store.StoredJob) -> None:
                 return
     finally:
         os.close(handle)
-    raise LaunchError(f"job {job.id}: its supervisor cannot be ended")
+    raise LaunchError(
+        f"job {job.id}: its supervisor cannot be ended", code="processes-left", job=job.id
+    )

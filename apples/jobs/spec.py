@@ -26,7 +26,9 @@ def working_directory() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        raise LaunchError(f"the working directory: {error.strerror}") from None
+        raise LaunchError(
+            f"the working directory: {error.strerror}", code="working-directory-missing"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,11 @@ class JobSpec:
         named = {"blueprint": run.blueprint, "planner": run.planner, "distance": run.distance}
         for name, value in named.items():
             if callable(value):
-                raise UsageError(f"{name}: a job needs its name (file.py:name), not the function")
+                raise UsageError(
+                    f"{name}: a job needs its name (file.py:name), not the function",
+                    code="value-type",
+                    field=name,
+                )
         absolute = replace(
             run,
             hosts=here / run.hosts,
@@ -268,9 +274,17 @@ def weights_of(text: str) -> dict[str, float]:
             weight = math.nan
         if not name or not 0 < weight < math.inf:
             raise UsageError(
-                f"--hosts {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0"
+                f"--hosts {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0",
+                code="value-invalid",
+                option="--hosts",
+                value=part.strip() or text,
             )
         if name in weights:
-            raise UsageError(f"--hosts {name}: is named twice")
+            raise UsageError(
+                f"--hosts {name}: is named twice",
+                code="host-repeated",
+                option="--hosts",
+                host=name,
+            )
         weights[name] = weight
     return weights

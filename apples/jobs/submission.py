@@ -75,7 +75,13 @@ class JobRequest:
         read = _read(self.template)
         most = self.minimum if self.maximum is None else self.maximum
         if most < self.minimum:
-            raise UsageError(f"--max {most}: is less than --min {self.minimum}")
+            raise UsageError(
+                f"--max {most}: is less than --min {self.minimum}",
+                code="value-range",
+                option="--max",
+                value=most,
+                bound=self.minimum,
+            )
         units = is_master_worker(read)
         name = str(read.get("name") or self.template.parent.name)[:80]
         kind = _kind(self.kind, self.minimum, most, units or read.get("malleable") is True)
@@ -107,11 +113,17 @@ class JobRequest:
             "--messages": self.messages is not None,
         }.items():
             if said:
-                raise UsageError(f"{option}: a master with its workers has no ranks that talk")
+                raise UsageError(
+                    f"{option}: a master/worker program has no ranks that exchange messages",
+                    code="option-not-applicable",
+                    option=option,
+                )
         # One that lies in the folder is taken where nobody names one: it is of an application beside it.
         if self.user is not None and self.directory / self.user != self.directory / "user.toml":
             raise UsageError(
-                "--user: a master with its workers takes none; its own file says it all"
+                "--user: not for a master/worker program; set the preferences in its own file",
+                code="option-not-applicable",
+                option="--user",
             )
         import_module(MASTER_WORKER_FILE).MasterWorkerProgram.read(self.template, self.settings)
         weather = "static" if self.weather == "live" else self.weather
@@ -160,9 +172,25 @@ def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str
     if asked is None:
         return "rigid" if minimum == maximum else "malleable" if malleable else "moldable"
     if asked not in KINDS:
-        raise UsageError(f"--kind {asked}: known are {', '.join(KINDS)}")
+        raise UsageError(
+            f"--kind {asked}: known are {', '.join(KINDS)}",
+            code="value-unknown",
+            option="--kind",
+            value=asked,
+            known=list(KINDS),
+        )
     if asked in {"malleable", "evolving"} and not malleable:
-        raise UsageError(f"--kind {asked}: the template does not say 'malleable = true'")
+        raise UsageError(
+            f"--kind {asked}: the template lacks 'malleable = true'",
+            code="program-not-malleable",
+            option="--kind",
+            value=asked,
+        )
     if asked == "rigid" and minimum != maximum:
-        raise UsageError(f"--kind rigid: --min {minimum} and --max {maximum} differ")
+        raise UsageError(
+            f"--kind rigid: --min {minimum} and --max {maximum} differ",
+            code="option-conflict",
+            options=["--kind", "--min", "--max"],
+            value=[minimum, maximum],
+        )
     return asked

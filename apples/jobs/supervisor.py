@@ -136,7 +136,9 @@ class Supervisor:
             execution.cancel()
             raise
         if outcome is None:
-            raise ApplicationError("the program said nothing of its end")
+            raise ApplicationError(
+                "the program's end was not reported", code="result-missing", job=self.job.id
+            )
         self.record["hosts"] = [times.host for times in outcome.hosts]
         return programs.program_document(spec, outcome)
 
@@ -280,7 +282,7 @@ def _refuse_rectangles(run: RunSpec) -> None:
         wishes = hat.read(run.user, hat.UserSpecifications).preferences
         named = {run.planner or wishes.planner, run.blueprint or wishes.blueprint}
     if named & RECTANGULAR and hat.read(run.template, hat.ApplicationTemplate).malleable:
-        raise UsageError(NO_RECTANGLES)
+        raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
 
 
 def supervise(telling: int, lock: int, folder: str) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from apples.errors import ApplesError, LaunchError, UsageError
+from apples.errors import ApplesError, LaunchError, UsageError, coded
 from apples.launch.remote.ask import printable
 from apples.resources import Host, HostList
 from apples.topology.cpus import CpuSet
@@ -27,16 +27,18 @@ NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class SilentDaemonError(LaunchError):
-    """A topology daemon is not there, says nothing in time, or what no daemon says. Transient.
+    """A topology daemon is absent, does not answer in time, or sends an invalid answer. Transient.
 
     Attributes
     ----------
     host
-        Whose it is.
+        The host of the daemon.
     """
 
-    def __init__(self, reason: str, host: str = "") -> None:
-        super().__init__(reason)
+    code = "daemon-unreachable"
+
+    def __init__(self, reason: str, *, code: str = "", host: str = "", **fields: Any) -> None:
+        super().__init__(reason, code=code, host=host or None, **fields)
         self.host = host
 
 
@@ -84,14 +86,22 @@ class TopologyDaemons:
         for name, socket in sockets.items():
             if not socket:
                 raise UsageError(
-                    f"{hosts.source}: {name}: which topology daemon gives its CPUs is not said "
-                    '(topologyd = "/path/of/its/socket")'
+                    f"{hosts.source}: {name}: topologyd: missing; name the socket of its topology daemon "
+                    '(topologyd = "/path/of/its/socket")',
+                    code="field-missing",
+                    file=str(hosts.source),
+                    field="topologyd",
+                    host=name,
                 )
         places = Counter(os.path.realpath(socket) for socket in sockets.values())
         socket, most = places.most_common(1)[0]
         if most > 1:
             raise UsageError(
-                f"{hosts.source}: {most} hosts have the topology daemon at {socket}: each needs its own"
+                f"{hosts.source}: {most} hosts have the topology daemon at {socket}: each needs its own",
+                code="daemon-shared",
+                file=str(hosts.source),
+                field="topologyd",
+                value=socket,
             )
         found, silent = dict[str, int](), dict[str, str]()
         for name, socket in sockets.items():
@@ -100,11 +110,16 @@ class TopologyDaemons:
             except SilentDaemonError as error:
                 silent[name] = str(error)
         if not found:
-            raise LaunchError(next(iter(silent.values())))
+            raise LaunchError(
+                next(iter(silent.values())), code="daemon-unreachable", hosts=list(silent)
+            )
         if len(set(found.values())) > 1:
             many = ", ".join(f"{name} has {cpus}" for name, cpus in found.items())
             raise UsageError(
-                f"{hosts.source}: hosts that are shared have as many CPUs each: {many}"
+                f"{hosts.source}: shared hosts must have equal numbers of CPUs: {many}",
+                code="cpus-differ",
+                file=str(hosts.source),
+                cpus=found,
             )
         return cls(sockets, next(iter(found.values())), sharing_factor, silent)
 
@@ -165,11 +180,16 @@ class TopologyDaemons:
         try:
             cpus = self.check(host.name)
         except UsageError as error:
-            raise LaunchError(str(error)) from None
+            fields = {**error.fields, "host": host.name}
+            raise LaunchError(str(error), code="daemon-changed", **fields) from None
         if cpus != self.cpus:
             raise LaunchError(
                 f"the topology daemon at {self.sockets[host.name]} gives {cpus} CPUs, and those of the other "
-                f"hosts {self.cpus} each"
+                f"hosts {self.cpus} each",
+                code="daemon-changed",
+                host=host.name,
+                value=cpus,
+                bound=self.cpus,
             )
         found = dict.fromkeys(jobs, 1)
         for job in jobs:
@@ -185,7 +205,7 @@ def _of(host: str) -> Iterator[None]:
     try:
         yield
     except SilentDaemonError as error:
-        raise SilentDaemonError(str(error), host) from None
+        raise SilentDaemonError(str(error), **{**coded(error), "host": host}) from None
 
 
 def _asked(socket: str, sharing_factor: float) -> int:
@@ -195,7 +215,11 @@ def _asked(socket: str, sharing_factor: float) -> int:
     if taken != sharing_factor:
         raise UsageError(
             f"the topology daemon at {socket} takes {taken:g} of a mate's CPUs, and the "
-            f"policy {sharing_factor:g} (--sharing-factor of the one, --option sharing_factor of the other)"
+            f"policy {sharing_factor:g} (--sharing-factor of the one, --option sharing_factor of the other)",
+            code="sharing-factors-differ",
+            socket=socket,
+            value=taken,
+            bound=sharing_factor,
         )
     return len(CpuSet.parse(said["universe"]))
 
@@ -217,17 +241,25 @@ def _answer(socket: str, verb: str, has: Mapping[str, type], **fields: Any) -> d
             said = client.receive(ANSWER_SECONDS)
     except ApplesError as silence:
         named = "" if socket in str(silence) else f"{place}: "
-        raise SilentDaemonError(printable(f"{named}{silence}")) from None
+        raise SilentDaemonError(printable(f"{named}{silence}"), socket=socket) from None
     if said is None:
-        raise SilentDaemonError(f"{place} did not answer {verb} in {ANSWER_SECONDS:g} s")
+        raise SilentDaemonError(
+            f"{place} did not answer {verb} in {ANSWER_SECONDS:g} s",
+            socket=socket,
+            value=verb,
+            seconds=ANSWER_SECONDS,
+        )
     refusal = error_of(said)
     if said.get("ok"):
         lacking = [field for field, kind in has.items() if not isinstance(said.get(field), kind)]
         if not lacking:
             return said
         refusal = SilentDaemonError(
-            f"{place} answers {verb} without {lacking[0]}: it is none, or of another version"
+            f"{place} answers {verb} without {lacking[0]}: it is none, or of another version",
+            code="topology-daemon-invalid",
+            socket=socket,
+            field=lacking[0],
         )
     elif not said.get("error"):
-        refusal = SilentDaemonError(f"{place}: {refusal}")
-    raise type(refusal)(printable(str(refusal)))
+        refusal = SilentDaemonError(f"{place}: {refusal}", **coded(refusal), socket=socket)
+    raise type(refusal)(printable(str(refusal)), **coded(refusal))
