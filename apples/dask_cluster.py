@@ -81,7 +81,9 @@ class DaskCluster:
             return set(await asyncio.wait_for(self.client.nthreads(), SILENT_SECONDS))
         except Exception as error:
             raise LaunchError(
-                f"nothing is heard of the Dask scheduler at {self.address}"
+                f"the Dask scheduler at {self.address} does not answer",
+                code="dask-unreachable",
+                address=self.address,
             ) from error
 
 
@@ -99,7 +101,10 @@ def dask_cluster(address: str) -> Iterator[DaskCluster]:
     try:
         distributed = import_module("distributed")
     except ImportError as error:
-        raise UsageError("--dask needs: pip install 'apples[dask]'") from error
+        raise UsageError(
+            "--dask needs: pip install 'apples[dask]'",
+            code="package-missing", option="--dask", packages=["distributed"],
+        ) from error  # fmt: skip
     # What it logs about a connection that ends is said by whoever needed it, in one line.
     for name in ("distributed", "distributed.client", "distributed.core"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -107,7 +112,10 @@ def dask_cluster(address: str) -> Iterator[DaskCluster]:
         client = _connect(partial(distributed.Client, address, timeout=ANSWER_SECONDS))
     except (OSError, ValueError, TypeError) as error:
         words = str(error).splitlines() or ["does not answer"]
-        raise LaunchError(f"no Dask scheduler at {address}: {words[0]}") from error
+        raise LaunchError(
+            f"no Dask scheduler at {address}: {words[0]}",
+            code="dask-unreachable", address=address, reason=words[0],
+        ) from error  # fmt: skip
     try:
         yield DaskCluster(client, address)
     finally:

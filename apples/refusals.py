@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -14,6 +15,7 @@ from apples.errors import (
     LaunchError,
     UsageError,
     VerificationError,
+    coded,
 )
 
 ERRORS = (
@@ -111,6 +113,14 @@ SYSTEM_CODES: Mapping[int | None, str] = {errno.ENOSPC: "disk-full", errno.EDQUO
 def system_code(error: OSError) -> str:
     """Return the code of an error of the operating system: ``disk-full`` or ``system-error``."""
     return SYSTEM_CODES.get(error.errno, "system-error")
+
+
+def unusable(place: str | os.PathLike[str], error: OSError) -> LaunchError:
+    """Return the error of a file or directory of ours that the operating system does not let us use."""
+    return LaunchError(
+        f"{place}: {error.strerror or error}",
+        **{**coded(error, code=system_code(error)), "file": place},
+    )
 
 
 def error_kind(error: OSError) -> type[ApplesError]:

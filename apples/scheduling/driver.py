@@ -230,7 +230,10 @@ class Driver:
         state = self.ledger.snapshot(self._clock())
         guard = self._guard
         if guard is None:
-            raise UsageError(f"{policy_at(self.policy, state.time)}: {reason}")
+            raise UsageError(
+                f"{policy_at(self.policy, state.time)}: {reason}",
+                code="job-never-started", policy=name_of(self.policy), time=state.time,
+            )  # fmt: skip
         return self._fall_back(guard.failed("idle", state.time, reason), state)
 
     def _fall_back(self, failure: PolicyFailure, state: ClusterState) -> list[Refused]:
@@ -306,13 +309,16 @@ def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision
         frames = traceback.extract_tb(error.__traceback__)
         line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         raise UsageError(
-            f"{policy_at(policy, state.time)}: {line}: {type(error).__name__}: {error}"
-        ) from error
+            f"{policy_at(policy, state.time)}: {line}: {type(error).__name__}: {error}",
+            code="policy-failed", policy=name_of(policy), kind="raises", time=state.time,
+            file=frames[-1].filename, line=frames[-1].lineno,
+        ) from error  # fmt: skip
     if len(decisions) > most:
         raise UsageError(
             f"{policy_at(policy, state.time)}: more than {most} decisions in one pass, "
-            f"the last of them {decisions[-1]}"
-        )
+            f"the last of them {decisions[-1]}",
+            code="policy-failed", policy=name_of(policy), kind="too many", time=state.time, bound=most,
+        )  # fmt: skip
     return decisions
 
 

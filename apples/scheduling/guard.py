@@ -275,8 +275,8 @@ class GuardedPolicy(SchedulingPolicy):
         if "decide_at" not in hello:
             child.end()
             reason, fields = str(hello["reason"]), {"policy": self.name, **hello.get("fields", {})}
-            if "code" in hello:
-                raise UsageError(reason, code=hello["code"], **fields)
+            if "coded" in hello:  # of an error of ours, whose message is complete
+                raise UsageError(reason, **hello["coded"])
             raise UsageError(
                 f"policy {self.name}: {reason}", code="policy-failed", kind="starts", **fields
             )

@@ -163,7 +163,12 @@ def parse_node_ids(text: str) -> frozenset[int]:
     for word in filter(None, text.split(",")):
         first, dash, last = word.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise UsageError(f"nodes {text!r}: not of the form 0-3,8")
+            raise UsageError(
+                f"nodes {text!r}: not of the form 0-3,8",
+                code="value-invalid",
+                field="nodes",
+                value=text,
+            )
         nodes.update(range(int(first), int(last or first) + 1))
     return frozenset(nodes)
 

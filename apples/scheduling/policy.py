@@ -391,7 +391,10 @@ class OrderedPolicy(SchedulingPolicy):
 
     def __post_init__(self) -> None:
         if self.order not in self.orders:
-            raise UsageError(f"order {self.order!r}: not one of {', '.join(self.orders)}")
+            raise UsageError(
+                f"order {self.order!r}: not one of {', '.join(self.orders)}",
+                code="value-unknown", option="order", value=self.order, known=list(self.orders),
+            )  # fmt: skip
 
     @property
     def looks_at(self) -> tuple[str, ...]:

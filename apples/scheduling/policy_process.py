@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from apples.errors import ApplesError, UsageError
+from apples.errors import ApplesError, UsageError, coded
 from apples.scheduling.jobs import Decision
 from apples.scheduling.policy import ClusterState, SchedulingPolicy
 from apples.scheduling.snapshot import StateReceiver
@@ -161,9 +161,11 @@ class _PolicyServer:
                 "usage_half_life": _half_life(self._policy),
             }
         except ApplesError as error:
-            hello = {"reason": str(error), "whole": True}
+            hello = {"reason": str(error), "coded": _plain_fields(coded(error))}
         except BaseException as error:  # noqa: BLE001 - whatever a user's code raises
-            hello = {"reason": _said(error)}
+            file, _, line = _where(error).rpartition(":")
+            place = {"file": file, "line": int(line)} if line.isdecimal() else {}
+            hello = {"reason": _said(error), "fields": place}
         self._loading = False
         self._send(hello)
 
@@ -246,8 +248,15 @@ def _half_life(policy: SchedulingPolicy) -> float | None:
         if 0 <= float(given) < math.inf:
             return float(given)
     raise UsageError(
-        f"policy {type(policy).__name__}: usage_half_life is {_short(given)}, must be seconds, 0 or more"
-    )
+        f"policy {type(policy).__name__}: usage_half_life is {_short(given)}, must be seconds, 0 or more",
+        code="value-invalid", policy=type(policy).__name__, field="usage_half_life", value=_short(given), bound=0,
+    )  # fmt: skip
+
+
+def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an error; a value that is not JSON, which only a user's code gives, as its repr."""
+    plain: dict[str, Any] = json.loads(json.dumps({**fields}, default=_short))
+    return plain
 
 
 PLAIN = frozenset({type(None), bool, int, float})

@@ -153,7 +153,9 @@ class StateReceiver:
         if "promised" in message:
             changed["reservations"] = ReadOnly(dict(message["promised"]))
         if list(message["count"]) != [len(self._queue), len(self._running)]:
-            raise UsageError("the two ends of a conversation have different states")
+            raise UsageError(
+                "the two ends of a connection have different states", code="snapshot-invalid"
+            )
         # Copies: whatever a policy does with what it is shown, the next state is made from ours.
         self._state = self._state._replace(
             queue=tuple(self._queue), running=ReadOnly(self._running), **changed
@@ -249,16 +251,31 @@ def from_json(text: str) -> ClusterState:
         It is none, or longer than 256 Mi characters; says what is wrong. Permanent.
     """
     if len(text) > MOST_CHARACTERS:
-        raise UsageError(f"a state of {len(text)} characters: more than {MOST_CHARACTERS}")
+        raise UsageError(
+            f"a state of {len(text)} characters: more than {MOST_CHARACTERS}",
+            code="message-too-long", value=len(text), bound=MOST_CHARACTERS,
+        )  # fmt: skip
     try:
         message = json.loads(text, parse_constant=_no_constant)
         if not isinstance(message, dict) or message.get("schema") != SCHEMA:
-            raise UsageError(f"a state has the schema {SCHEMA}")
+            raise UsageError(
+                f"a state must have the schema {SCHEMA}",
+                code="schema-unknown", field="schema", known=[SCHEMA],
+            )  # fmt: skip
         return StateReceiver().state(_with_infinities(message))
     except RecursionError:
-        raise UsageError("not a state of a cluster: it is nested too deeply") from None
+        raise UsageError(
+            "not a state of a cluster: it is nested too deeply",
+            code="snapshot-invalid", kind="RecursionError",
+        ) from None  # fmt: skip
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise UsageError(f"not a state of a cluster: {type(error).__name__}: {error}") from error
+        kind = type(error).__name__
+        raise UsageError(
+            f"not a state of a cluster: {kind}: {error}",
+            code="snapshot-invalid",
+            kind=kind,
+            reason=str(error),
+        ) from error
 
 
 def _no_constant(word: str) -> float:

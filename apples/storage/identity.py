@@ -45,14 +45,16 @@ def identity_of(folder: Folder, *, restored: bool = False) -> str:
         found = LINE.fullmatch(said)
         if said and found is None:
             raise UsageError(
-                f"{folder.name}/{NAME}: damaged; remove it, and {folder.name}/journal with it, to begin anew"
-            )
+                f"{folder.name}/{NAME}: damaged; remove it, and {folder.name}/journal with it, to begin anew",
+                code="file-damaged", file=f"{folder.name}/{NAME}",
+            )  # fmt: skip
         if found is not None and int(found[2]) != inode and not restored:
             raise UsageError(
                 f"{folder.name} is a copy: its identity was made for another directory, whose jobs would be taken "
                 f"for its own. Remove {NAME} and journal in it to begin anew, or say --restored if the other is "
-                "gone for good"
-            )
+                "gone for good",
+                code="directory-copied", file=folder.name, option="--restored",
+            )  # fmt: skip
         identity = found[1].decode() if found is not None else secrets.token_hex(16)
         if found is None or int(found[2]) != inode:
             os.lseek(descriptor, 0, os.SEEK_SET)

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, coded
+from apples.refusals import system_code
 from apples.storage.folder import MODE, Folder
 
 Record = dict[str, Any]
@@ -37,6 +38,8 @@ class JournalError(LaunchError):
 
     Permanent where the file is another program's journal.
     """
+
+    code = "log-unwritable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +122,14 @@ class Journal:
         """
         if self._broken or self._descriptor is None:
             raise JournalError(
-                f"{self._folder.name}/{self._name} has to be written anew: {self._broken}"
-            )
+                f"{self._folder.name}/{self._name} has to be written anew: {self._broken}",
+                file=f"{self._folder.name}/{self._name}", reason=str(self._broken),
+            )  # fmt: skip
         data = self._encoded(records)
         try:
             self._folder.append(self._descriptor, data)
         except OSError as error:
-            self._fail(error)
-            raise JournalError(f"{self._folder.name}/{self._name}: {error.strerror}") from error
+            raise self._failed(error) from error
         self.bytes += len(data)
         self._next += len(records)
         self.lines += len(records)
@@ -149,8 +152,7 @@ class Journal:
                 os.close(fresh)
                 raise
         except OSError as error:
-            self._fail(error)
-            raise JournalError(f"{self._folder.name}/{self._name}: {error.strerror}") from error
+            raise self._failed(error) from error
         self.close()
         self._descriptor = fresh
         self._next += len(records)
@@ -164,17 +166,23 @@ class Journal:
             os.close(self._descriptor)
         self._descriptor = None
 
-    def _fail(self, error: OSError) -> None:
+    def _failed(self, error: OSError) -> JournalError:
+        """Close the file, which has to be rewritten, and return the error."""
         self._broken = error.strerror or str(error)
         self.close()
+        file = f"{self._folder.name}/{self._name}"
+        fields = {**coded(error, code=system_code(error)), "file": file}
+        return JournalError(f"{file}: {self._broken}", **fields)
 
     def _check(self, records: Sequence[Record]) -> None:
         for found in (record.get("schema") for record in records if _is_head(record)):
             if self._schema and found != self._schema:
                 raise JournalError(
                     f"{self._folder.name}/{self._name}: its records are of {str(found)[:60]}, this "
-                    f"program reads {self._schema}; move the file away to begin anew"
-                )
+                    f"program reads {self._schema}; move the file away to begin anew",
+                    code="log-foreign", file=f"{self._folder.name}/{self._name}", value=str(found)[:60],
+                    known=[self._schema],
+                )  # fmt: skip
 
     def _encoded(self, records: Sequence[Record]) -> bytes:
         if not self._schema:

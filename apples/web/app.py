@@ -185,7 +185,10 @@ def _add_runs(app: FastAPI, pages: Pages) -> None:
         ] = [],  # noqa: B006 - read only
     ) -> str:
         if len(run) < 2:
-            raise UsageError("two runs, or more, are compared: pick them in the list")
+            raise UsageError(
+                "choose two runs or more in the list to compare them",
+                code="value-range", field="run", value=len(run), bound=2,
+            )  # fmt: skip
         document = comparison_of([jobs.run_record(name) for name in run])
         return served.comparison_page(pages.frame(request, "Runs"), document)
 
@@ -343,7 +346,10 @@ def _add_what_if(app: FastAPI, pages: Pages) -> None:
         found, refusal = None, ""
         try:
             if policy and policy not in LIVE_POLICIES:
-                raise UsageError(f"there is no policy '{hat.printable(policy)}' to choose")
+                raise UsageError(
+                    f"there is no policy '{hat.printable(policy)}' to choose",
+                    code="policy-unknown", value=policy, known=list(LIVE_POLICIES),
+                )  # fmt: skip
             found = one.ask("POST", "/v1/whatif", asked.body())
         except ApplesError as error:
             refusal = failure_of(error).message
@@ -461,7 +467,12 @@ def _add_files(app: FastAPI, pages: Pages) -> None:
         listed = read_host_list(pages.folder.file(name))
         one = next((each for each in listed if each.name == host), None)
         if one is None:
-            raise UsageError(f"{name} has no host {hat.printable(host)}")
+            raise UsageError(
+                f"{name} has no host {hat.printable(host)}",
+                code="host-unknown",
+                file=name,
+                host=host,
+            )
         known = known_of(listed, one, service_settings())
         return served.host_page(pages.frame(request, "Files"), name, one, known)
 
@@ -503,7 +514,10 @@ def _add_new_and_deleted(app: FastAPI, pages: Pages) -> None:
     def delete_file(request: Request) -> Response:
         name = value(request, "name")
         if value(request, "typed") != name:
-            raise UsageError(f"nothing was deleted: type '{hat.printable(name)}' to delete it")
+            raise UsageError(
+                f"nothing was deleted: type '{hat.printable(name)}' to delete it",
+                code="confirmation-missing", file=name,
+            )  # fmt: skip
         kept = pages.folder.put_aside(name, value(request, "digest"))
         request.state.session.said = "good", f"{name} is deleted; what it said is in {kept}"
         return RedirectResponse("/files", 303)

@@ -141,7 +141,10 @@ class Cluster:
             if one["host"] == name:
                 weather = self._lists.of("weather", lambda: self._host_weather(document))
                 return one, weather.get(name)
-        raise UsageError(f"{document['name']} has no host {hat.printable(name)}")
+        raise UsageError(
+            f"{document['name']} has no host {hat.printable(name)}",
+            code="host-unknown", scheduler=document["name"], host=name,
+        )  # fmt: skip
 
     def _places_of(self, record: str) -> tuple[str, ...]:
         """Return the hosts of a job that is over; its record does not change any more."""
@@ -250,4 +253,7 @@ class Clusters:
         for each in self.all():
             if each.name == name:
                 return each
-        raise UsageError(f"'{hat.printable(name)}': there is no scheduler of this name here")
+        raise UsageError(
+            f"'{hat.printable(name)}': there is no scheduler of this name here",
+            code="scheduler-unknown", scheduler=name,
+        )  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hat
 from apples import user_files
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 from apples.refusals import unwritable
 from apples.storage.folder import Folder
 
@@ -25,7 +25,9 @@ ENDING = ".toml"
 
 
 class FileChangedError(LaunchError):
-    """A file was changed by somebody else since its form was made."""
+    """Another program changed a file after the browser read it. Permanent until the page is loaded again."""
+
+    code = "file-changed"
 
 
 class DocumentFolder:
@@ -45,7 +47,10 @@ class DocumentFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
         if not self.path.is_dir():
-            raise UsageError(f"--folder {path}: there is no such folder")
+            raise UsageError(
+                f"--folder {path}: there is no such folder",
+                code="directory-missing", option="--folder", file=path,
+            )  # fmt: skip
         self._kinds: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def names(self) -> list[str]:
@@ -83,7 +88,11 @@ class DocumentFolder:
             inside = False
         hidden = any(part.startswith(".") for part in Path(name).parts)
         if not name.endswith(ENDING) or Path(name).is_absolute() or hidden or not inside:
-            raise UsageError(f"'{hat.printable(name)}' is no {ENDING} file of {self.path}")
+            raise UsageError(
+                f"'{hat.printable(name)}' is no {ENDING} file of {self.path}",
+                code="name-invalid",
+                value=name,
+            )
         return path
 
     def create(self, name: str, text: str) -> None:
@@ -98,7 +107,10 @@ class DocumentFolder:
         """
         parent, last = self._place(name)
         if len(Path(name).parts) > DEEPEST + 1:
-            raise UsageError(f"'{hat.printable(name)}': is more than {DEEPEST} folders down")
+            raise UsageError(
+                f"'{hat.printable(name)}': is more than {DEEPEST} folders down",
+                code="name-invalid", value=name, bound=DEEPEST,
+            )  # fmt: skip
         beside = f".{last}.{secrets.token_hex(4)}"
         with self._opened(parent, name) as folder:
             try:
@@ -110,8 +122,9 @@ class DocumentFolder:
                 _link(folder, beside, last)
             except FileExistsError:
                 raise UsageError(
-                    f"{hat.printable(name)}: is there already; nothing was written"
-                ) from None
+                    f"{hat.printable(name)}: is there already; nothing was written",
+                    code="file-exists", file=name,
+                ) from None  # fmt: skip
             except OSError as error:
                 raise unwritable(hat.printable(name), error) from None
             finally:
@@ -149,11 +162,14 @@ class DocumentFolder:
                     _link(folder, kept, last)
                     folder.remove(kept)
                     raise FileChangedError(
-                        f"{hat.printable(name)} was changed meanwhile by somebody else: it was not deleted"
-                    )
+                        f"{hat.printable(name)} was changed meanwhile by somebody else: it was not deleted",
+                        file=name,
+                    )  # fmt: skip
                 folder.sync()
             except FileNotFoundError:
-                raise UsageError(f"{hat.printable(name)}: there is no such file") from None
+                raise UsageError(
+                    f"{hat.printable(name)}: there is no such file", code="file-missing", file=name
+                ) from None
             except OSError as error:
                 raise unwritable(hat.printable(name), error) from None
         return str(parent / kept)
@@ -174,7 +190,11 @@ class DocumentFolder:
                 missing = error.errno == errno.ENOENT
                 why = "there is no such folder" if missing else error.strerror
                 said = f"{hat.printable(name)}: {hat.printable(str(parent))}: {why}"
-                raise UsageError(said) from None
+                raise UsageError(
+                    said,
+                    code="directory-missing" if missing else "file-unreadable",
+                    file=name, directory=str(parent),
+                ) from None  # fmt: skip
             with found:
                 yield found
 
@@ -190,9 +210,11 @@ class DocumentFolder:
         try:
             return hat.read_bytes(path, MOST_BYTES).decode()
         except hat.UnreadableError as error:
-            raise UsageError(f"{hat.printable(name)}: {error}") from None
+            raise UsageError(f"{hat.printable(name)}: {error}", **coded(error)) from None
         except UnicodeDecodeError:
-            raise UsageError(f"{hat.printable(name)}: is not UTF-8 text") from None
+            raise UsageError(
+                f"{hat.printable(name)}: is not UTF-8 text", code="file-invalid", file=name
+            ) from None
 
     def kinds(self) -> dict[str, str]:
         """Return the kind of each file; one that is as it was when it was asked for before is not read again."""

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import hat
 from apples import user_files
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.refusals import error_kind, unwritable
 from apples.storage import documents
 from apples.views.served import Form
@@ -95,7 +95,10 @@ class EditedFile:
         table = form.get("add")
         if table is not None:
             if table not in addable(model):
-                raise UsageError(f"'{hat.printable(table)}': there is no such table to add to")
+                raise UsageError(
+                    f"'{hat.printable(table)}': there is no such table to add to",
+                    code="value-unknown", field="add", value=table,
+                )  # fmt: skip
             count = text.count(f"[[{table}]]") + 1
             end = "" if not text or text.endswith("\n") else "\n"
             text += f'{end}\n[[{table}]]\nname = "new-{count}"\n'
@@ -112,8 +115,9 @@ class EditedFile:
         if EditedFile.read(folder, self.name).digest != self.digest:
             raise FileChangedError(
                 f"{self.name} was changed meanwhile by somebody else: nothing was saved. "
-                "Your text is below; load the page again for theirs"
-            )
+                "Your text is below; load the page again for theirs",
+                file=self.name,
+            )  # fmt: skip
         path = folder.file(self.name)
         try:
             with documents.written(path) as stream:
@@ -144,11 +148,15 @@ def create(folder: DocumentFolder, name: str, kind: str) -> None:
         It cannot be written.
     """
     if not name.endswith(ENDING):
-        raise UsageError(f"'{hat.printable(name)}': the name of a file ends in {ENDING}")
+        raise UsageError(
+            f"'{hat.printable(name)}': the name of a file ends in {ENDING}",
+            code="name-invalid",
+            value=name,
+        )
     try:
         text = hat.new_document(kind, Path(name).stem)
     except hat.ScaffoldError as error:
-        raise UsageError(f"'{hat.printable(name)}': {error}") from None
+        raise UsageError(f"'{hat.printable(name)}': {error}", **coded(error)) from None
     folder.create(name, text)
 
 
@@ -162,13 +170,16 @@ def start_agent(folder: DocumentFolder, name: str, kind: str) -> str:
     """
     known = {one: one for one in get_args(hat.ProgramKind)}
     if kind not in known:
-        raise UsageError(f"'{hat.printable(kind)}': known are {', '.join(known)}")
+        raise UsageError(
+            f"'{hat.printable(kind)}': known are {', '.join(known)}",
+            code="value-unknown", field="kind", value=kind, known=list(known),
+        )  # fmt: skip
     try:
         made = hat.new(name, folder.path, kind=known[kind])
     except hat.ScaffoldError as error:
         if isinstance(error.__cause__, OSError):
             raise error_kind(error.__cause__)(str(error)) from None
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), **coded(error)) from None
     documents = sorted(path for path in made if path.suffix == ENDING)
     order = [path for path in documents if path.name != "hosts.toml"] or documents
     return str(order[0].relative_to(folder.path))

@@ -78,7 +78,10 @@ def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStat
     """Start a job, as ``apples run --detach`` does, and return it once it runs."""
     hosts, template, user = _files(folder, wanted)
     if wanted["actuator"] not in LAUNCHERS:
-        raise UsageError(f"'{hat.printable(wanted['actuator'])}': is no launcher to choose")
+        raise UsageError(
+            f"'{hat.printable(wanted['actuator'])}': is no launcher to choose",
+            code="launcher-unknown", value=wanted["actuator"], known=list(LAUNCHERS),
+        )  # fmt: skip
     launcher = None if wanted["actuator"] == LAUNCHERS[0] else wanted["actuator"]
     spec = RunSpec(hosts, template, user, _settings(wanted["set"]), actuator=launcher)
     return jobs.submit(jobs.JobSpec(spec, folder.path))
@@ -106,7 +109,10 @@ def _count(option: str, text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_HOSTS):
-        raise UsageError(f"{option} {hat.printable(text)}: must be a number from 1 on")
+        raise UsageError(
+            f"{option} {hat.printable(text)}: must be a whole number from 1 to {MOST_HOSTS}",
+            code="value-range", option=option, value=text, bound=[1, MOST_HOSTS],
+        )  # fmt: skip
     return int(text)
 
 
@@ -128,7 +134,10 @@ def commands(wanted: Mapping[str, str]) -> tuple[str, str, str]:
 def _files(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, Path, Path | None]:
     missing = [name for name in NAMES[:2] if not wanted[name]]
     if missing:
-        raise UsageError(f"there is no file for {' and '.join(missing)} in {folder.path}")
+        raise UsageError(
+            f"there is no file for {' and '.join(missing)} in {folder.path}",
+            code="file-missing", fields=missing, directory=str(folder.path),
+        )  # fmt: skip
     user = folder.file(wanted["user"]) if wanted["user"] else None
     return folder.file(wanted["hosts"]), folder.file(wanted["template"]), user
 
@@ -139,6 +148,11 @@ def _settings(text: str) -> dict[str, str]:
     for pair in text.split():
         name, separator, value = pair.partition("=")
         if not separator or not name:
-            raise UsageError(f"--set {pair}: must be NAME=VALUE")
+            raise UsageError(
+                f"--set {pair}: must be NAME=VALUE",
+                code="value-invalid",
+                option="--set",
+                value=pair,
+            )
         found[name] = value
     return found

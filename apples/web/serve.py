@@ -12,6 +12,7 @@ import typer
 
 import nws
 from apples.errors import LaunchError, UsageError, coded
+from apples.scheduling.server.client import missing
 
 
 def serve(
@@ -53,7 +54,7 @@ def serve(
     schedulers = [place.resolve() for place in scheduler or ()]
     for place in schedulers:
         if not place.is_dir():
-            raise UsageError(f"--scheduler {place}: there is no scheduler's directory")
+            raise missing(place)
     _serve(folder, where, schedulers)
     return 0
 
@@ -92,4 +93,8 @@ def _bound(listen: nws.Listen) -> socket.socket:
         return socket.create_server((listen.host, listen.port), family=family)
     except OSError as error:
         reason = error.strerror or error
-        raise LaunchError(f"--listen {listen.host}:{listen.port}: {reason}") from None
+        raise LaunchError(
+            f"--listen {listen.host}:{listen.port}: {reason}",
+            code="address-unusable", option="--listen",
+            address=f"{listen.host}:{listen.port}", reason=str(reason),
+        ) from None  # fmt: skip

@@ -309,7 +309,10 @@ class Streams:
                 del known[each]
         readers = sum(one.readers for one in known.values())
         if readers >= MOST_READERS or (name not in known and len(known) >= MOST_STREAMS):
-            raise LaunchError(f"there are {readers} streams of events already")
+            raise LaunchError(
+                f"there are {readers} streams of events already",
+                code="too-many-requests", value=readers,
+            )  # fmt: skip
         if name not in known:
             known[name] = make()
         return known[name]

@@ -73,7 +73,10 @@ class HostWeather:
             A list is being measured: probes would measure each other. Transient.
         """
         if not self._measuring.acquire(blocking=False):
-            raise LaunchError("hosts are being measured for another page; ask again in a moment")
+            raise LaunchError(
+                "hosts are being measured for another page; ask again in a moment",
+                code="measuring-already",
+            )  # fmt: skip
         try:
             said: list[str] = []
             queued = behind_a_queue(hosts)

@@ -47,14 +47,18 @@ def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path
         raise UsageError(str(error), **coded(error)) from None
     if certificate is None or key is None:
         raise UsageError(
-            "--listen needs --certificate and --key: tokens never cross in clear text"
-        )
+            "--listen needs --certificate and --key: tokens never cross in clear text",
+            code="option-missing", option="--key" if certificate else "--certificate",
+        )  # fmt: skip
     try:
         known = nws.TokenFile(tokens).tokens()
     except nws.TokenFileError as error:
         raise UsageError(str(error), **coded(error)) from None
     if not known:
-        raise UsageError(f"--listen: {tokens} has no token; make one with --new-token NAME")
+        raise UsageError(
+            f"--listen: {tokens} has no token; make one with --new-token NAME",
+            code="token-missing", option="--listen", file=tokens,
+        )  # fmt: skip
     return Tls(host, port, certificate, key, tokens)
 
 
@@ -71,7 +75,10 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"{certificate}, {key}: {error.strerror or error}") from None
+        raise UsageError(
+            f"{certificate}, {key}: {error.strerror or error}",
+            code="certificate-invalid", file=certificate, key=str(key),
+        ) from None  # fmt: skip
     return context
 
 
@@ -86,6 +93,8 @@ def client_context(authority: Path | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=str(authority) if authority else None)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"{authority}: {error.strerror or error}") from None
+        raise UsageError(
+            f"{authority}: {error.strerror or error}", code="certificate-invalid", file=authority
+        ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context

@@ -51,7 +51,10 @@ class LoadMigration(Easy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.hold >= 0:
-            raise UsageError(f"option hold={self.hold:g}: must be 0 or more")
+            raise UsageError(
+                f"option hold={self.hold:g}: must be 0 or more",
+                code="value-range", option="hold", value=self.hold, bound=0,
+            )  # fmt: skip
 
     @property
     def needs_node_ids(self) -> bool:
@@ -281,7 +284,11 @@ class PaybackMigration(LoadMigration):
         super().__post_init__()
         for name in ("shorter", "standard_errors", "horizon", "base_seconds", "move_seconds"):
             if not 0 <= getattr(self, name) < inf:
-                raise UsageError(f"option {name}={getattr(self, name):g}: must be 0 or more")
+                value = getattr(self, name)
+                raise UsageError(
+                    f"option {name}={value:g}: must be 0 or more",
+                    code="value-range", option=name, value=value, bound=0,
+                )  # fmt: skip
         _payback()
 
     def exchanges(

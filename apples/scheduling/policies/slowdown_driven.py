@@ -86,17 +86,35 @@ class SlowdownDriven(SchedulingPolicy):
 
     def __post_init__(self) -> None:
         if isinstance(self.max_slowdown, str) and self.max_slowdown != "dynamic":
-            raise UsageError(f"max_slowdown {self.max_slowdown!r}: a number, inf or dynamic")
+            raise UsageError(
+                f"max_slowdown {self.max_slowdown!r}: must be a number, inf or dynamic",
+                code="value-invalid", option="max_slowdown", value=self.max_slowdown,
+            )  # fmt: skip
         if self.max_slowdown != "dynamic" and not self.max_slowdown >= 0:
-            raise UsageError(f"max_slowdown {self.max_slowdown:g} is not 0 or more")
+            raise UsageError(
+                f"max_slowdown {self.max_slowdown:g}: must be 0 or more",
+                code="value-range", option="max_slowdown", value=self.max_slowdown, bound=0,
+            )  # fmt: skip
         if not 0 < self.sharing_factor < 1:
-            raise UsageError(f"sharing_factor {self.sharing_factor:g} lies outside 0..1")
+            raise UsageError(
+                f"sharing_factor {self.sharing_factor:g}: must be between 0 and 1",
+                code="value-range", option="sharing_factor", value=self.sharing_factor, bound=[0, 1],
+            )  # fmt: skip
         if parse_node_ids(str(self.nodes)) and self.free_nodes:
-            raise UsageError("free_nodes and nodes exclude each other")
+            raise UsageError(
+                "free_nodes and nodes exclude each other",
+                code="option-conflict", options=["free_nodes", "nodes"],
+            )  # fmt: skip
         if self.contiguous and self.free_nodes:
-            raise UsageError("free_nodes and contiguous exclude each other")
+            raise UsageError(
+                "free_nodes and contiguous exclude each other",
+                code="option-conflict", options=["free_nodes", "contiguous"],
+            )  # fmt: skip
         if self.mates < 1:
-            raise UsageError(f"mates {self.mates}: a job needs at least one mate")
+            raise UsageError(
+                f"mates {self.mates}: a job needs at least one mate",
+                code="value-range", option="mates", value=self.mates, bound=1,
+            )  # fmt: skip
 
     @property
     def needs_node_ids(self) -> bool:
@@ -109,8 +127,9 @@ class SlowdownDriven(SchedulingPolicy):
         if taken < 1:
             raise UsageError(
                 f"SD-Policy shares nodes: {cores} cores a node and sharing_factor "
-                f"{self.sharing_factor:g} leave a guest none (--nodes, --cores-per-node)"
-            )
+                f"{self.sharing_factor:g} leave a guest none (--nodes, --cores-per-node)",
+                code="value-range", option="sharing_factor", value=self.sharing_factor, cores=cores,
+            )  # fmt: skip
         _, guest = distribute(cores, [cores - taken, taken], [cores, cores])
         return guest / cores
 

@@ -49,8 +49,9 @@ def slurm_seconds(word: str | float, what: str) -> float:
     match = _SLURM_TIME.fullmatch(str(word))
     if match is None:
         raise UsageError(
-            f"option {what}={word}: not a time of slurm.conf, such as 7-0 or 90 (minutes)"
-        )
+            f"option {what}={word}: not a time of slurm.conf, such as 7-0 or 90 (minutes)",
+            code="value-invalid", option=what, value=str(word),
+        )  # fmt: skip
     days, *rest = match.groups()
     given = [float(part) for part in rest if part is not None]
     if days is None:  # minutes, minutes:seconds or hours:minutes:seconds
@@ -76,7 +77,10 @@ def factors_of(words: str, what: str) -> Mapping[str, float]:
     for word in filter(None, words.split(",")):
         name, colon, number = word.rpartition(":")
         if not colon or not name or not number.isdigit():
-            raise UsageError(f"option {what}={words}: {word!r} is not of the form name:priority")
+            raise UsageError(
+                f"option {what}={words}: {word!r} is not of the form name:priority",
+                code="value-invalid", option=what, value=word,
+            )  # fmt: skip
         found[name] = float(number)
     most = max(found.values(), default=0.0) or 1.0
     return {name: priority / most for name, priority in found.items()}
@@ -159,9 +163,16 @@ class SlurmBackfill(SchedulingPolicy):
         least = dict.fromkeys(WEIGHTS, 0) | dict.fromkeys(COUNTS, 1)
         for name, low in least.items():
             if not low <= getattr(self, name) < 1e15:
-                raise UsageError(f"option {name}={getattr(self, name)}: at least {low}")
+                value = getattr(self, name)
+                raise UsageError(
+                    f"option {name}={value}: must be at least {low}",
+                    code="value-range", option=name, value=value, bound=low,
+                )  # fmt: skip
         if not slurm_seconds(self.PriorityMaxAge, "PriorityMaxAge") > 0:
-            raise UsageError(f"option PriorityMaxAge={self.PriorityMaxAge}: must be more than 0")
+            raise UsageError(
+                f"option PriorityMaxAge={self.PriorityMaxAge}: must be more than 0",
+                code="value-range", option="PriorityMaxAge", value=self.PriorityMaxAge, bound=0,
+            )  # fmt: skip
         slurm_seconds(self.PriorityDecayHalfLife, "PriorityDecayHalfLife")
         for name, weight in (
             ("QOSPriority", self.PriorityWeightQOS),
@@ -169,7 +180,10 @@ class SlurmBackfill(SchedulingPolicy):
         ):
             if bool(factors_of(str(getattr(self, name)), name)) != bool(weight):
                 needed = WEIGHT_OF[name]
-                raise UsageError(f"options {name} and {needed} go together")
+                raise UsageError(
+                    f"options {name} and {needed} go together",
+                    code="option-missing", option=name if weight else needed, options=[name, needed],
+                )  # fmt: skip
 
     @property
     def looks_at(self) -> tuple[str, ...]:

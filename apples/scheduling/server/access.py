@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 import nws
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.wire.credentials import peer_credentials
 
 
@@ -40,11 +40,15 @@ USERS: Final = EVERYTHING - {Scope.OPERATOR}
 
 
 class ForbiddenError(UsageError):
-    """Who asks is known, and may not. Permanent."""
+    """The caller is known, but its scopes do not allow the request. Permanent."""
+
+    code = "permission-denied"
 
 
 class UnknownCallerError(UsageError):
-    """It is not known who asks: no token, or one that is worth nothing. Permanent."""
+    """The caller showed no token, or an invalid one. Permanent."""
+
+    code = "token-invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +72,26 @@ class Principal:
     def check(self, scope: Scope) -> None:
         """Raise `ForbiddenError` unless it may ask for what needs this scope; `OWN`: of some job."""
         if scope not in self.scopes and not (scope is Scope.OWN and self.is_operator):
-            raise ForbiddenError(f"{self.name} may not: that needs the scope {scope}")
+            raise ForbiddenError(
+                f"{self.name} may not: that needs the scope {scope}",
+                principal=self.name, scope=str(scope),
+            )  # fmt: skip
 
     def check_policy(self, policy: str) -> None:
         """Raise `ForbiddenError` unless it may have this policy tried: one that is no name of ours is code."""
         if ":" in policy and not self.is_operator:
             raise ForbiddenError(
-                f"{self.name} may not: a policy of your own needs the scope {Scope.OPERATOR}"
-            )
+                f"{self.name} may not: a policy of your own needs the scope {Scope.OPERATOR}",
+                principal=self.name, scope=str(Scope.OPERATOR), policy=policy,
+            )  # fmt: skip
 
     def check_owner(self, job: str, owner: str) -> None:
         """Raise `ForbiddenError` unless it may change a job of this owner."""
         if owner != self.name and not self.is_operator:
-            raise ForbiddenError(f"{job} is not {self.name}'s but {owner}'s")
+            raise ForbiddenError(
+                f"{job} is not {self.name}'s but {owner}'s",
+                principal=self.name, job=job, owner=owner,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +172,10 @@ def local_principal(connection: socket.socket, shared: bool) -> Principal:
     _, uid = peer_credentials(connection)
     operator = uid in {0, os.geteuid()}
     if not operator and not shared:
-        raise ForbiddenError(f"this scheduler is of uid {os.geteuid()}, not of {uid}")
+        raise ForbiddenError(
+            f"this scheduler is of uid {os.geteuid()}, not of {uid}",
+            principal=f"uid:{uid}", owner=f"uid:{os.geteuid()}",
+        )  # fmt: skip
     scopes = EVERYTHING if operator else USERS
     return Principal(f"uid:{uid}", scopes if shared else scopes - {Scope.SERVE})
 
@@ -183,9 +197,13 @@ def bearer(authorization: str, tokens: nws.TokenFile) -> Principal:
         try:
             token = tokens.find(secret.strip())
         except nws.TokenFileError as error:
-            raise UnknownCallerError(f"no token can be looked up: {error}") from None
+            raise UnknownCallerError(
+                f"no token can be looked up: {error}", **coded(error, code="file-invalid")
+            ) from None
     if token is None:
-        raise UnknownCallerError("a bearer token is wanted, one that is good now")
+        raise UnknownCallerError(
+            "a valid bearer token is required", code="token-invalid" if secret else "token-missing"
+        )
     known = {str(scope) for scope in GIVEN}
     return Principal(
         f"token:{token.name}", frozenset(map(Scope, known.intersection(token.scopes)))

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError, UsageError, coded
 from apples.refusals import Failure
 from apples.storage import state
 
@@ -35,8 +35,10 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
 
     Raises
     ------
+    LaunchError
+        There is no scheduler. Transient.
     UsageError
-        There is none, or several.
+        There are several schedulers. Permanent.
     """
     named = asked or os.environ.get(VARIABLE)
     if named:
@@ -44,7 +46,7 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
             return str(named)
         place = Path(named)
         if not place.is_dir():
-            raise UsageError(f"{place}: there is no scheduler's directory")
+            raise missing(place)
         return place
     known = sorted(each for each in home().glob("*") if (each / "journal").exists())
     own = home() / job.rpartition(".")[0]
@@ -55,9 +57,23 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
     if known:
         names = ", ".join(each.name for each in known)
         raise UsageError(
-            f"several schedulers ({names}): set ${VARIABLE} to the directory of one, under {home()}"
-        )
-    raise UsageError("no scheduler; start one: apples scheduler --hosts hosts.toml")
+            f"several schedulers ({names}): set ${VARIABLE} to the directory of one, under {home()}",
+            code="scheduler-ambiguous", known=[each.name for each in known], file=home(),
+        )  # fmt: skip
+    raise LaunchError(
+        "no scheduler; start one: apples scheduler --hosts hosts.toml",
+        code="scheduler-missing",
+        file=home(),
+    )
+
+
+def missing(place: Path) -> LaunchError:
+    """Return the error of a directory of a scheduler that does not exist."""
+    return LaunchError(
+        f"{place}: there is no scheduler; start one: apples scheduler --directory {place}",
+        code="scheduler-missing",
+        file=place,
+    )
 
 
 class SchedulerClient:
@@ -131,20 +147,27 @@ class SchedulerClient:
     def _authorization(self) -> dict[str, str]:
         file = self._token_file or _named_file(TOKEN_FILE_VARIABLE)
         if file is None:
-            raise UsageError(f"{self.place}: a token is wanted (--token-file)")
+            raise UsageError(
+                f"{self.place}: a token is required (--token-file)",
+                code="token-missing", place=self.place, option="--token-file",
+            )  # fmt: skip
         from nws import read_token  # noqa: PLC0415 - for who asks over TLS only
 
         try:
             return {"Authorization": f"Bearer {read_token(file)}"}
         except ValueError as error:
-            raise UsageError(f"{error} (--token-file)") from None
+            fields = {**coded(error, code="token-invalid"), "option": "--token-file"}
+            raise UsageError(f"{error} (--token-file)", **fields) from None
 
 
 def _address(url: str) -> tuple[str, int]:
     """Return host and port of a scheduler's URL."""
     where = URL.fullmatch(url)
     if where is None or where[1] != "https":
-        raise UsageError(f"--scheduler {url[:80]}: must be https://HOST:PORT")
+        raise UsageError(
+            f"--scheduler {url[:80]}: must be https://HOST:PORT",
+            code="address-invalid", option="--scheduler", value=url[:80],
+        )  # fmt: skip
     return where[2].strip("[]"), int(where[3] or 443)
 
 

@@ -97,15 +97,16 @@ class Foresight:
         """Return the queue's future now, and as it would be."""
         snapshot = document[SNAPSHOT]
         if self._planner is None:
-            raise UsageError(NO_PLANNER)
+            raise UsageError(NO_PLANNER, code="planner-missing")
         if snapshot is None:
-            raise LaunchError("nothing can be foretold now")
+            raise LaunchError("no prediction can be made now", code="prediction-unavailable")
         answer = self._planner.ask("what_if", snapshot, WHAT_IF_SECONDS, changes=changes)
         if answer is None:
             raise LaunchError(
                 f"no answer of the planner within {WHAT_IF_SECONDS:g} s (for a long queue it compiles "
-                "its loops, once for each version of apples); ask again"
-            )
+                "its loops, once for each version of apples); ask again",
+                code="planner-silent", seconds=WHAT_IF_SECONDS,
+            )  # fmt: skip
         both = {}
         for which in ("now", "then"):
             one = answer[which]
@@ -191,8 +192,9 @@ def checked_changes(body: Mapping[str, Any], number_of: Callable[[str], int]) ->
     ):
         raise UsageError(
             'a what-if is {"policy": name, "options": {name: value}, "hosts_more": n, "hosts_less": n, '
-            '"minimum": {job: n}}, each of which may be left out'
-        )
+            '"minimum": {job: n}}, each of which may be left out',
+            code="request-invalid", field=next(iter(unknown), None),
+        )  # fmt: skip
     for job in minimum:
         number_of(job)
     return {

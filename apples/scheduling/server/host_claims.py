@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from apples.errors import LaunchError
+from apples.refusals import unusable
 from apples.storage import documents
 
 CLAIMS = ".hosts"
@@ -63,13 +64,16 @@ class HostClaims:
                 os.close(file)
                 raise
         except OSError as error:
-            raise LaunchError(f"{self._folder}: {error.strerror}") from None
+            raise unusable(self._folder, error) from None
         self._held[host] = file
 
     def _lock(self, file: int, host: str) -> None:
         if not documents.lock(file, 0.0):
             who = os.pread(file, LONGEST_TEXT, 0).decode(errors="replace")
-            raise LaunchError(f"{host}: is scheduled already, by the scheduler of {who}")
+            raise LaunchError(
+                f"{host}: is scheduled already, by the scheduler of {who}",
+                code="host-busy", host=host, scheduler=who,
+            )  # fmt: skip
         os.ftruncate(file, 0)
         os.pwrite(file, str(self._owner).encode(), 0)
 

@@ -182,7 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _count(self, name: str) -> None:
         if not self.server.bounds.rate.admits(name):
-            raise CrowdedError(f"{name} asks more often than {REQUESTS_A_SECOND:g} times a second")
+            raise CrowdedError(
+                f"{name} asks more often than {REQUESTS_A_SECOND:g} times a second",
+                principal=name, bound=REQUESTS_A_SECOND,
+            )  # fmt: skip
 
     def _call(
         self, name: str, names: tuple[str, ...], body: Mapping[str, Any], principal: Principal
@@ -201,15 +204,18 @@ class _Handler(BaseHTTPRequestHandler):
         unmeasured = "Transfer-Encoding" in self.headers
         if unmeasured or not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MOST_BODY:
             self.close_connection = True
-            raise UsageError(f"a request has at most {MOST_BODY} bytes, and says how many")
+            raise UsageError(
+                f"a request has at most {MOST_BODY} bytes, and a Content-Length",
+                code="message-too-long", value=length[:20], bound=MOST_BODY,
+            )  # fmt: skip
         if not int(length):
             return {}
         try:
             found = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
-            raise UsageError("a request is one JSON object") from None
+            raise UsageError("a request is one JSON object", code="request-invalid") from None
         if not isinstance(found, dict):
-            raise UsageError("a request is one JSON object")
+            raise UsageError("a request is one JSON object", code="request-invalid")
         return found
 
     def _refuse(self, status: int, error: ApplesError) -> None:
@@ -239,7 +245,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self) -> None:
         """Say what happens until the other end is gone, or too slow, or the scheduler ends."""
         if not self.server.bounds.streams.acquire(blocking=False):
-            raise CrowdedError(f"there are {MOST_STREAMS} streams of events already")
+            raise CrowdedError(
+                f"there are {MOST_STREAMS} streams of events already", bound=MOST_STREAMS
+            )
         try:
             with suppress(OSError, ApplesError):
                 self._say_events(self.headers.get("Last-Event-ID", ""))
@@ -422,7 +430,10 @@ class _NetworkListener(_Listener):
         try:
             super().__init__((tls.host, tls.port), service, bounds)
         except OSError as error:
-            raise LaunchError(f"{tls.host}:{tls.port}: {error.strerror or error}") from None
+            raise LaunchError(
+                f"{tls.host}:{tls.port}: {error.strerror or error}",
+                code="address-unusable", address=f"{tls.host}:{tls.port}", reason=error.strerror or str(error),
+            ) from None  # fmt: skip
 
     @property
     def url(self) -> str:

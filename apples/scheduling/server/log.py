@@ -7,9 +7,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError
+from apples.refusals import unusable
 from apples.scheduling.server.live_job import LiveJob
-from apples.scheduling.server.state import Record, SchedulerState, submitted_record
+from apples.scheduling.server.state import (
+    Record,
+    SchedulerState,
+    submitted_record,
+    unknown_job,
+)
 from apples.storage import documents
 from apples.storage.folder import Folder, check_private
 from apples.storage.journal import Journal, parse
@@ -35,7 +41,10 @@ class SchedulerLog:
 
     def __init__(self, folder: Folder) -> None:
         if not documents.lock(folder.descriptor, 0.0):
-            raise LaunchError(f"{folder.name}: another scheduler works on this directory")
+            raise LaunchError(
+                f"{folder.name}: another scheduler works on this directory",
+                code="scheduler-running", file=folder.name,
+            )  # fmt: skip
         self._folder = folder
         self._journal = Journal(folder, SCHEMA, JOURNAL)
         self._least = SPARE_LINES
@@ -50,7 +59,7 @@ class SchedulerLog:
             check_private(folder)
             return cls(folder)
         except OSError as error:
-            raise LaunchError(f"{directory}: {error.strerror}") from None
+            raise unusable(str(directory), error) from None
 
     def recover(self) -> tuple[SchedulerState, list[str]]:
         """Return the state that the log has, and what is wrong with the log, one line each.
@@ -63,7 +72,7 @@ class SchedulerLog:
         try:
             found = self._journal.recover()
         except OSError as error:
-            raise LaunchError(f"{self._folder.name}: {error.strerror}") from None
+            raise unusable(self._folder.name, error) from None
         state, problems = folded(found.records)
         problems = [*found.problems, *problems]
         self._least = 2 * len(state.jobs) + SPARE_LINES
@@ -135,7 +144,7 @@ def read_state(folder: Folder) -> SchedulerState:
     try:
         records, _, _ = parse(folder.read(JOURNAL))
     except OSError as error:
-        raise LaunchError(f"{folder.name}: {error.strerror}") from None
+        raise unusable(folder.name, error) from None
     return folded(records)[0]
 
 
@@ -174,11 +183,11 @@ def recorded_job(directory: Path, number: int) -> LiveJob:
     try:
         folder = Folder.open(directory)
     except OSError as error:
-        raise LaunchError(f"{directory}: {error.strerror}") from None
+        raise unusable(str(directory), error) from None
     try:
         jobs = read_state(folder).jobs | {job.number: job for job in read_history(folder)}
     finally:
         folder.close()
     if number not in jobs:
-        raise UsageError(f"{directory.name}.{number}: there is none of this number")
+        raise unknown_job(f"{directory.name}.{number}")
     return jobs[number]

@@ -91,7 +91,8 @@ def replayed(
     if begun is None:
         raise UsageError(
             "this log cannot be replayed: it was written by an older version, or written anew since the scheduler "
-            "was started"
+            "was started",
+            code="log-not-replayable",
         )
     start, rest = records[begun], records[begun + 1 :]
     memory = _Memory(folded(records[:begun])[0])

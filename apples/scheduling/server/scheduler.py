@@ -75,6 +75,7 @@ from apples.scheduling.server.state import (
     SchedulerState,
     digest_of,
     quarantine_document,
+    unknown_job,
 )
 from apples.storage.journal import JournalError
 
@@ -102,6 +103,8 @@ HOST_FAILED = LaunchError.exit_code
 
 class CrowdedError(LaunchError):
     """There are too many of something. Transient."""
+
+    code = "too-many-requests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,20 +355,21 @@ class LiveScheduler(SchedulerBackend):
         known = self.state.answered(request, digest) if request else None
         if known is not None:
             return known
-        if self.trouble:
-            raise LaunchError(f"nothing can be recorded: {self.trouble}")
+        self._check_recording()
         self._check_room(submission.user, operator)
         most = len(self.state.hosts) if self._most_hosts is None else self._most_hosts
         if submission.maximum > most:
             at_most = "" if self._most_hosts is None else "never more than "
             raise UsageError(
-                f"it wants up to {submission.maximum} hosts: there are {at_most}{most}"
-            )
+                f"it wants up to {submission.maximum} hosts: there are {at_most}{most}",
+                code="too-many-hosts", value=submission.maximum, bound=most,
+            )  # fmt: skip
         if self.cpus and submission.kind is JobKind.MALLEABLE and "units" in submission.work:
             raise UsageError(
                 f"{name_of(self.policy)} has malleable jobs share hosts, and a master with its workers cannot: "
-                "--kind evolving or rigid"
-            )
+                "--kind evolving or rigid",
+                code="policy-unsuitable", policy=name_of(self.policy), field="kind",
+            )  # fmt: skip
         self._check_after(submission.after)
         job = LiveJob(self.state.last + 1, submission, self.now)
         answer = {"answer": [request, digest, job.number, self.now]} if request else {}
@@ -380,13 +384,21 @@ class LiveScheduler(SchedulerBackend):
             self.driver.submit(job.as_job(self.cpus))
         return job.number
 
+    def _check_recording(self) -> None:
+        """Reject an input while the log cannot be written: it would be lost if the scheduler ended."""
+        if self.trouble:
+            raise not_recorded(self.trouble)
+
     def _check_room(self, user: str, operator: bool) -> None:
         """Refuse a job where too many wait; the operator has places that no other takes."""
         most = MOST_WAITING if operator else MOST_WAITING - RESERVED_WAITING
         if self.state.waiting >= most:
-            raise CrowdedError(f"{most} jobs wait already")
+            raise CrowdedError(f"{most} jobs wait already", code="queue-full", bound=most)
         if not operator and self.state.waiting_of[user] >= MOST_WAITING_OF_ONE:
-            raise CrowdedError(f"{MOST_WAITING_OF_ONE} jobs of {user} wait already")
+            raise CrowdedError(
+                f"{MOST_WAITING_OF_ONE} jobs of {user} wait already",
+                code="queue-full", bound=MOST_WAITING_OF_ONE, user=user,
+            )  # fmt: skip
 
     def comes_after(self, job: LiveJob) -> list[int]:
         """Return the jobs that have to be finished before a job waits for hosts, and are not over."""
@@ -462,11 +474,12 @@ class LiveScheduler(SchedulerBackend):
         for number in after:
             one = self.state.jobs.get(number) or old.get(number)
             if one is None:
-                raise UsageError(f"after {self.name}.{number}: there is none of this number")
+                raise unknown_job(f"{self.name}.{number}", "after ")
             if one.is_over and one.state is not LiveJobState.FINISHED:
                 raise UsageError(
-                    f"after {self.name}.{number}: it is {one.state.value}, and never finishes"
-                )
+                    f"after {self.name}.{number}: it is {one.state.value}, and never finishes",
+                    code="job-ended", job=f"{self.name}.{number}", state=one.state.value,
+                )  # fmt: skip
 
     def _follow(self, job: LiveJob) -> None:
         for number in job.submission.after:
@@ -536,36 +549,46 @@ class LiveScheduler(SchedulerBackend):
                 self._rebuild = True
 
     def _check_resize(self, job: LiveJob, hosts: Sequence[str]) -> None:
-        if self.trouble:
-            raise LaunchError(f"nothing can be recorded: {self.trouble}")
-        one = job.submission
+        self._check_recording()
+        one, name = job.submission, f"{self.name}.{job.number}"
         for host in hosts:
             self._check_host(host)
         if one.kind not in MOVABLE:
             raise UsageError(
-                f"{self.name}.{job.number} is {one.kind.value}: only a malleable or evolving one is resized"
-            )
+                f"{self.name}.{job.number} is {one.kind.value}: only a malleable or evolving one is resized",
+                code="job-not-resizable", job=name, kind=one.kind.value,
+            )  # fmt: skip
         if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
             raise UsageError(
-                f"{self.name}.{job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once"
-            )
+                f"{self.name}.{job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once",
+                code="value-range", job=name, field="hosts", value=len(hosts), bound=[one.minimum, one.maximum],
+            )  # fmt: skip
         if self.policy.uses_malleable and len(hosts) != len(job.hosts):
             raise UsageError(
                 f"{self.name}.{job.number}: how many hosts it has is decided by {name_of(self.policy)}; "
-                f"with as many as it has ({len(job.hosts)}) it can be moved"
-            )
+                f"with as many as it has ({len(job.hosts)}) it can be moved",
+                code="policy-unsuitable", job=name, policy=name_of(self.policy), field="hosts",
+                bound=len(job.hosts),
+            )  # fmt: skip
         if job.state is not LiveJobState.RUNNING or not job.settled:
             raise LaunchError(
-                f"{self.name}.{job.number} is {job.state.value}: it is resized when it runs and has settled"
-            )
+                f"{self.name}.{job.number} is {job.state.value}: it is resized when it runs and has settled",
+                code="job-busy", job=name, state=job.state.value,
+            )  # fmt: skip
         if not self._is_alone(job):
             raise LaunchError(
-                f"{self.name}.{job.number} shares its hosts: it is moved when it has them to itself"
-            )
+                f"{self.name}.{job.number} shares its hosts: it is moved when it has them to itself",
+                code="job-busy", job=name, hosts=list(job.hosts),
+            )  # fmt: skip
         for host in hosts:
             if host not in job.hosts and not self._all_free([host]):
                 shown = self.lost.get(host) or f"is {self.state.host_state(host)}"
-                raise LaunchError(f"{host}: {self.said_of_term(host) or shown}")
+                reason = self.said_of_term(host) or shown
+                raise LaunchError(
+                    f"{host}: {reason}",
+                    code="host-lost" if host in self.lost else "host-busy",
+                    host=host, reason=reason, state=self.state.host_state(host),
+                )  # fmt: skip
 
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
@@ -595,7 +618,10 @@ class LiveScheduler(SchedulerBackend):
 
     def _check_host(self, host: str) -> None:
         if host not in self.state.hosts:
-            raise UsageError(f"unknown host '{host}': the list has {', '.join(self.state.hosts)}")
+            raise UsageError(
+                f"unknown host '{host}': the list has {', '.join(self.state.hosts)}",
+                code="host-unknown", host=host, known=list(self.state.hosts),
+            )  # fmt: skip
 
     # ------------------------------------------------------------------ what jobs and hosts say
     def report(self, clock: float, report: Report) -> None:
@@ -1600,8 +1626,15 @@ def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
     """
     found = state.jobs.get(number)
     if found is None:
-        raise UsageError(f"{name}.{number}: there is none of this number")
+        raise unknown_job(f"{name}.{number}")
     return found
+
+
+def not_recorded(trouble: str, what: str = "") -> LaunchError:
+    """Return the error of an input that comes while the log cannot be written."""
+    return LaunchError(
+        f"nothing can be recorded: {trouble}{what}", code="log-unwritable", reason=trouble
+    )
 
 
 def _alike(one: NodeLoad, other: NodeLoad) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError
+from apples.errors import ApplesError, DeadlineError, UsageError
 from apples.refusals import failure_of
 from apples.scheduling.server.access import ForbiddenError, Principal
 from apples.scheduling.server.answers import (
@@ -34,7 +34,7 @@ from apples.scheduling.server.foresight import Foresight, checked_changes
 from apples.scheduling.server.live_job import JobSubmission, submission_of
 from apples.scheduling.server.orders import JobExecutor, Report
 from apples.scheduling.server.planner import PlannerClient
-from apples.scheduling.server.scheduler import LiveScheduler, job_of
+from apples.scheduling.server.scheduler import LiveScheduler, job_of, not_recorded
 from apples.scheduling.server.shepherds import (
     REPORTS,
     JobNews,
@@ -156,7 +156,10 @@ class SchedulerService:
         try:
             answer = future.result(REQUEST_SECONDS)
         except FutureTimeoutError:
-            raise DeadlineError(f"no answer within {REQUEST_SECONDS:g} s") from None
+            raise DeadlineError(
+                f"no answer within {REQUEST_SECONDS:g} s",
+                code="scheduler-silent", seconds=REQUEST_SECONDS,
+            ) from None  # fmt: skip
         return call.then(answer) if isinstance(call, Look) else answer
 
     def _gathered(self, seconds: float) -> list[Asked]:
@@ -186,8 +189,8 @@ class SchedulerService:
         orders = scheduler.turn()
         for future, answer in answers:
             if scheduler.trouble:
-                reason = f"nothing can be recorded: {scheduler.trouble}; what was asked may be done when it can"
-                future.set_exception(LaunchError(reason))
+                later = "; the request may be carried out when the log can be written"
+                future.set_exception(not_recorded(scheduler.trouble, later))
             else:
                 future.set_result(answer)
         executor.carry_out(orders)
@@ -218,7 +221,10 @@ class SchedulerService:
         """
         name, _, number = job.rpartition(".")
         if name not in {"", self.name} or not re.fullmatch(r"[0-9]{1,12}", number):
-            raise UsageError(f"job {job[:80]}: jobs of this scheduler are {self.name}.1, ..")
+            raise UsageError(
+                f"job {job[:80]}: jobs of this scheduler are {self.name}.1, ..",
+                code="job-unknown", job=job[:80],
+            )  # fmt: skip
         return int(number)
 
     def submit(self, body: Mapping[str, Any], principal: Principal) -> Call:
@@ -226,17 +232,27 @@ class SchedulerService:
         user = principal.name
         unknown = set(body) - {"request", "submission"}
         if unknown or not isinstance(body.get("submission"), dict):
-            raise UsageError('a submission is {"request": id, "submission": {..}}')
+            raise UsageError(
+                'a submission is {"request": id, "submission": {..}}',
+                code="request-invalid", field="submission",
+            )  # fmt: skip
         request = str(body.get("request") or "")
         if request and not REQUEST.fullmatch(request):
-            raise UsageError("request: 1 to 64 letters, digits, dots, - and _")
+            raise UsageError(
+                "request: 1 to 64 letters, digits, dots, - and _",
+                code="request-invalid",
+                field="request",
+            )
         after = body["submission"].get("after", [])
         if (
             not isinstance(after, list)
             or len(after) > MOST_AFTER
             or not all(isinstance(one, str) for one in after)
         ):
-            raise UsageError(f"submission: after is a list of at most {MOST_AFTER} jobs")
+            raise UsageError(
+                f"submission: after is a list of at most {MOST_AFTER} jobs",
+                code="request-invalid", field="after", bound=MOST_AFTER,
+            )  # fmt: skip
         found = {**body["submission"], "user": user, "after": [self.number(one) for one in after]}
         submission = checked(found)
 
@@ -312,7 +328,9 @@ class SchedulerService:
         if set(body) != {"hosts"} or not (
             isinstance(hosts, list) and hosts and all(isinstance(host, str) for host in hosts)
         ):
-            raise UsageError('a resize is {"hosts": [name, ..]}')
+            raise UsageError(
+                'a resize is {"hosts": [name, ..]}', code="request-invalid", field="hosts"
+            )
 
         def call(clock: float) -> Document:
             self.scheduler.resize(clock, self.number(job), hosts)
@@ -325,7 +343,11 @@ class SchedulerService:
         user = principal.name
         found = body.get("reports")
         if set(body) != {"reports"} or not isinstance(found, list):
-            raise UsageError('what a shepherd says is {"reports": [..]}')
+            raise UsageError(
+                'the reports of a shepherd are {"reports": [..]}',
+                code="request-invalid",
+                field="reports",
+            )
         reports: list[JobNews] = [message_of(one, REPORTS) for one in found]
 
         def call(clock: float) -> Document:
@@ -348,10 +370,13 @@ class SchedulerService:
         life = body.get("life")
         if set(body) != {"life"} or not isinstance(life, str) or not REQUEST.fullmatch(life):
             raise UsageError(
-                'a shepherd asks with {"life": 1 to 64 letters, digits, dots, - and _}'
-            )
+                'a shepherd asks with {"life": 1 to 64 letters, digits, dots, - and _}',
+                code="request-invalid", field="life",
+            )  # fmt: skip
         if self.shepherds is None:
-            raise ForbiddenError("this scheduler is of one user, and has no shepherds")
+            raise ForbiddenError(
+                "this scheduler is of one user, and has no shepherds", code="scheduler-not-shared"
+            )
         orders = self.shepherds.take(user, life)
         return {"orders": [message_document(one) for one in orders]}
 
@@ -424,14 +449,18 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
         )
         size = len(json.dumps(one.work, allow_nan=False))  # as the log writes it
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UsageError(f"submission: {str(error)[:200]}") from None
+        raise UsageError(
+            f"submission: {str(error)[:200]}", code="request-invalid", field="submission"
+        ) from None
     if size > MOST_WORK:
         raise UsageError(
-            f"what is to be run takes {size} bytes of settings and paths, and may take {MOST_WORK}"
-        )
+            f"what is to be run takes {size} bytes of settings and paths, and may take {MOST_WORK}",
+            code="message-too-long", field="work", value=size, bound=MOST_WORK,
+        )  # fmt: skip
     if not (whole and texts and numbers and isinstance(one.work, dict)):
         raise UsageError(
             "submission: hosts are whole numbers, seconds and priority numbers below 1e9, a name has at most "
-            "80 printable characters, work is an object"
-        )
+            "80 printable characters, work is an object",
+            code="request-invalid", field="submission",
+        )  # fmt: skip
     return one

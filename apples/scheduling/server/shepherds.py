@@ -78,18 +78,25 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
     """
     kind = found.get("kind") if isinstance(found, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
-        raise UsageError(f"a message is an object whose kind is one of {', '.join(kinds)}")
+        raise UsageError(
+            f"a message is an object whose kind is one of {', '.join(kinds)}",
+            code="message-invalid", field="kind", known=list(kinds),
+        )  # fmt: skip
     try:
         json.dumps(found, ensure_ascii=False).encode()  # half a surrogate cannot be shown
         message = _READERS[kind].validate_python({k: v for k, v in found.items() if k != "kind"})
     except UnicodeEncodeError:
-        raise UsageError(f"{kind}: a text that is none") from None
+        raise _invalid(kind, "a text that is not Unicode") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise UsageError(
-            f"{kind}: {'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
-        ) from None
+        raise _invalid(kind, first["msg"], ".".join(map(str, first["loc"]))) from None
     return _checked(kind, message)
+
+
+def _invalid(kind: str, text: str, field: str = "") -> UsageError:
+    """Return the error of a message with a bad value."""
+    shown = ": ".join(filter(None, (kind, field, text)))[:300]
+    return UsageError(shown, code="message-invalid", kind=kind, field=field or None)
 
 
 def _checked(kind: str, message: Any) -> Any:
@@ -97,22 +104,22 @@ def _checked(kind: str, message: Any) -> Any:
     if isinstance(message, RunTimeEstimate):
         seconds = message.seconds
         if seconds is not None and not 0 < seconds < MOST_NUMBER:
-            raise UsageError(f"{kind}: seconds: above 0, or null")
+            raise _invalid(kind, "above 0, or null", "seconds")
     if isinstance(message, SelectedHosts) and not (
         0 <= message.seconds < MOST_NUMBER and 0 <= (message.otherwise or 0.0) < MOST_NUMBER
     ):
-        raise UsageError(f"{kind}: seconds and otherwise: from 0 to {MOST_NUMBER}")
+        raise _invalid(kind, f"from 0 to {MOST_NUMBER}", "seconds and otherwise")
     if isinstance(message, JobReport):
         if message.asks is not None and not 0 < message.asks[0] <= message.asks[1] < MOST_NUMBER:
-            raise UsageError(f"{kind}: asks: from fewest to most hosts")
+            raise _invalid(kind, "from fewest to most hosts", "asks")
         if len(message.speeds) > MOST_AT_ONCE or not all(
             0.0 < speed < inf for speed in message.speeds.values()
         ):
-            raise UsageError(f"{kind}: speeds: rows a second, of at most {MOST_AT_ONCE} hosts")
+            raise _invalid(kind, f"rows a second, of at most {MOST_AT_ONCE} hosts", "speeds")
         if len(message.messages) > MOST_AT_ONCE or not all(
             0.0 <= sent < inf for _, _, sent in message.messages
         ):
-            raise UsageError(f"{kind}: messages: bytes of at most {MOST_AT_ONCE} pairs of hosts")
+            raise _invalid(kind, f"bytes of at most {MOST_AT_ONCE} pairs of hosts", "messages")
         return replace(message, reason=message.reason[:LONGEST_REASON])
     return message
 

@@ -197,7 +197,10 @@ class SchedulerState:
         if found is None:
             return None
         if found[0] != digest:
-            raise UsageError(f"request {request}: this id was used for another submission")
+            raise UsageError(
+                f"request {request}: this id was used for another submission",
+                code="request-id-reused", request=request,
+            )  # fmt: skip
         return found[1]
 
     def _remember(self, request: str, digest: str, job: int, at: float) -> None:
@@ -227,6 +230,11 @@ class SchedulerState:
         if job is None:
             return "free"
         return "leaving" if host in job.leaving or job.state is LiveJobState.ENDING else "held"
+
+
+def unknown_job(job: str, where: str = "") -> UsageError:
+    """Return the error of a job's id that no job has."""
+    return UsageError(f"{where}{job}: there is no such job", code="job-unknown", job=job)
 
 
 def digest_of(submission: JobSubmission) -> str:
