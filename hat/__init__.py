@@ -17,18 +17,25 @@ command pays only for what it uses.
 from importlib import import_module
 
 # The stub beside this file is the table of the front door: which module each name comes from (as in
-# SPEC 1 of Scientific Python). Type checkers read it, and so does the interpreter.
+# SPEC 1 of Scientific Python). Type checkers read it, and so does the interpreter. The names after the
+# comment "Not public" are for the tests, so that a module can move.
+__all__: list[str] = []
+_HOME_OF: dict[str, tuple[str, str]] = {}
 with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123 - pathlib costs more than the rest
-    _HOME_OF = {line.split()[3]: line.split()[1] for line in _stub if line.startswith("from ")}
-
-__all__ = list(_HOME_OF)
+    for _line in _stub:
+        if _line.startswith("from "):
+            _, _module, _, _name, _, _alias = _line.split()
+            _HOME_OF[_alias] = _module, _name
+        elif _line.startswith("# Not public:"):
+            __all__.extend(_HOME_OF)
 
 
 def __getattr__(name: str) -> object:
     """Return what `name` of the front door stands for, loading its module on first use."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    module, its_name = _HOME_OF[name]
+    value = getattr(import_module(module), its_name)
     globals()[name] = value
     return value
 

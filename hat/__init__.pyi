@@ -36,6 +36,7 @@ from hat.modules import Structure as Structure
 from hat.modules import Task as Task
 from hat.problem import DocumentError as DocumentError
 from hat.problem import HatError as HatError
+from hat.problem import InvalidValueError as InvalidValueError
 from hat.problem import Problem as Problem
 from hat.problem import nearest as nearest
 from hat.problem import printable as printable
@@ -52,3 +53,9 @@ from hat.specifications import UserSpecifications as UserSpecifications
 from hat.template import ApplicationTemplate as ApplicationTemplate
 from hat.template import Assumption as Assumption
 from hat.toml import dump as dump
+
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from hat.editing import comments_of as comments_of
+from hat.positions import lines_of as lines_of
+from hat.scaffold import rendered as rendered

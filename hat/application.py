@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hat.expression import Expression, ExpressionError
 from hat.modules import Data, Interface, Parameter, Value
-from hat.problem import DocumentError, Problem, nearest, shown
+from hat.problem import DocumentError, InvalidValueError, Problem, nearest, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,14 @@ def bound_parameters(
     `source` is the file, or the option, that a message is to name.
     """
     problems = [
-        Problem(source, None, name, "there is no such parameter", nearest(name, declared))
+        Problem(
+            source,
+            None,
+            name,
+            "there is no such parameter",
+            nearest(name, declared),
+            code="parameter-unknown",
+        )
         for name in given
         if name not in declared
     ]
@@ -79,12 +86,13 @@ def bound_parameters(
     for name, parameter in declared.items():
         value = given.get(name, parameter.default)
         if value is None:
-            problems.append(Problem(source, None, name, f"has no default: set {name}=VALUE"))
+            why = f"has no default: set {name}=VALUE"
+            problems.append(Problem(source, None, name, why, code="parameter-missing"))
             continue
         try:
             values[name] = parameter.accept(value)
-        except ValueError as error:
-            problems.append(Problem(source, None, name, str(error)))
+        except InvalidValueError as error:
+            problems.append(Problem(source, None, name, str(error), code=error.code))
     if problems:
         raise DocumentError(problems)
     return values
@@ -103,7 +111,7 @@ class Evaluator:
         value = self.number(field, expression, least)
         if float(value).is_integer():
             return int(value)
-        self._refuse(field, f"{_said(expression, value)}: must be a whole number")
+        self._refuse(field, f"{_said(expression, value)}: must be a whole number", "value-type")
         return least
 
     def number(self, field: str, expression: Expression, least: float) -> float:
@@ -112,15 +120,17 @@ class Evaluator:
         try:
             value = expression.evaluate(numbers)
         except ExpressionError as error:
-            self._refuse(field, str(error))
+            self._refuse(field, str(error), error.code)
             return least
         if value < least:
-            self._refuse(field, f"{_said(expression, value)}: must be at least {least}")
+            self._refuse(
+                field, f"{_said(expression, value)}: must be at least {least}", "value-range"
+            )
             return least
         return value
 
-    def _refuse(self, field: str, message: str) -> None:
-        self.problems.append(Problem(self.source, None, field, message))
+    def _refuse(self, field: str, message: str, code: str) -> None:
+        self.problems.append(Problem(self.source, None, field, message, code=code))
 
     def present(self, data: Iterable[Data]) -> Iterator[tuple[int, Data]]:
         """Yield the data structures that exist at these parameters, with their place."""

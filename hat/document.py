@@ -22,7 +22,16 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from hat import toml, validation
-from hat.problem import DocumentError, Loc, Problem, field_name, nearest, printable, shown
+from hat.problem import (
+    DocumentError,
+    HatError,
+    Loc,
+    Problem,
+    field_name,
+    nearest,
+    printable,
+    shown,
+)
 
 LARGEST = 16 * 2**20
 """Bytes of the largest document that is read."""
@@ -44,8 +53,10 @@ REASONS = {
 }
 
 
-class UnreadableError(Exception):
-    """Why a file cannot be read, in words that follow its name."""
+class UnreadableError(HatError):
+    """Why a file cannot be read; the message follows the file's name. Permanent."""
+
+    code = "file-unreadable"
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
@@ -66,18 +77,27 @@ def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
             content = file.read(limit + 1)
     except OSError as error:
         reason = REASONS.get(error.errno or 0, os.strerror(error.errno or 0))
-        raise UnreadableError(reason) from None
+        missing = error.errno in {errno.ENOENT, errno.ENOTDIR}
+        raise UnreadableError(
+            reason, code="file-missing" if missing else "file-unreadable", file=os.fsdecode(path)
+        ) from None
     except ValueError:  # a null byte in the name
-        raise UnreadableError("this is no file name") from None
+        raise UnreadableError("is no file name", code="name-invalid") from None
     if len(content) > limit:
-        raise UnreadableError(f"is larger than {limit:,} bytes")
+        raise UnreadableError(
+            f"is larger than {limit:,} bytes",
+            code="file-too-large",
+            file=os.fsdecode(path),
+            bound=limit,
+        )
     return content
 
 
 def _refuse_unless_regular(mode: int) -> None:
     if stat.S_ISREG(mode):
         return
-    raise UnreadableError(next((why for is_kind, why in IRREGULAR if is_kind(mode)), "is no file"))
+    reason = next((why for is_kind, why in IRREGULAR if is_kind(mode)), "is no regular file")
+    raise UnreadableError(reason, code="file-not-regular")
 
 
 T = TypeVar("T")
@@ -155,11 +175,14 @@ class Fault:
         What would be right.
     suggestion
         The nearest legal name, or empty.
+    code
+        Of the `Problem`, such as ``host-unknown``.
     """
 
     loc: Loc
     message: str
     suggestion: str = ""
+    code: str = "value-invalid"
 
 
 def refuse(faults: Iterable[Fault]) -> None:
@@ -170,7 +193,9 @@ def refuse(faults: Iterable[Fault]) -> None:
     details = [
         InitErrorDetails(
             type=PydanticCustomError(
-                "fault", "{text}", {"text": f.message, "suggestion": f.suggestion}
+                "fault",
+                "{text}",
+                {"text": f.message, "suggestion": f.suggestion, "code": f.code},
             ),
             loc=f.loc,
             input=None,
@@ -206,7 +231,8 @@ class Document:
         try:
             content = read_bytes(path, limit)
         except UnreadableError as error:
-            raise DocumentError([Problem(source, None, "", str(error))]) from None
+            problem = Problem(source, None, "", str(error), code=error.code)
+            raise DocumentError([problem]) from None
         return cls.parse(content, source=source)
 
     @classmethod
@@ -228,10 +254,16 @@ class Document:
                 return line
         return 1
 
-    def problem(self, loc: Sequence[str | int], message: str, suggestion: str = "") -> Problem:
+    def problem(
+        self,
+        loc: Sequence[str | int],
+        message: str,
+        suggestion: str = "",
+        code: str = "value-invalid",
+    ) -> Problem:
         """Return a problem at a place of this document."""
         return Problem(
-            self.source, self.line(loc), field_name(loc), printable(message), suggestion
+            self.source, self.line(loc), field_name(loc), printable(message), suggestion, code
         )
 
     def validate(self, model: type[T]) -> T:
@@ -243,9 +275,13 @@ class Document:
             problems = list(self._problems(islice(errors, MOST_PROBLEMS), model))
             problems.sort(key=lambda problem: problem.line or 0)
         except RecursionError:
-            problems = [Problem(self.source, None, "", "is nested too deeply")]
+            problems = [
+                Problem(self.source, None, "", "is nested too deeply", code="file-invalid")
+            ]
         except ArithmeticError:
-            problems = [Problem(self.source, None, "", "a number in it is too large")]
+            problems = [
+                Problem(self.source, None, "", "a number in it is too large", code="value-range")
+            ]
         raise DocumentError(problems)
 
     def _problems(self, errors: Iterable[ErrorDetails], model: type[Any]) -> Iterator[Problem]:
@@ -268,7 +304,12 @@ class Document:
                 names = _names(model) if names is None else names
                 yield self._unknown(loc, names)
             else:
-                yield self.problem(loc, validation.message(found), validation.suggestion(found[0]))
+                yield self.problem(
+                    loc,
+                    validation.message(found),
+                    validation.suggestion(found[0]),
+                    validation.code(found[0]),
+                )
 
     def _unknown(self, loc: Loc, names: dict[str, Any]) -> Problem:
         legal = validation.legal_names(names, loc[:-1])
@@ -279,6 +320,7 @@ class Document:
             field_name(loc[:-1]),
             f"unknown field {shown(name)}",
             nearest(name, legal),
+            code="field-unknown",
         )
 
 

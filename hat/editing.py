@@ -92,7 +92,11 @@ def fields_of(text: str, model: type[Any]) -> list[FormField]:
         lost = "it has comments inside: change it in the text"
         found.append(_locked(one, lost) if one.loc in commented else one)
         if len(found) > MOST_FIELDS:
-            raise NotEditableError(f"more than {MOST_FIELDS} fields: change it in the text")
+            raise NotEditableError(
+                f"more than {MOST_FIELDS} fields: change it in the text",
+                code="too-many-fields",
+                bound=MOST_FIELDS,
+            )
     return found
 
 
@@ -243,9 +247,13 @@ def merged(base: str, text: str, boxes: Mapping[str, str], model: type[Any]) -> 
         if _same(said, field):
             continue
         if field.locked:
-            raise NotEditableError(f"{name}: {field.locked}")
+            raise NotEditableError(
+                f"{name}: {field.locked}", code="field-not-editable", field=name
+            )
         if not field.is_list and "\n" in said.strip():
-            raise NotEditableError(f"{name}: must be on one line")
+            raise NotEditableError(
+                f"{name}: must be on one line", code="value-invalid", field=name
+            )
         text = _with(text, field.loc, _value(said, field, _kinds(whole, field.loc)))
     return text
 
@@ -286,7 +294,13 @@ def _with(text: str, loc: Loc, value: Any) -> str:
     except (DocumentError, ValueError, TypeError, LookupError, AttributeError):
         kept, changed = False, text
     if not kept:
-        raise NotEditableError(f"{field_name(loc)} cannot be set to {shown(value)} from the form: change it in the text")  # fmt: skip  # noqa: E501
+        name = field_name(loc)
+        raise NotEditableError(
+            f"{name} cannot be set to {shown(value)} from the form: change it in the text",
+            code="field-not-editable",
+            field=name,
+            value=shown(value),
+        )
     return changed
 
 

@@ -33,6 +33,8 @@ TOO_LARGE = "is larger than 1e18"
 class ExpressionError(HatError, ValueError):
     """A text that is no size expression, or one that has no value at these parameters."""
 
+    code = "expression-invalid"
+
 
 def _power(base: Value, exponent: Value) -> Value:
     if abs(exponent) > LARGEST_EXPONENT:
@@ -114,14 +116,20 @@ class Expression:
         try:
             return _evaluated(self._tree, parameters)
         except OverflowError:
-            reason = TOO_LARGE
+            error = self._error(TOO_LARGE, parameters, code="value-range")
         except ZeroDivisionError:
-            reason = "divides by zero"
-        except KeyError as error:
-            reason = f"needs a value of '{error.args[0]}'"
+            error = self._error("divides by zero", parameters, code="expression-undefined")
+        except KeyError as missing:
+            why = f"needs a value of '{missing.args[0]}'"
+            error = self._error(why, parameters, code="parameter-missing")
         except ValueError:
-            reason = "is no real number"
-        raise ExpressionError(f"{shown(self.text)} {reason}{_at(self.names, parameters)}")
+            error = self._error("is no real number", parameters, code="expression-undefined")
+        raise error
+
+    def _error(self, why: str, parameters: Mapping[str, Value], *, code: str) -> ExpressionError:
+        used = {name: parameters[name] for name in sorted(self.names & parameters.keys())}
+        text = f"{shown(self.text)} {why}{_at(used)}"
+        return ExpressionError(text, code=code, value=self.text, parameters=used)
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -144,9 +152,18 @@ def _from_document(value: object) -> Expression:
     if isinstance(value, Expression):
         return value
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ExpressionError(f'must be a size expression such as "8*grid" (is {shown(value)})')
+        raise ExpressionError(
+            f'must be a size expression such as "8*grid" (is {shown(value)})',
+            code="value-type",
+            value=shown(value),
+        )
     if not isinstance(value, str) and not abs(value) <= LARGEST_NUMBER:
-        raise ExpressionError(f"must be a finite number of at most 1e18 (is {shown(value)})")
+        raise ExpressionError(
+            f"must be a finite number of at most 1e18 (is {shown(value)})",
+            code="value-range",
+            value=shown(value),
+            bound=LARGEST_NUMBER,
+        )
     expression = Expression(str(value))
     if not expression.names:
         expression.evaluate({})
@@ -156,22 +173,31 @@ def _from_document(value: object) -> Expression:
 def _parsed(text: str) -> ast.expr:
     """Return the checked syntax tree of `text`."""
     if len(text) > LONGEST:
-        raise ExpressionError(f"an expression has at most {LONGEST} characters (has {len(text)})")
+        raise ExpressionError(
+            f"an expression has at most {LONGEST} characters (has {len(text)})",
+            code="expression-too-long",
+            value=len(text),
+            bound=LONGEST,
+        )
     if not ALPHABET.fullmatch(text):
-        raise ExpressionError(f"{shown(text)} is no size expression")
+        raise _invalid(text, "is no size expression")
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise ExpressionError(f"{shown(text)} is no size expression") from None
+        raise _invalid(text, "is no size expression") from None
     _check(tree, text, DEEPEST)
     return tree
+
+
+def _invalid(text: str, why: str) -> ExpressionError:
+    return ExpressionError(f"{shown(text)} {why}", code="expression-invalid", value=shown(text))
 
 
 def _check(node: ast.expr, text: str, depth: int) -> None:
     """Refuse what is not on the list."""
     if depth == 0:
-        raise ExpressionError(f"{shown(text)} is nested too deeply")
+        raise _invalid(text, "is nested too deeply")
     match node:
         case ast.BinOp(left, op, right) if type(op) in OPERATORS:
             parts = [left, right]
@@ -181,16 +207,19 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
             several = name in {"min", "max"}
             if len(arguments) < 2 if several else len(arguments) != 1:
                 count = "two values or more" if several else "one value"
-                raise ExpressionError(f"{shown(text)}: {name}() takes {count}")
+                raise _invalid(
+                    text, f"calls {name}() with {len(arguments)} values; it takes {count}"
+                )
             parts = arguments
         case ast.Name(name) if name not in FUNCTIONS and not iskeyword(name):
             parts = []
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             parts = []
         case _:
-            raise ExpressionError(
-                f"{shown(text)} is no size expression: only numbers, parameters, "
-                f"+ - * / // % ** and {' '.join(FUNCTIONS)}"
+            raise _invalid(
+                text,
+                "is no size expression: only numbers, parameters, "
+                f"+ - * / // % ** and {' '.join(FUNCTIONS)}",
             )
     for part in parts:
         _check(part, text, depth - 1)
@@ -216,6 +245,6 @@ def _evaluated(node: ast.expr, parameters: Mapping[str, Value]) -> Value:
     return value
 
 
-def _at(names: frozenset[str], parameters: Mapping[str, Value]) -> str:
-    known = [f"{name} = {shown(parameters[name])}" for name in sorted(names & parameters.keys())]
+def _at(parameters: Mapping[str, Value]) -> str:
+    known = [f"{name} = {shown(value)}" for name, value in parameters.items()]
     return f" at {', '.join(known)}" if known else ""

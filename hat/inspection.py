@@ -114,14 +114,22 @@ def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> objec
     kinds = " or ".join([TEMPLATE, USER, *others])
     found = ", ".join(shown(name) for name in list(document.data)[:5])
     raise DocumentError(
-        [Problem(document.source, None, "", printable(f"is no {kinds} (it sets {found})"))]
+        [
+            Problem(
+                document.source,
+                None,
+                "",
+                printable(f"is no {kinds} (it sets {found})"),
+                code="document-unknown",
+            )
+        ]
     )
 
 
 def _check_template(template: ApplicationTemplate, document: Document, folder: Path) -> None:
     """Raise what only shows at the defaults, or beside the file."""
     problems = [
-        document.problem(_loc(problem.field), problem.message)
+        document.problem(_loc(problem.field), problem.message, code=problem.code)
         for problem in _problems_at_defaults(template)
     ]
     programs = {("program",): template.program} | {
@@ -131,7 +139,11 @@ def _check_template(template: ApplicationTemplate, document: Document, folder: P
     for loc, program in programs.items():
         script = program[1] if program and program[:1] == ("{python}",) and program[1:] else ""
         if script.endswith(".py") and not (folder / script).is_file():
-            problems.append(document.problem(loc, f"there is no file {shown(script)} beside it"))
+            problems.append(
+                document.problem(
+                    loc, f"there is no file {shown(script)} beside it", code="file-missing"
+                )
+            )
     if problems:
         raise DocumentError(problems)
 
@@ -144,16 +156,22 @@ def _check_metric(specifications: UserSpecifications, document: Document) -> Non
     try:
         tree = ast.parse(Path(place).read_bytes(), place)
     except OSError as error:
-        wrong = f"{shown(place)}: {error.strerror}"
+        code = "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable"
+        problem = _of_metric(document, f"{shown(place)}: {error.strerror}", code=code)
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
         wrong = f"{place}{line} is no Python: {getattr(error, 'msg', error)}"
+        problem = _of_metric(document, wrong, code="file-invalid")
     else:
         defined = set(_defined(tree))
         if name in defined or "*" in defined:
             return
-        wrong = f"{place} defines no {shown(name)}"
-    raise DocumentError([document.problem(("objective", "measure"), printable(wrong))])
+        problem = _of_metric(document, f"{place} defines no {shown(name)}", code="metric-unknown")
+    raise DocumentError([problem])
+
+
+def _of_metric(document: Document, wrong: str, *, code: str) -> Problem:
+    return document.problem(("objective", "measure"), printable(wrong), code=code)
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:

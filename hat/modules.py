@@ -36,7 +36,7 @@ from hat.fields import (
     Text,
     Word,
 )
-from hat.problem import shown
+from hat.problem import InvalidValueError, shown
 
 
 class Structure(StrictTable):
@@ -123,7 +123,7 @@ class Parameter(StrictTable):
     ('integer', 512)
     >>> grid.accept("0")
     Traceback (most recent call last):
-    ValueError: must be at least 3 (is 0)
+    hat.problem.InvalidValueError: must be at least 3 (is 0)
     """
 
     default: Annotated[StrictInt | StrictFloat | StrictStr | None, Field(union_mode="smart")] = (
@@ -150,38 +150,44 @@ class Parameter(StrictTable):
 
         Raises
         ------
-        ValueError
-            What would be right, and what the value is.
+        InvalidValueError
+            The value has another type or is out of range.
         """
         if self.kind == "text":
             return _text(value)
         number = _number(value, self.kind)
         if self.minimum is not None and number < self.minimum:
-            raise ValueError(f"must be at least {_short(self.minimum)} (is {shown(number)})")
+            raise _out_of_range(f"at least {_short(self.minimum)}", number, self.minimum)
         if self.maximum is not None and number > self.maximum:
-            raise ValueError(f"must be at most {_short(self.maximum)} (is {shown(number)})")
+            raise _out_of_range(f"at most {_short(self.maximum)}", number, self.maximum)
         return number
 
     @model_validator(mode="after")
     def _consistent(self) -> Parameter:
         limits = [limit for limit in (self.minimum, self.maximum) if limit is not None]
         if limits and self.kind == "text":
-            raise ValueError("text has no minimum and no maximum")
+            raise InvalidValueError("text has no minimum and no maximum", code="field-conflict")
         if limits != sorted(limits):
             low, high = map(_short, limits)
-            raise ValueError(f"minimum must be at most maximum (are {low} and {high})")
+            raise InvalidValueError(
+                f"minimum must be at most maximum (are {low} and {high})", code="value-range"
+            )
         if self.default is not None:
             try:
                 self.accept(self.default)
-            except ValueError as error:
-                raise ValueError(f"default {error}") from None
+            except InvalidValueError as error:
+                raise InvalidValueError(f"default {error}", code=error.code) from None
         return self
 
 
 def _text(value: Value) -> str:
     text = str(value)
     if not all(c.isprintable() for c in text) or len(text) > 4096:
-        raise ValueError(f"must be text of one line, at most 4096 characters (is {shown(text)})")
+        raise InvalidValueError(
+            f"must be text of one line, at most 4096 characters (is {shown(text)})",
+            code="value-invalid",
+            value=shown(text),
+        )
     return text
 
 
@@ -190,19 +196,29 @@ def _number(value: Value, kind: ParameterKind) -> int | float:
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        raise ValueError(f"must be {what} (is {shown(value)})") from None
+        raise InvalidValueError(
+            f"must be {what} (is {shown(value)})", code="value-type", value=shown(value)
+        ) from None
     if not math.isfinite(number):
-        raise ValueError(f"must be a finite number (is {shown(value)})")
+        raise _out_of_range("a finite number", value, LARGEST_NUMBER)
     if abs(number) > LARGEST_NUMBER:
-        raise ValueError(f"must be at most 1e18 (is {shown(value)})")
+        raise _out_of_range("at most 1e18", value, LARGEST_NUMBER)
     if kind == "number":
         return number
     if not number.is_integer():
-        raise ValueError(f"must be a whole number (is {shown(value)})")
+        raise InvalidValueError(
+            f"must be a whole number (is {shown(value)})", code="value-type", value=shown(value)
+        )
     try:
         return int(value)
     except ValueError:  # "2e3"
         return int(number)
+
+
+def _out_of_range(rule: str, value: Value, bound: float) -> InvalidValueError:
+    return InvalidValueError(
+        f"must be {rule} (is {shown(value)})", code="value-range", value=shown(value), bound=bound
+    )
 
 
 def _short(limit: float) -> str:
@@ -216,7 +232,9 @@ PLACEHOLDER = re.compile(r"\{(\w*)\}")
 def _argument(text: str) -> str:
     """Refuse braces that are no placeholder: a mistake would reach the program."""
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)) or "{}" in text:
-        raise ValueError("braces must enclose a name, as in {python}")
+        raise InvalidValueError(
+            "braces must enclose a name, as in {python}", code="placeholder-invalid"
+        )
     return text
 
 

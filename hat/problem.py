@@ -38,6 +38,12 @@ class HatError(Exception):
         }
 
 
+class InvalidValueError(HatError, ValueError):
+    """A value of a document or of a command line is invalid. Permanent."""
+
+    code = "value-invalid"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -71,6 +72,15 @@ class ScaffoldError(HatError):
     """A scaffold that cannot be made; nothing was written."""
 
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM})
+"""Errors of the device that is written to."""
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ScaffoldError(UNFIT.format(shown(name)), code="name-invalid", value=shown(name))
+
+
 def new(
     name: str, directory: str | os.PathLike[str] = ".", *, kind: ProgramKind = "rigid"
 ) -> list[Path]:
@@ -92,8 +102,7 @@ def new(
     ScaffoldError
         The name is unfit, the folder is there already, or it cannot be written. Permanent.
     """
-    if not NAME.fullmatch(name):
-        raise ScaffoldError(UNFIT.format(shown(name)))
+    _check_name(name)
     documents = MODELS.get(kind, DOCUMENTS)
     files = sorted({*FILES, *documents, *PROGRAMS.get(kind, SCRIPT)})
     target = Path(directory) / name
@@ -107,10 +116,16 @@ def new(
             (unfinished / file).write_text(text, encoding="utf-8")
         unfinished.rename(target)
     except FileExistsError:
-        raise ScaffoldError(f"{target}: is there already; nothing was written") from None
+        raise ScaffoldError(
+            f"{target}: exists already; nothing was written", code="file-exists", file=str(target)
+        ) from None
     except OSError as error:
         why = error.strerror or type(error).__name__
-        raise ScaffoldError(f"{target}: cannot be made ({why})") from error
+        raise ScaffoldError(
+            f"{target}: cannot be made ({why})",
+            code="disk-full" if error.errno in FULL else "file-unwritable",
+            file=str(target),
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return [target / file for file in files]
@@ -124,13 +139,17 @@ def new_document(file: str, name: str) -> str:
     ScaffoldError
         There is no such document, or the name is unfit. Permanent.
     """
-    if not NAME.fullmatch(name):
-        raise ScaffoldError(UNFIT.format(shown(name)))
+    _check_name(name)
     kinds: dict[str, ProgramKind] = {
         file: kind for kind, files in MODELS.items() for file in files
     }
     if file not in {*DOCUMENTS, "hosts.toml", *kinds}:
-        raise ScaffoldError(f"a scaffold has no {shown(file)}")
+        raise ScaffoldError(
+            f"a scaffold has no {shown(file)}",
+            code="document-unknown",
+            value=file,
+            known=[*DOCUMENTS, "hosts.toml", *kinds],
+        )
     return rendered(file, name, kinds.get(file, "rigid"))
 
 

@@ -77,9 +77,10 @@ class Constraints(StrictTable):
         fewest, most = self.minimum_hosts, self.maximum_hosts
         if most is not None and most < fewest:
             message = f"must be at least minimum_hosts, {fewest} (is {most})"
-            refuse([Fault(("maximum_hosts",), message)])
+            refuse([Fault(("maximum_hosts",), message, code="value-range")])
         if self.hosts and not set(self.hosts) - {*self.exclude, *self.no_access}:
-            refuse([Fault(("hosts",), "every one of them is excluded too")])
+            why = "all hosts of this list are also in exclude or no_access"
+            refuse([Fault(("hosts",), why, code="field-conflict")])
         return self
 
 
@@ -110,18 +111,21 @@ class Objective(StrictTable):
         if self.is_own and not (place and name.isidentifier()):
             known = ", ".join(f"'{each}'" for each in MEASURES)
             message = f"must be {known}, or your own metric as module:name or file.py:name (is '{self.measure}')"
-            refuse([Fault(("measure",), message, nearest(self.measure, MEASURES))])
+            near = nearest(self.measure, MEASURES)
+            refuse([Fault(("measure",), message, near, code="measure-unknown")])
         if self.is_own and self.better is None:
             message = f"must be 'lower' or 'higher': which is better of {self.measure}"
-            refuse([Fault(("better",), message)])
+            refuse([Fault(("better",), message, code="field-missing")])
         if not self.is_own and self.better is not None:
-            refuse([Fault(("better",), f"{self.measure} has its own way that is better")])
+            why = f"is for a metric of your own; {self.measure} has a direction already"
+            refuse([Fault(("better",), why, code="field-conflict")])
         return self
 
     @model_validator(mode="after")
     def _reference_has_a_use(self) -> Objective:
         if self.reference is not None and self.measure != "speedup":
-            refuse([Fault(("reference",), 'only measure = "speedup" has a reference')])
+            why = 'only measure = "speedup" has a reference'
+            refuse([Fault(("reference",), why, code="field-conflict")])
         return self
 
 
@@ -156,7 +160,10 @@ class Preferences(StrictTable):
     @model_validator(mode="after")
     def _of_one_mind(self) -> Preferences:
         both = [(i, name) for i, name in enumerate(self.avoid) if name in self.prefer]
-        refuse(Fault(("avoid", i), f"'{name}' is preferred too") for i, name in both)
+        refuse(
+            Fault(("avoid", i), f"'{name}' is in prefer too", code="field-conflict")
+            for i, name in both
+        )
         return self
 
 

@@ -187,7 +187,13 @@ class ApplicationTemplate(StrictTable):
         width = max(widths, default=0)
         if not widths:
             problems.append(
-                Problem(source, None, "data", "no grid array is left at these parameters")
+                Problem(
+                    source,
+                    None,
+                    "data",
+                    "no grid array is left at these parameters",
+                    code="data-missing",
+                )
             )
         application = Application(
             name=self.name,
@@ -245,12 +251,14 @@ class ApplicationTemplate(StrictTable):
 
     def _unusable(self) -> Iterator[Fault]:
         if self.program is None and not all(one.program for one in self.implementations):
-            yield Fault(("program",), "is missing")
+            yield Fault(("program",), "is missing", code="field-missing")
         for name in self.parameters:
             if name in FUNCTIONS or name == "python" or iskeyword(name):
-                yield Fault(("parameters", name), f"'{name}' has a meaning of its own: rename it")
+                why = f"'{name}' is reserved; use another name"
+                yield Fault(("parameters", name), why, code="name-reserved")
         if all(entry.distribution != "strip" for entry in self.data):
-            yield Fault(("data",), 'must have an entry with distribution = "strip"')
+            why = 'must have an entry with distribution = "strip"'
+            yield Fault(("data",), why, code="data-missing")
         for table, entries in (
             ("data", self.data),
             ("task", self.tasks),
@@ -259,28 +267,29 @@ class ApplicationTemplate(StrictTable):
             names = [entry.name for entry in entries]
             for i, name in enumerate(names):
                 if name in names[:i]:
-                    yield Fault((table, i, "name"), f"{shown(name)} is there twice")
+                    why = f"the name {shown(name)} is used twice"
+                    yield Fault((table, i, "name"), why, code="name-repeated")
 
         for i, one in enumerate(self.implementations):
             if one.rectangles and one.sweeps > 1:
                 why = f"needs sweeps = 1 (is {one.sweeps}): rows of several sweeps go to strips alone"
-                yield Fault(("implementation", i, "rectangles"), why)
+                yield Fault(("implementation", i, "rectangles"), why, code="field-conflict")
 
     def _threads(self) -> Iterator[Fault]:
         """Yield what is said of implementations by threads that cannot be."""
         by_threads = {one.name for one in self.implementations if one.threads}
         if len(by_threads) == len(self.implementations):
             why = "is for a set of one host: an implementation by ranks, for several, is missing"
-            yield Fault(("implementation", 0, "threads"), why)
+            yield Fault(("implementation", 0, "threads"), why, code="implementation-missing")
         for host, name in self.active_set.items():
             if name in by_threads:
                 why = f"{shown(name)} is by threads, for a set of one host: name one by ranks"
-                yield Fault(("active_set", host), why)
+                yield Fault(("active_set", host), why, code="implementation-unsuitable")
         for i, one in enumerate(self.implementations):
             if one.threads and (one.rectangles or one.sweeps > 1):
                 said = "rectangles" if one.rectangles else "sweeps"
                 why = f"is for a set of one host, which has no borders: {said} says nothing there"
-                yield Fault(("implementation", i, "threads"), why)
+                yield Fault(("implementation", i, "threads"), why, code="field-conflict")
 
     def _unknown_names(self) -> Iterator[Fault]:
         """Yield each name that refers to an entry that is not there; assumed entries take any."""
@@ -288,33 +297,41 @@ class ApplicationTemplate(StrictTable):
         given = self.model_fields_set
         if {"data", "tasks"} <= given:
             for i, task in enumerate(self.tasks):
-                yield from _unknown(("task", i, "data"), task.data, "data structure", data)
+                yield from _unknown(("task", i, "data"), task.data, data, code="data-unknown")
         if {"tasks", "implementations"} <= given:
             for i, one in enumerate(self.implementations):
                 named = [one.task] if one.task else []
-                yield from _unknown(("implementation", i, "task"), named, "task", tasks)
+                yield from _unknown(
+                    ("implementation", i, "task"), named, tasks, code="task-unknown"
+                )
         if {"tasks", "interfaces"} <= given:
             for i, interface in enumerate(self.interfaces):
-                yield from _unknown(("interface", i, "from"), [interface.sender], "task", tasks)
-                yield from _unknown(("interface", i, "to"), [interface.receiver], "task", tasks)
+                yield from _unknown(
+                    ("interface", i, "from"), [interface.sender], tasks, code="task-unknown"
+                )
+                yield from _unknown(
+                    ("interface", i, "to"), [interface.receiver], tasks, code="task-unknown"
+                )
         implementations = [one.name for one in self.implementations]
         for host, name in self.active_set.items():
-            yield from _unknown(("active_set", host), [name], "implementation", implementations)
+            yield from _unknown(
+                ("active_set", host), [name], implementations, code="implementation-unknown"
+            )
 
     def _unknown_parameters(self) -> Iterator[Fault]:
         legal = list(self.parameters)
         for loc, expression in self._expressions():
-            yield from _unknown(loc, sorted(expression.names), "parameter", legal)
+            yield from _unknown(loc, sorted(expression.names), legal, code="parameter-unknown")
         for i, entry in enumerate(self.data):
             yield from _unknown(
-                ("data", i, "when"), filter(None, [entry.when]), "parameter", legal
+                ("data", i, "when"), filter(None, [entry.when]), legal, code="parameter-unknown"
             )
         programs: list[tuple[Loc, Program | None]] = [(("program",), self.program)]
         for i, one in enumerate(self.implementations):
             programs.append((("implementation", i, "program"), one.program))
         for loc, program in programs:
             names = PLACEHOLDER.findall(" ".join(program or ()))
-            yield from _unknown(loc, names, "parameter", ["python", *legal])
+            yield from _unknown(loc, names, ["python", *legal], code="parameter-unknown")
 
     def _expressions(self) -> Iterator[tuple[Loc, Expression]]:
         yield ("structure", "rows"), self.rows
@@ -329,7 +346,10 @@ class ApplicationTemplate(StrictTable):
                 yield ("interface", i, "bytes"), interface.size
 
 
-def _unknown(loc: Loc, names: Iterable[str], what: str, legal: Collection[str]) -> Iterator[Fault]:
+def _unknown(
+    loc: Loc, names: Iterable[str], legal: Collection[str], *, code: str
+) -> Iterator[Fault]:
+    what = code.removesuffix("-unknown")
     for name in names:
         if name not in legal:
-            yield Fault(loc, f"there is no {what} {shown(name)}", nearest(name, legal))
+            yield Fault(loc, f"there is no {what} {shown(name)}", nearest(name, legal), code)

@@ -94,13 +94,15 @@ def _explain(message: str, text: str, source: str) -> NoReturn:
         if twice := repetition("\n".join(lines[:line]) + "\n", end):
             loc, first, again = twice
             said = f"is set twice (first on line {first})"
-            raise DocumentError([Problem(source, again, field_name(loc), said)])
+            raise DocumentError(
+                [Problem(source, again, field_name(loc), said, code="field-repeated")]
+            )
     where = f" (column {column})" if column else " (at the end)"
     _refuse(source, line, f"is not valid TOML: {what[:1].lower()}{what[1:]}{where}")
 
 
 def _refuse(source: str, line: int | None, message: str) -> NoReturn:
-    raise DocumentError([Problem(source, line, "", printable(message))])
+    raise DocumentError([Problem(source, line, "", printable(message), code="file-invalid")])
 
 
 # ------------------------------------------------------------------------------- writing

@@ -58,6 +58,35 @@ AUTHORS = frozenset({"value_error", "assertion_error", "fault"})
 """Errors whose message an author of a model wrote: taken as it is."""
 
 
+CODES: Mapping[str, str] = {
+    "missing": "field-missing",
+    **dict.fromkeys(UNKNOWN_FIELD, "field-unknown"),
+    **dict.fromkeys(("literal_error", "enum"), "value-unknown"),
+    **dict.fromkeys(
+        (
+            *("greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+            *("multiple_of", "int_parsing_size", "finite_number"),
+            *("string_too_short", "string_too_long", "too_short", "too_long"),
+        ),
+        "value-range",
+    ),
+    **dict.fromkeys(
+        ("int_parsing", "int_from_float", "float_parsing", "bool_parsing"), "value-type"
+    ),
+    **dict.fromkeys(("byte_size", "byte_size_unit"), "value-type"),
+}
+"""The code of an error, by pydantic's name of it; the rest are ``value-type`` or ``value-invalid``."""
+
+
+def code(error: ErrorDetails) -> str:
+    """Return the code of an error: that of a `Fault` or an error of ours, else by pydantic's name."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in AUTHORS:
+        own = context.get("code") or getattr(context.get("error"), "code", None)
+        return str(own or "value-invalid")
+    return CODES.get(kind) or ("value-type" if kind.endswith("_type") else "value-invalid")
+
+
 def rule(error: ErrorDetails) -> str:
     """Return what would be right, without the value that is wrong."""
     kind, context = error["type"], error.get("ctx", {})

@@ -37,7 +37,7 @@ def test_a_new_agent_is_the_folder_that_hat_new_makes(site, visitor, own_state, 
     for made in (tmp_path / "heat").iterdir():
         assert (own_state / "heat" / made.name).read_text() == made.read_text()
     again = site.post(visitor, "/files/agent", "/files", name="heat", kind="rigid")
-    assert "is there already" in again.text
+    assert "exists already" in again.text
     for name, kind in (("../x", "rigid"), ("x/y", "rigid"), (".x", "rigid"), ("x", "<b>")):
         answer = site.post(visitor, "/files/agent", "/files", name=name, kind=kind)
         assert answer.status_code == 400
