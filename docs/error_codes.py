@@ -20,6 +20,12 @@ PACKAGES = ("apples", "nws", "hat")
 BASES = {"ApplesError": 1, "CodedError": 2, "HatError": 2}
 """The base classes, and the exit code of a command that ends with one of them."""
 
+TRANSIENT = {
+    "ServiceError", "SensorError", "DirectoryLockedError", "LogError", "BusyError", "OverloadError", "TooManyError",
+    "NotStartedError",
+}  # fmt: skip
+"""Errors of nws of a service or a machine: a command that ends with one has exit code 4, not 2."""
+
 KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|usage")
 OWN = {"code", "transient", "status"}
 """Keywords of an error that are not fields of it."""
@@ -51,6 +57,7 @@ class ErrorClass:
     bases: list[str]
     code: str = ""
     exit_code: int | None = None
+    of_apples: bool = False
 
 
 @dataclass
@@ -60,6 +67,8 @@ class Code:
     messages: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
     exits: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+    """Exit codes by classes of nws and hat: apples decides, where it raises an error with the same code."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class Use:
     message: str
     fields: tuple[str, ...]
     class_name: str
+    permanent: bool = False
 
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
@@ -84,6 +94,7 @@ def sources() -> Iterator[tuple[Path, ast.Module]]:
 def error_classes() -> dict[str, ErrorClass]:
     """Return the classes of errors with a code, by name."""
     known = {name: ErrorClass(name, [], exit_code=exit_code) for name, exit_code in BASES.items()}
+    known["ApplesError"].of_apples = True
     found = []
     for _, tree in sources():
         for node in ast.walk(tree):
@@ -107,7 +118,8 @@ def error_classes() -> dict[str, ErrorClass]:
         for one in found:
             parents = [known[base] for base in one.bases if base in known]
             if parents and one.name not in known:
-                one.exit_code = one.exit_code or parents[0].exit_code
+                one.exit_code = one.exit_code or (4 if one.name in TRANSIENT else parents[0].exit_code)
+                one.of_apples = any(parent.of_apples for parent in parents)
                 known[one.name] = one
                 more = True
     return known
@@ -138,6 +150,7 @@ def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
                 yield Use(
                     f"{path.relative_to(ROOT)}:{node.lineno}", value, message,
                     tuple(sorted(key for key in keywords if key and key not in OWN)), name,
+                    getattr(keywords.get("transient"), "value", True) is False,
                 )  # fmt: skip
 
 
@@ -195,7 +208,8 @@ def catalogue() -> dict[str, Code]:
     classes, codes = error_classes(), defaultdict[str, Code](Code)
     for one in classes.values():
         if one.code and one.name not in BASES:
-            codes[one.code].exits.add(one.exit_code or 1)
+            code = codes[one.code]
+            (code.exits if one.of_apples else code.others).add(one.exit_code or 1)
     for use in uses(classes):
         if use.code and use.code != "*":
             code = codes[use.code]
@@ -203,7 +217,11 @@ def catalogue() -> dict[str, Code]:
                 code.messages.add(use.message)
             code.fields |= {*use.fields} if use.class_name in classes else set()
             if use.class_name in classes:
-                code.exits.add(classes[use.class_name].exit_code or 1)
+                one = classes[use.class_name]
+                exit_code = 2 if use.permanent else one.exit_code or 1
+                (code.exits if one.of_apples else code.others).add(exit_code)
+    for code in codes.values():
+        code.exits = code.exits or {*sorted(code.others)[-1:]}
     return dict(codes)
 
 

@@ -204,7 +204,7 @@ def asking(
         with Client(url, token, certificate=certificate) as client:
             yield client
     except ServiceError as error:
-        kind = UsageError if error.status in {401, 403, 422} else LaunchError
+        kind = LaunchError if error.transient else UsageError  # as for the weather of a plan
         raise kind(str(error), **coded(error)) from None
 
 

@@ -89,10 +89,10 @@ def serve(
             },
             period,
         )
-    except ValueError as error:
+    except (ValueError, TokenFileError) as error:
         raise UsageError(str(error), **coded(error, code="value-invalid")) from None
-    except (DirectoryLockedError, TokenFileError) as error:
-        raise LaunchError(str(error), **coded(error, code="directory-unusable")) from None
+    except DirectoryLockedError as error:
+        raise LaunchError(str(error), **coded(error)) from None
 
 
 def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:
