@@ -94,10 +94,18 @@ class Daemon:
     ----------
     machine
         Synthetic topology.
+    ledger
+        More arguments of its `NodeLedger`.
     """
 
     def __init__(
-        self, machine="package:2 core:4 pu:1", isolation=None, options=QUICK, tls=None, home=None
+        self,
+        machine="package:2 core:4 pu:1",
+        isolation=None,
+        options=QUICK,
+        tls=None,
+        home=None,
+        **ledger,
     ):
         self.home = home or quick_folder()
         for name in ("state", "run"):
@@ -106,7 +114,7 @@ class Daemon:
         self.isolation = isolation or DryRun(topology.cpus)
         self.state = Folder.open(self.home / "state")
         self.node = NodeLedger(
-            topology, self.isolation, self.state, identity_of(self.state), options
+            topology, self.isolation, self.state, identity_of(self.state), options, **ledger
         )
         self.socket = self.home / "run/topologyd.sock"
         self._tls = tls

@@ -104,6 +104,7 @@ from apples.topology.selection import best_choice as best_choice
 from apples.topology.sources import probe as probe
 from apples.topology.sources.hwloc_xml import MOST_BYTES as MOST_BYTES
 from apples.topology.sources.hwloc_xml import MOST_DEPTH as MOST_DEPTH
+from apples.topology.sources.hwloc_xml import MOST_ELEMENTS as MOST_ELEMENTS
 from apples.topology.sources.hwloc_xml import TopologyFileError as TopologyFileError
 from apples.topology.sources.hwloc_xml import read_hwloc_xml as read_hwloc_xml
 from apples.topology.sources.sysfs import MOST_BYTES as SYSFS_MOST_BYTES

@@ -49,8 +49,8 @@ def distribute(total: int, minimums: Sequence[int], maximums: Sequence[int]) -> 
             raise UsageError(
                 f"a job cannot have between {least} and {most} processors",
                 code="value-range",
-                field="maximum",
-                value=most,
+                field="minimum" if least < 0 else "maximum",
+                value=min(least, most),
                 bound=max(least, 0),
             )
     shares = [0] * len(minimums)

@@ -112,10 +112,8 @@ def test_a_static_cpuset_is_waited_for_until_somebody_makes_it():
     broker = CpusetBroker(hosts.get)
     request = BrokerRequest(parse("CPUSET_NAME=boot"), 2)
     answer = broker.satisfies("h", request)
-    assert (answer.verdict, answer.reason) == (
-        Satisfiability.NOT_NOW,
-        "there is no cpuset called boot",
-    )
+    assert (answer.verdict, answer.key) == (Satisfiability.NOT_NOW, "CPUSET_NAME")
+    assert "boot" in answer.reason
     hosts["h"] = HostCpus(SMALL, CpuSet(), 1, {"boot": CpuSet.parse("0-2")})
     assert broker.satisfies("h", request)
 
@@ -123,15 +121,18 @@ def test_a_static_cpuset_is_waited_for_until_somebody_makes_it():
 def test_a_host_nobody_knows_never_satisfies_anything_but_a_wrong_key_is_an_error():
     broker = CpusetBroker({}.get)
     assert broker.satisfies("x", BrokerRequest(parse(""), 1)).verdict is Satisfiability.NEVER
-    with pytest.raises(RequirementError, match="known are"):
+    with pytest.raises(RequirementError) as raised:
         broker.satisfies("x", BrokerRequest(parse("COLOUR=red"), 1))
+    assert (raised.value.code, raised.value.fields["field"]) == ("field-unknown", "COLOUR")
 
 
 def test_the_name_in_front_of_the_bracket_selects_the_broker():
     brokers = {"CPUSET": CpusetBroker({}.get), "GPU": GPUS}
     assert broker_of(parse("GPU[COUNT=1]"), brokers) is GPUS
-    with pytest.raises(RequirementError, match="no broker is called RMS: known are CPUSET, GPU"):
+    with pytest.raises(RequirementError) as raised:
         broker_of(parse("RMS[nodes=2]"), brokers)
+    assert raised.value.code == "broker-unknown"
+    assert raised.value.fields == {"value": "RMS", "known": ["CPUSET", "GPU"]}
 
 
 # ------------------------------------------------------------------ in the Resource Selector
@@ -150,16 +151,17 @@ def test_a_broker_is_a_filter_among_the_others_and_says_why():
     broker = CpusetBroker(lambda name: HostCpus(SMALL, hosts[name]))
     record = chosen(TopologyFilter(broker, parse("MAX_RADIUS=1")))
     assert [host.name for host in record.usable] == ["h1"]
-    refused = {r.hosts[0]: (r.reason, r.figures, r.filter) for r in record.rejections[:2]}
-    assert refused["h0"] == ("h0: not now: 1 CPUs are free, -n asks 2", (1, 2), "topology")
-    assert refused["h2"][0].endswith("lie within 2 hops, MAX_RADIUS is 1")
+    refused = {r.hosts[0]: (r.figures, r.filter) for r in record.rejections[:2]}
+    assert refused == {"h0": ((1, 2), "topology"), "h2": ((2, 1), "topology")}
 
 
 def test_a_second_broker_plugs_in_where_the_first_does():
     record = chosen(TopologyFilter(GPUS, parse("GPU[COUNT=1]")))
     assert [host.name for host in record.usable] == ["h1", "h2"]
-    with pytest.raises(NoFeasiblePlanError, match="GPUs are free"):
+    with pytest.raises(NoFeasiblePlanError) as raised:
         chosen(TopologyFilter(GPUS, parse("GPU[COUNT=9]")))
+    assert raised.value.code == "no-feasible-plan"
+    assert "COUNT asks 9" in str(raised.value)  # the toy broker's own words
 
 
 def test_as_a_distance_it_puts_the_better_topology_nearer_and_asks_another_among_equals():
@@ -195,7 +197,7 @@ def test_a_policys_starts_get_the_allocators_cpus_or_wait_or_are_rejected():
     never = TopologyAwarePolicy(SMALL, Easy(), {0: parse("MAX_RADIUS=1")})
     (rejected,) = never.decide(state(queue(3), [0, 1, 2, 3]))
     assert isinstance(rejected, Reject)
-    assert rejected.reason == "the nearest 3 CPUs lie within 2 hops, MAX_RADIUS is 1"
+    assert "MAX_RADIUS is 1" in rejected.reason
 
 
 def test_a_policy_asks_the_toy_broker_for_jobs_that_are_its():

@@ -34,10 +34,38 @@ def test_a_list_is_read_or_refused_in_one_line(text):
         assert "\n" not in said_by(read, text)
 
 
-@pytest.mark.parametrize("text", ["3-1", "a", "1,,2", "-1", f"0-{MOST_CPUS}", "1-2-3", "0x3"])
-def test_no_list(text):
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("text", "value", "offset"),
+    [
+        ("3-1", "3-1", 0),
+        ("a", "a", 0),
+        ("1,,2", "", 2),
+        ("-1", "-1", 0),
+        ("1,1-2-3", "1-2-3", 2),
+        ("0x3", "0x3", 0),
+    ],
+)
+def test_no_list(text, value, offset):
+    with pytest.raises(UsageError) as raised:
         CpuSet.parse(text)
+    assert raised.value.code == "cpu-list-invalid"
+    assert raised.value.fields == {"value": value, "offset": offset}
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "value"),
+    [
+        (CpuSet.parse, f"0-{MOST_CPUS}", MOST_CPUS),
+        (CpuSet.of, [MOST_CPUS], MOST_CPUS),
+        (CpuSet.of, [-1], -1),
+        (hwloc_bitmap, "0x1," * 3000, 12_000),
+        (hwloc_bitmap, "0x1" + ",0x0" * (MOST_CPUS // 32), MOST_CPUS),
+    ],
+)
+def test_a_cpu_beyond_the_largest_is_refused(read, given, value):
+    with pytest.raises(UsageError) as raised:
+        read(given)
+    assert (raised.value.code, raised.value.fields["value"]) == ("value-range", value)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +81,8 @@ def test_bitmaps_of_hwloc(text, value):
     assert hwloc_bitmap(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "0xg", "0x123456789", "0x1;0x2", "0x1," * 3000, "0x10x2"])
+@pytest.mark.parametrize("text", ["", "0xg", "0x123456789", "0x1;0x2", "0x10x2"])
 def test_no_bitmap(text):
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as raised:
         hwloc_bitmap(text)
+    assert (raised.value.code, raised.value.fields["value"]) == ("bitmap-invalid", text)

@@ -50,20 +50,27 @@ def test_the_same_request_twice_is_answered_twice_and_done_once(daemon):
     first = allocate(daemon, "a", 2, request="x")
     assert allocate(daemon, "a", 2, request="x") == first
     assert len(daemon.jobs) == 1
-    with pytest.raises(UsageError, match="used for another request"):
+    with pytest.raises(UsageError) as raised:
         allocate(daemon, "a", 3, request="x")
+    assert (raised.value.code, raised.value.fields["value"]) == ("request-id-reused", "x")
     daemon.ask("deallocate", request="d", job="a")
     daemon.ask("deallocate", request="d", job="a")
 
 
 def test_never_and_not_now_are_two_refusals_each_with_both_numbers(daemon):
     allocate(daemon, "a", 6)
-    with pytest.raises(LaunchError, match="not now: 2 CPUs are free, -n asks 3"):
+    with pytest.raises(LaunchError) as raised:
         allocate(daemon, "b", 3)
-    with pytest.raises(InfeasibleError, match="never: 8 CPUs are all the machine has, -n asks 9"):
+    assert raised.value.code == "cpus-busy"
+    assert raised.value.fields == {"job": "b", "field": "-n", "value": 2, "needed": 3}
+    with pytest.raises(InfeasibleError) as raised:
         allocate(daemon, "c", 9)
-    with pytest.raises(UsageError, match="CPU_LIST holds 22 CPUs, -n asks 32"):
+    assert raised.value.code == "cpus-unsatisfied"
+    assert raised.value.fields == {"job": "c", "field": "-n", "value": 8, "needed": 9}
+    with pytest.raises(UsageError) as raised:
         allocate(daemon, "d", 32, requirement="CPU_LIST=24-39,48-53")
+    assert raised.value.code == "cpu-list-too-short"
+    assert (raised.value.fields["value"], raised.value.fields["needed"]) == (22, 32)
     assert list(daemon.jobs) == ["a"]
 
 
@@ -124,8 +131,12 @@ def test_suspended_gives_back_and_resumed_gets_its_own_cpus_or_others_or_waits(d
     allocate(daemon, "c", 2, requirement="CPU_LIST=0-1")
     allocate(daemon, "d", 1, requirement="CPU_LIST=4")
     assert len(CpuSet.parse(daemon.ask("resume", request="ra", job="a")["cpus"])) == 4
-    with pytest.raises(LaunchError, match="RESUME_OPTION"):
+    with pytest.raises(LaunchError) as raised:
         daemon.ask("resume", request="rb", job="b")
+    assert raised.value.code == "cpus-busy"
+    fields = raised.value.fields
+    assert (fields["job"], fields["field"]) == ("b", "RESUME_OPTION")
+    assert 4 in CpuSet.parse(fields["cpus"])
     daemon.ask("deallocate", request="dd", job="d")
     daemon.ask("deallocate", request="da", job="a")
     assert daemon.ask("resume", request="rb", job="b")["cpus"] == "4-5"
@@ -171,8 +182,9 @@ def test_a_request_repeated_while_it_is_under_way_joins_it_and_another_of_its_id
         twice[0].start()
         event = following.receive(120)
         twice[1].start()
-        with pytest.raises(UsageError, match="in use for another request"):
+        with pytest.raises(UsageError) as raised:
             allocate(daemon, "other", 1, request="guest")
+        assert (raised.value.code, raised.value.fields["value"]) == ("request-id-reused", "guest")
         following.send({"verb": "acknowledge", "serial": event["serial"]})
         for each in twice:
             each.join(120)
@@ -201,10 +213,16 @@ def test_messages_are_numbered_outlive_the_daemon_and_are_read_again_on_the_host
             read = second.ask("read", job="a")["messages"]
             assert [(m["number"], m["text"]) for m in read] == [(0, "hello"), (3, "CPU_LIST=2-5")]
             assert allocate(second, "a", 2, message=3)["cpus"] == "2-3"
-            with pytest.raises(UsageError, match="there is no message 9"):
+            with pytest.raises(UsageError) as raised:
                 second.ask("read", job="a", number=9)
-            with pytest.raises(UsageError, match="text"):
+            assert raised.value.code == "message-unknown"
+            assert raised.value.fields == {"job": "a", "value": 9}
+            with pytest.raises(UsageError) as raised:
                 second.ask("post", request="p3", job="a", text="x" * 8193)
+            assert (raised.value.code, raised.value.fields["field"]) == (
+                "value-invalid",
+                "text",
+            )
 
 
 def test_a_keeper_that_dies_takes_its_allocation_with_it(daemon):
@@ -236,7 +254,7 @@ def test_whoever_nobody_enters_in_time_is_released():
     with Daemon(options=DaemonOptions(claim_seconds=0.05, watch_seconds=0.05)) as daemon:
         allocate(daemon, "a", 8)
         until(lambda: str(free(daemon)) == "0-7")
-        assert "nobody entered it in time" in daemon.ask("status")["problems"][-1]
+        assert daemon.ask("status")["problems"][-1].startswith("a: ")
 
 
 def test_cpus_of_processes_that_will_not_die_are_in_quarantine_until_they_have():
@@ -244,8 +262,10 @@ def test_cpus_of_processes_that_will_not_die_are_in_quarantine_until_they_have()
         container = allocate(daemon, "a", 3)["pen"]
         daemon.isolation.inside[container] = {999_999}
         daemon.isolation.stubborn.add(container)
-        with pytest.raises(LaunchError, match="CPUs 0-2 are in quarantine"):
+        with pytest.raises(LaunchError) as raised:
             daemon.ask("deallocate", request="d", job="a")
+        assert raised.value.code == "processes-left"
+        assert raised.value.fields == {"job": "a", "value": [999_999], "cpus": "0-2"}
         assert daemon.ask("status")["quarantined"] == {"a": "0-2"}
         assert str(free(daemon)) == "3-7"
         daemon.isolation.stubborn.clear()
@@ -274,8 +294,10 @@ def test_memory_options_narrow_the_pen_or_only_say_what_to_prefer():
 def test_a_request_that_brings_out_a_fault_of_ours_ends_alone(daemon, monkeypatch):
     monkeypatch.delattr(daemon.node, "topology")
     with daemon.client() as asking:
-        with pytest.raises(LaunchError, match="internal error: AttributeError"):
+        with pytest.raises(LaunchError) as raised:
             asking.ask("satisfies", count=1)
+        assert raised.value.code == "daemon-fault"
+        assert raised.value.fields == {"kind": "AttributeError"}
         assert asking.ask("jobs")["jobs"] == []
 
 
@@ -291,40 +313,53 @@ def answer_to(daemon, data):
     return [json.loads(line) for line in found.splitlines()]
 
 
+def allocation(**fields):
+    """Return an allocate request as a line."""
+    document = {"verb": "allocate", "request": "r", "job": "a", **fields}
+    return json.dumps(document).encode() + b"\n"
+
+
 @pytest.mark.parametrize(
-    ("line", "word"),
+    ("line", "code", "fields"),
     [
-        (b"nonsense\n", "one line with a JSON object"),
-        (b"[]\n", "verb"),
-        (b'{"verb":"format"}\n', "verbs of docs/how-to/topologyd.md"),
-        (b'{"verb":"allocate","request":"r"}\n', "job: Field required"),
-        (b'{"verb":"allocate","request":"r","job":"a","count":"4"}\n', "count"),
-        (b'{"verb":"allocate","request":"r","job":"../a"}\n', "job"),
-        (b'{"verb":"allocate","request":"r","job":"a","count":1e99}\n', "count"),
-        (b'{"verb":"allocate","request":"r","job":"a","colour":1}\n', "colour"),
+        (b"nonsense\n", "request-invalid", {}),
+        (b"[]\n", "request-invalid", {}),
+        (b'{"verb":"format"}\n', "verb-unknown", {"field": "verb"}),
         (
-            b'{"verb":"allocate","request":"r","job":"a","requirement":"CPU_LIST=4-2"}\n',
-            "CPU_LIST",
+            b'{"verb":"allocate","request":"r"}\n',
+            "field-missing",
+            {"field": "job"},
         ),
-        (b'{"verb":"allocate","request":"r","job":"a","requirement":"PSET[PTILE=2]"}\n', "PSET"),
+        (allocation(count="4"), "value-invalid", {"field": "count"}),
+        (allocation(job="../a"), "value-invalid", {"field": "job"}),
+        (allocation(count=1e99), "value-invalid", {"field": "count"}),
+        (allocation(colour=1), "field-unknown", {"field": "colour"}),
         (
-            b'{"verb":"allocate","request":"r","job":"a","requirement":"CPUSET_TYPE=none"}\n',
-            "nothing",
+            allocation(requirement="CPU_LIST=4-2"),
+            "cpu-list-invalid",
+            {"field": "CPU_LIST", "value": "4-2"},
+        ),
+        (allocation(requirement="PSET[PTILE=2]"), "broker-unknown", {"value": "PSET"}),
+        (
+            allocation(requirement="CPUSET_TYPE=none"),
+            "cpuset-type-unsupported",
+            {"value": "none"},
         ),
         (
             b'{"verb":"satisfies","requirement":"CPUSET_TYPE=static;CPUSET_NAME=boot"}\n',
-            "entered by its own tools",
+            "cpuset-type-unsupported",
+            {"value": "static"},
         ),
-        (b'{"verb":"bind","job":"nobody"}\n', "no job nobody"),
-        (b"[" * 60_000 + b"\n", "JSON"),
-        (b"x" * (LONGEST_LINE + 10) + b"\n", "longer than"),
+        (b'{"verb":"bind","job":"nobody"}\n', "job-unknown", {"job": "nobody"}),
+        (b"[" * 60_000 + b"\n", "request-invalid", {}),
+        (b"x" * (LONGEST_LINE + 10) + b"\n", "message-too-long", {"bound": LONGEST_LINE}),
     ],
 )
-def test_what_is_no_request_is_refused_in_words_and_changes_nothing(daemon, line, word):
+def test_what_is_no_request_is_refused_in_words_and_changes_nothing(daemon, line, code, fields):
     (answer,) = answer_to(daemon, line)
     assert not answer["ok"]
-    assert answer["code"] == 2
-    assert word in answer["error"]
+    assert (answer["code"], answer["error_code"]) == (2, code)
+    assert fields.items() <= answer["fields"].items()
     assert str(free(daemon)) == "0-7"
 
 
@@ -396,7 +431,7 @@ def test_the_kernel_says_who_asks_and_a_job_is_its_owners(daemon):
                         asking.ask(verb, **named, **fields)
                         found[verb] = "done"
                     except ApplesError as error:
-                        found[verb] = str(error)
+                        found[verb] = [error.code, error.fields.get("principal")]
             return found
 
         return run
@@ -410,7 +445,8 @@ def test_the_kernel_says_who_asks_and_a_job_is_its_owners(daemon):
     before = dict(daemon.jobs)
     for job in ("theirs",):
         said = as_user(1002, try_all(job))
-        assert all("uid:1002" in words for words in said.values()), said
+        assert len(said) == 10
+        assert all(refusal == ["permission-denied", "uid:1002"] for refusal in said.values()), said
     assert daemon.jobs == before
     daemon.ask("deallocate", request="root", job="theirs")
 
@@ -430,26 +466,37 @@ def test_a_user_has_a_limit_that_the_operator_has_not():
                         asking.ask("allocate", request=name, job=name, count=count, **TOLD)
                         said.append("done")
                     except LaunchError as error:
-                        said.append(str(error))
+                        said.append([error.code, dict(error.fields)])
             return said
 
         said = as_user(1001, run)
-        assert "has 0 CPUs and asks 4, 3 are allowed" in said[0]
         assert said[1:3] == ["done", "done"]
-        assert "has 2 jobs already" in said[3]
+        for (code, fields), job, limit in ((said[0], "a", "cpus"), (said[3], "d", "jobs")):
+            assert code == "quota-exceeded"
+            assert (fields["job"], fields["principal"], fields["field"]) == (
+                job,
+                "uid:1001",
+                limit,
+            )
+        assert (said[0][1]["value"], said[0][1]["bound"]) == (4, 3)
+        assert (said[3][1]["value"], said[3][1]["bound"]) == (3, 2)
         allocate(daemon, "root", 5)
 
 
 def test_a_second_daemon_on_the_same_state_is_refused(daemon):
-    with pytest.raises(LaunchError, match="another apples topologyd"), Daemon(home=daemon.home):
+    with pytest.raises(LaunchError) as raised, Daemon(home=daemon.home):
         pass
+    assert raised.value.code == "directory-locked"
+    assert raised.value.fields["file"] == str(daemon.home / "state")
 
 
 def test_a_directory_that_others_can_write_to_is_refused():
     daemon = Daemon()
     (daemon.home / "run").chmod(0o777)
-    with pytest.raises(UsageError, match="others may write"), daemon:
+    with pytest.raises(UsageError) as raised, daemon:
         pass
+    assert raised.value.code == "directory-not-private"
+    assert raised.value.fields["file"] == str(daemon.home / "run")
     shutil.rmtree(daemon.home)
 
 
@@ -474,7 +521,7 @@ def test_a_connection_that_has_ended_leaves_nothing_to_the_garbage_collector(dae
         return sum(type(one) is Connection for one in gc.get_objects())
 
     async def end_all():
-        for task in daemon.server._connections.tasks():
+        for task in daemon.server.connections.tasks():
             task.cancel()
 
     gc.collect()  # what other tests left

@@ -38,7 +38,16 @@ def test_a_mate_keeps_what_the_sharing_factor_leaves_it():
     assert distribute(48, [24], [48]) == [48]
 
 
-@pytest.mark.parametrize(("least", "most"), [([3, 3], [5, 5]), ([4], [2]), ([-1], [2])])
-def test_claims_that_cannot_be_met_are_refused(least, most):
-    with pytest.raises(UsageError, match="processors"):
+@pytest.mark.parametrize(
+    ("least", "most", "code", "value"),
+    [
+        ([3, 3], [5, 5], "minimums-too-large", 6),
+        ([4], [2], "value-range", 2),
+        ([-1], [-2], "value-range", -2),
+        ([-1], [2], "value-range", -1),
+    ],
+)
+def test_claims_that_cannot_be_met_are_refused(least, most, code, value):
+    with pytest.raises(UsageError) as raised:
         distribute(5, least, most)
+    assert (raised.value.code, raised.value.fields["value"]) == (code, value)

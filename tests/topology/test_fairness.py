@@ -21,7 +21,6 @@ from apples.topology import (
     FairTurns,
     NodeState,
     fairness,
-    node,
 )
 
 OPERATOR = Caller("uid:0", operator=True)
@@ -251,7 +250,7 @@ def test_a_user_has_messages_for_so_many_jobs_and_of_so_many_bytes(daemon):
                 try:
                     asking.ask("post", request=request, job=job, text=text, number=number)
                 except LaunchError as error:
-                    said.append(str(error))
+                    said.append([error.code, dict(error.fields)])
 
             for number in range(MOST_POSTED_OF_ONE + 1):
                 one(f"j{number}", "x")
@@ -261,18 +260,18 @@ def test_a_user_has_messages_for_so_many_jobs_and_of_so_many_bytes(daemon):
         return said
 
     with users([2001], post) as (said,):
-        assert [
-            f"{MOST_POSTED_OF_ONE} jobs have messages of uid:2001 already" in said[0],
-            len(said),
-        ] == [True, 2]
-        assert "uid:2001 has messages of " in said[1]
-        assert "1048576 are allowed" in said[1]
+        assert [code for code, _ in said] == ["quota-exceeded"] * 2
+        (_, jobs), (_, size) = said
+        assert (jobs["field"], jobs["bound"]) == ("messages", MOST_POSTED_OF_ONE)
+        assert (size["field"], size["bound"]) == ("bytes", 1 << 20)
+        assert jobs["principal"] == size["principal"] == "uid:2001"
+        assert size["value"] > size["bound"]
     daemon.ask("post", request="p", job="another", text="of the operator")
 
 
-def test_a_journal_of_long_records_is_written_anew_before_it_is_long(daemon, monkeypatch):
-    monkeypatch.setattr(node, "SLACK_BYTES", 1 << 20)
-    with daemon.client() as asking:
-        for number in range(300):
-            asking.ask("post", request=f"p{number}", job="j", text="x" * 8192)
-    assert (daemon.home / "state/journal").stat().st_size < 3 << 19
+def test_a_journal_of_long_records_is_written_anew_before_it_is_long():
+    with Daemon(slack_bytes=1 << 20) as daemon:
+        with daemon.client() as asking:
+            for number in range(300):
+                asking.ask("post", request=f"p{number}", job="j", text="x" * 8192)
+        assert (daemon.home / "state/journal").stat().st_size < 3 << 19

@@ -97,8 +97,8 @@ def check(handler):
 
 async def settled(handler):
     """Return when what the request handler does by itself is done."""
-    while handler.releasing._tasks:
-        await asyncio.wait(handler.releasing._tasks.values())
+    while handler.releasing.tasks:
+        await asyncio.wait(handler.releasing.tasks.values())
     handler.watch()
 
 

@@ -63,7 +63,7 @@ def test_nobody_is_asked_for_more_than_its_ranks_leave_it():
     jobs = {"ranks": job("ranks", "0-7", least=7)}
     refused = arrive(TWO_SOCKETS, jobs, job("guest", least=2, count=2), NO_CPUS, 0.5)
     assert isinstance(refused, Unsatisfied)
-    assert "1 CPUs can be had (0 free, the rest from 1 mates), the job needs 2" in refused.reason
+    assert (refused.key, refused.found, refused.needed) == ("-n", 1, 2)
 
 
 def test_a_rigid_or_exclusive_job_is_no_mate():

@@ -139,10 +139,13 @@ def test_without_a_daemon_the_mask_is_watched_all_the_same(monkeypatch, tmp_path
     monkeypatch.setenv(SOCKET_VARIABLE, str(tmp_path / "nothing"))
     monkeypatch.setenv(JOB_VARIABLE, "job")
     assert JobLink.from_environment() is None
-    with pytest.raises(LaunchError, match="nothing"):
+    with pytest.raises(LaunchError) as raised:
         JobLink(str(tmp_path / "nothing"), "job")
-    with Daemon() as daemon, pytest.raises(LaunchError, match="no job ghost"):
+    assert raised.value.code == "daemon-unreachable"
+    assert raised.value.fields["address"] == str(tmp_path / "nothing")
+    with Daemon() as daemon, pytest.raises(LaunchError) as raised:
         JobLink(str(daemon.socket), "ghost")
+    assert (raised.value.code, raised.value.fields["job"]) == ("job-unknown", "ghost")
 
 
 def test_a_daemon_that_goes_away_ends_nothing():

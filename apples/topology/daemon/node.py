@@ -88,7 +88,7 @@ JOURNAL: Final = "apples.topologyd-journal/1"
 MARK: Final = 8
 """Digits of an identity in the names of containers."""
 SLACK: Final = 1000
-SLACK_BYTES: int = 1 << 25
+SLACK_BYTES: Final = 1 << 25
 """Records, and bytes, beyond those of the state after which the journal is written anew."""
 
 
@@ -107,6 +107,8 @@ class NodeLedger:
         Of that directory (`identity_of`): its beginning is the mark that this daemon's containers bear.
     clock
         Seconds since the epoch, for what is kept and for how long.
+    slack_bytes
+        Bytes beyond those of the state after which the journal is written anew.
 
     Attributes
     ----------
@@ -127,11 +129,13 @@ class NodeLedger:
         options: DaemonOptions | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        slack_bytes: int = SLACK_BYTES,
     ) -> None:
         self.topology = topology
         self.isolation = isolation
         self.options = options or DaemonOptions()
         self.clock = clock
+        self._slack_bytes = slack_bytes
         self.state = NodeState()
         # Not SQLite: the state is a few kB with one writer, a test must be able to kill each step,
         # and the unit is confined more tightly without a database.
@@ -216,7 +220,7 @@ class NodeLedger:
         kept = len(self.state.jobs) + sum(map(len, self.state.answers.values()))
         if (
             journal.lines > SLACK + 2 * kept
-            or journal.bytes > SLACK_BYTES + 2 * journal.least_bytes
+            or journal.bytes > self._slack_bytes + 2 * journal.least_bytes
         ):
             try:
                 self.journal.rewrite(self.state.records())

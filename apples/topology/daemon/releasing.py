@@ -37,12 +37,17 @@ class Releaser:
         The ledger of their jobs.
     manager
         Tells owners that they have their CPUs back.
+
+    Attributes
+    ----------
+    tasks
+        Job -> the task that releases it; removed when the task ends.
     """
 
     def __init__(self, node: NodeLedger, manager: NodeManager) -> None:
         self._node = node
         self._manager = manager
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
         self._keepers: dict[str, int] = {}
         self._claims: dict[str, asyncio.TimerHandle] = {}
         self._strays: dict[str, frozenset[int]] = {}
@@ -62,24 +67,24 @@ class Releaser:
         JournalError
             Nothing can be recorded now; it stays as it is.
         """
-        if name not in self._tasks:
+        if name not in self.tasks:
             release = self._release(name, grace, sealed or {})
             task = asyncio.get_running_loop().create_task(release)
-            self._tasks[name] = task
-            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+            self.tasks[name] = task
+            task.add_done_callback(lambda _: self.tasks.pop(name, None))
         elif sealed:
             self._node.commit({}, **sealed)
-        await asyncio.shield(self._tasks[name])
+        await asyncio.shield(self.tasks[name])
 
     def soon(self, name: str) -> None:
         """Release a job without anybody waiting for it."""
-        if name in self._tasks or name not in self._node.state.jobs:
+        if name in self.tasks or name not in self._node.state.jobs:
             return
         task = asyncio.get_running_loop().create_task(self._release(name, 0.0, {}))
-        self._tasks[name] = task
+        self.tasks[name] = task
 
         def done(ended: asyncio.Task[None]) -> None:
-            self._tasks.pop(name, None)
+            self.tasks.pop(name, None)
             if not ended.cancelled() and ended.exception() is not None:
                 self._node.report(f"{name}: {ended.exception()}")
 
@@ -211,7 +216,7 @@ class Releaser:
         adopt_orphans(node)
         for name, job in list(node.state.jobs.items()):
             container = job.name(node.mark)
-            if name in self._tasks:
+            if name in self.tasks:
                 continue
             if job.state in {AllocationState.QUARANTINED, AllocationState.RELEASING}:
                 if self._round(container):
@@ -243,6 +248,6 @@ class Releaser:
         """Let go of everything that is watched; jobs go on."""
         for name in list(self._keepers.keys() | self._claims.keys()):
             self.forget(name)
-        for task in list(self._tasks.values()):
+        for task in list(self.tasks.values()):
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)

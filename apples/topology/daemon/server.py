@@ -237,7 +237,7 @@ class Server:
         self._context = server_context(tls.certificate, tls.key) if tls is not None else None
         self._tokens = nws.TokenFile(tls.tokens) if tls is not None else None
         self._operators = frozenset({0, os.geteuid()})
-        self._connections = ConnectionTable[asyncio.Task[None]]()
+        self.connections = ConnectionTable[asyncio.Task[None]]()
         self._turns = FairTurns()
         self._stopping = asyncio.Event()
         check_private(run)
@@ -297,7 +297,7 @@ class Server:
 
     async def _end_connections(self) -> None:
         """Cancel what serves connections until all of it has ended."""
-        while tasks := self._connections.tasks():
+        while tasks := self.connections.tasks():
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -368,7 +368,7 @@ class Server:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a connection is served by a task")
-        if refused := self._connections.admit(caller, task):
+        if refused := self.connections.admit(caller, task):
             writer.write(
                 encode(
                     protocol.refusal_of(
@@ -383,7 +383,7 @@ class Server:
         except asyncio.CancelledError:
             pass  # the daemon ends, or another takes its place
         finally:
-            self._connections.leave(caller, task)
+            self.connections.leave(caller, task)
             writer.close()
 
 

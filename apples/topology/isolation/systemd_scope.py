@@ -83,15 +83,17 @@ class SystemdScope(IsolationBackend):
     ----------
     groups
         Where the tree with systemd's groups is mounted.
+    mine
+        CPUs that this process may use; by default those of its affinity mask.
     """
 
     title: ClassVar[str] = "systemd-scope"
 
-    def __init__(self, groups: Path) -> None:
+    def __init__(self, groups: Path, mine: CpuSet | None = None) -> None:
         self._groups = groups
         self._user = os.geteuid() != 0
         self._containers: dict[str, CpuContainer] = {}
-        self._mine = CpuSet.of(os.sched_getaffinity(0))
+        self._mine = mine or CpuSet.of(os.sched_getaffinity(0))
         self._freezer = SignalFreezer(self.processes)
 
     def universe(self) -> tuple[CpuSet, CpuSet]:

@@ -105,7 +105,7 @@ class _Reader:
         if self._elements > MOST_ELEMENTS:
             self._refuse(f"more than {MOST_ELEMENTS} elements", code="file-too-large")
         if len(self._open) >= MOST_DEPTH:
-            self._refuse(f"elements nested deeper than {MOST_DEPTH}", code="file-too-large")
+            self._refuse(f"elements nested deeper than {MOST_DEPTH}", code="file-too-deep")
         element = Element(tag, attributes, self._parser.CurrentLineNumber)
         if self._open:
             self._open[-1].children.append(element)
