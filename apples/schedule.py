@@ -136,6 +136,8 @@ class NoFeasiblePlanError(InfeasibleError):
         more = f" (and {len(rejections) - 1} more refusals)" if len(rejections) > 1 else ""
         super().__init__(
             f"no feasible plan: {first}{more}{'; ' if remedy else ''}{remedy}",
+            filter=rejections[0].filter if rejections else None,
+            hosts=[*rejections[0].hosts] if rejections else None,
             reason=first,
             refusals=len(rejections),
             remedy=remedy or None,

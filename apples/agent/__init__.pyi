@@ -26,7 +26,10 @@ from apples.agent.session.running import PreparedRun as PreparedRun
 # Not public: the tests import these names from here, so that a module can move.
 from apples.agent.arrangement import TOLERANCE as TOLERANCE
 from apples.agent.arrangement import arranged as arranged
+from apples.agent.calibration import calibrate_hosts as calibrate_hosts
+from apples.agent.calibration import probe_hosts as probe_hosts
 from apples.agent.coordinator import decide_over_horizon as decide_over_horizon
+from apples.agent.doctor import gpu_finding as gpu_finding
 from apples.agent.estimator import PerformanceEstimator as PerformanceEstimator
 from apples.agent.estimator import percentiles as percentiles
 from apples.agent.estimator import with_queue as with_queue
@@ -75,6 +78,7 @@ from apples.agent.models.rectangle import RectangleModel as RectangleModel
 from apples.agent.models.rectangle import contacts as contacts
 from apples.agent.models.rectangle import covered_once as covered_once
 from apples.agent.models.strip import StripModel as StripModel
+from apples.agent.objective import users_metric as users_metric
 from apples.agent.partitioning import partition_cost as partition_cost
 from apples.agent.planners import PLANNERS as PLANNERS
 from apples.agent.planners.columns import Demands as Demands

@@ -28,6 +28,8 @@ from hat import Implementation
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 """Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
 
+Measure = Callable[..., Sequence[Calibration]]
+"""As `apples.launch.calibrate.calibrate`: a program's kernel on a host, at some strip sizes."""
 PROBE_SECONDS = 5.0
 """A probe may say nothing for so long: the application waits for nobody, but its next decision does."""
 
@@ -52,6 +54,7 @@ def calibrate_hosts(
     *,
     at_once: bool = False,
     unkept: Callable[[OSError], object] | None = None,
+    measure: Measure = measure,
 ) -> dict[str, Speeds]:
     """Measure every other machine, and this one for each set of CPUs; store and return the speed functions.
 
@@ -61,6 +64,8 @@ def calibrate_hosts(
         Hears of what could not be stored, as on a full disk; else it is a warning.
     at_once
         Whether hosts on other CPUs are measured at the same time: they share memory then, as in a run of all.
+    measure
+        Runs the program's kernel on a host; tests pass their own.
     """
     tell = unkept or (lambda error: talk(f"warning: {error.filename}: {error.strerror}"))
     template = information.template
@@ -73,7 +78,7 @@ def calibrate_hosts(
         places.setdefault(which, []).append(host)
 
     def measured(hosts: Sequence[Host]) -> Speeds:
-        speeds = _speeds(hosts, information, rows, talk)
+        speeds = _speeds(hosts, information, rows, talk, measure)
         for host in hosts:
             try:
                 store_speeds(template.name, template.version, host.identity, speeds)
@@ -95,7 +100,12 @@ def calibrate_hosts(
 
 
 def probe_hosts(
-    information: InformationPool, rows: Mapping[str, float], others: Others = remote_hosts
+    information: InformationPool,
+    rows: Mapping[str, float],
+    others: Others = remote_hosts,
+    *,
+    silence_seconds: float = PROBE_SECONDS,
+    measure: Measure = measure,
 ) -> dict[str, float]:
     """Return by host how many times longer the application's kernel takes there now than the model says.
 
@@ -110,6 +120,10 @@ def probe_hosts(
         By host: the rows that it would have.
     others
         Which hosts of a list are other machines.
+    silence_seconds
+        A kernel that prints nothing for this time has failed.
+    measure
+        Runs the program's kernel on a host; tests pass their own.
     """
     plain = replace(information, slowdown={})
     away = {host.name for host in others(plain.hosts)} - set(plain.findings)
@@ -122,7 +136,7 @@ def probe_hosts(
         try:
             (found,) = measure(
                 host, program_of(plain, implementation), implementation, parameters, [size],
-                silence_seconds=PROBE_SECONDS, talk=lambda _: None,
+                silence_seconds=silence_seconds, talk=lambda _: None,
                 target=_target(host, implementation, plain),
             )  # fmt: skip
         except ApplesError:
@@ -138,7 +152,11 @@ def probe_hosts(
 
 
 def _speeds(
-    hosts: Sequence[Host], information: InformationPool, rows: Sequence[int], talk: Talk
+    hosts: Sequence[Host],
+    information: InformationPool,
+    rows: Sequence[int],
+    talk: Talk,
+    measure: Measure,
 ) -> Speeds:
     """Return the speeds of the implementations that some hosts may run, which stand for the same CPUs."""
     speeds: Speeds = {}

@@ -31,8 +31,6 @@ from apples.storage import state
 from apples.units import amount, digits
 
 LEAST_PYTHON = (3, 11)
-GPU_SECONDS = 20.0
-"""In which a driver says what it has: it may wake a GPU first."""
 MOST_GPUS, SHOWN = 16, 400
 SMALL = {"grid": "24", "iterations": "6"}
 """What a program is checked at."""
@@ -74,8 +72,8 @@ def _kernels(name: str) -> Finding:
     return Finding(name, "warn", "numpy only: the slowest kernel", cure)
 
 
-def _gpu(name: str) -> Finding:
-    """Ask the driver's own tool: nothing of CUDA is loaded for it."""
+def gpu_finding(name: str, seconds: float = 20.0) -> Finding:
+    """Return what the driver's own tool prints within `seconds`: it may wake a GPU first. Loads no CUDA."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Finding(name, "ok", "none: there is no nvidia-smi")
@@ -88,7 +86,7 @@ def _gpu(name: str) -> Finding:
             check=False,
             text=True,
             errors="replace",
-            timeout=GPU_SECONDS,
+            timeout=seconds,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding(name, "warn", f"nvidia-smi: {error}", cure)
@@ -191,7 +189,7 @@ CHECKS: dict[str, Callable[[str], Finding]] = {
     "python": _python,
     "mpi": _mpi,
     "kernels": _kernels,
-    "gpu": _gpu,
+    "gpu": gpu_finding,
     "cpus": _cpus,
     "weather": _weather,
     "quota": _quota,

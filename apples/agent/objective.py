@@ -21,14 +21,19 @@ from apples.plugins import place_in_users_code, resolve, where_in_users_code
 from apples.schedule import Estimate
 from hat import MEASURES, Objective
 
+MOST_SECONDS = 10.0
+"""Time limit of one call of a metric, in the main thread (SIGALRM interrupts that only); usual calls take 1 us."""
 
-def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
+
+def users_metric(
+    objective: Objective, seconds: float = MOST_SECONDS
+) -> Callable[[Estimate], float] | None:
     """Return the user's metric as a number that is the lower the better; None where the objective is one of ours.
 
     Raises
     ------
     UsageError
-        There is no such callable; or, when it is called: it raised, took more than `MOST_SECONDS`, or gave no
+        There is no such callable; or, when it is called: it raised, took more than `seconds`, or gave no
         finite number. Permanent.
     """
     reference = objective.measure
@@ -39,15 +44,15 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
 
     def value(estimate: Estimate) -> float:
         try:
-            with _limited(MOST_SECONDS):
+            with _limited(seconds):
                 found = metric(estimate)
         except _TakesForeverError:
             raise UsageError(
                 f"objective '{reference}'{_place(metric)}: gave nothing for {_hosts(estimate)} within "
-                f"{MOST_SECONDS:g} s, and is asked about thousands of sets",
+                f"{seconds:g} s, and is asked about thousands of sets",
                 code="user-code-timeout",
                 objective=reference,
-                seconds=MOST_SECONDS,
+                seconds=seconds,
                 **_begins(metric),
             ) from None
         except (Exception, SystemExit) as error:
@@ -56,6 +61,7 @@ def users_metric(objective: Objective) -> Callable[[Estimate], float] | None:
                 f"{where}: {type(error).__name__}: {_one_line(error)}",
                 code="user-code-failed",
                 objective=reference,
+                kind=type(error).__name__,
                 **place_in_users_code(error),
             ) from error
         if _is_number(found):
@@ -77,8 +83,6 @@ MOST_NAMED = 5
 """Hosts of a set that a message names."""
 MOST_SAID = 200
 """Characters of what the user's code says."""
-MOST_SECONDS = 10.0
-"""For one answer of a metric, in the main thread (another one hears no alarm); usual ones take microseconds."""
 
 
 class _TakesForeverError(BaseException):

@@ -6,7 +6,7 @@ import pytest
 
 import hat
 from apples import Host
-from apples.agent import Conditions, InformationPool, calibration, recall
+from apples.agent import Conditions, InformationPool, calibrate_hosts, recall
 from apples.launch import Calibration
 from apples.resources import HostList, Network
 from nws import Weather
@@ -36,15 +36,13 @@ def measured(monkeypatch, tmp_path):
         asked[implementation, host.cpus] += 1
         return [Calibration(rows, 1e-9, 0.0, 7) for rows in sizes]
 
-    monkeypatch.setattr(calibration, "measure", measure)
-
     def run(active, *, at_once=False):
         template = hat.parse(TEMPLATE.replace("{active}", active), hat.ApplicationTemplate)
         hosts = Conditions(HostList(tuple(HOSTS), Network()), Weather())
         pool = InformationPool(
             template, template.bind({}), hat.parse("", hat.UserSpecifications), hosts
         )
-        return calibration.calibrate_hosts(pool, [100, 500], at_once=at_once), asked
+        return calibrate_hosts(pool, [100, 500], at_once=at_once, measure=measure), asked
 
     return run
 

@@ -1,5 +1,6 @@
 """X3: what is printed as the point where the answer changes is where a new plan changes it."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -161,7 +162,7 @@ def test_a_far_host_is_left_out_because_its_border_outlasts_the_iteration():
     hosts = [Host("a", seconds_per_point=1e-9), Host("far", site="s", seconds_per_point=1e-9)]
     information = pool(hosts, symmetric({("local", "s"): Link(0.02, 1e7)}))
     (reason,) = left_out(decided(information).decision_log)
-    assert reason.reason == "its border costs 41.6 ms, the whole iteration takes 1.00 ms"
+    assert reason.figures == (pytest.approx(41.6e-3, rel=1e-2), pytest.approx(1e-3, rel=1e-2))
 
 
 # -------------------------------------------------------------------------- remedy
@@ -176,11 +177,10 @@ def test_the_grid_that_is_said_to_fit_fits_and_one_more_does_not(seed):
     ]
     information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)}, grid=4000)
     coordinator = Coordinator(information)
-    with pytest.raises(Exception, match="no feasible plan"):
+    with pytest.raises(NoFeasiblePlanError):
         coordinator.execute(minimum_execution_time)
-    said = remedy(information, coordinator.decision_log)
-    assert said.startswith("fits if grid is at most ")
-    largest = int(said.split()[6].rstrip(","))
+    advice = remedy(information, coordinator.decision_log)
+    largest = int(re.search(r"grid\D+(\d+)", advice)[1])
 
     def plan(grid):
         smaller = information.with_application(
@@ -189,7 +189,7 @@ def test_the_grid_that_is_said_to_fit_fits_and_one_more_does_not(seed):
         return decided(smaller).decision_log.chosen
 
     assert sum(plan(largest).schedule.rows) == largest
-    with pytest.raises(Exception, match="no feasible plan"):
+    with pytest.raises(NoFeasiblePlanError):
         plan(largest + 1)
 
 
@@ -197,11 +197,11 @@ def test_the_memory_that_is_said_to_help_helps():
     hosts = [Host("a", seconds_per_point=1e-9, free_memory=16_000 * 602)]
     information = pool(hosts)
     coordinator = Coordinator(information)
-    with pytest.raises(Exception, match="no feasible plan"):
+    with pytest.raises(NoFeasiblePlanError):
         coordinator.execute(minimum_execution_time)
-    assert "with one more host of 6.43 MB free" in remedy(information, coordinator.decision_log)
+    assert "6.43 MB" in remedy(information, coordinator.decision_log)
     more = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_440_000)]
     assert answer(pool(more)) == ("a", "b")
     less = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_410_000)]
-    with pytest.raises(Exception, match="no feasible plan"):
+    with pytest.raises(NoFeasiblePlanError):
         answer(pool(less))

@@ -1,5 +1,6 @@
 """Verification by a budget: in full, by a sample, or not at all; whichever it is, it can fail, and says why."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -52,6 +53,11 @@ def finished(tmp_path):
     return make
 
 
+def figures(reason):
+    """Return the numbers of a text with their units, and without them."""
+    return {*re.findall(r"[\d.]+(?: s|%)?", reason)}
+
+
 def test_a_short_run_is_done_again_in_full(finished):
     run, pool = finished()
     found = verify("auto", run, pool)
@@ -82,7 +88,7 @@ def test_a_run_that_would_take_long_alone_is_sampled_and_it_says_why(finished):
     assert (found.how, found.verified, found.sampled_on) == ("sample", True, "hosts")
     # An iteration takes 0.12 s alone and 0.06 s in the run; of 5 s the two starts take 0.02.
     assert found.iterations == 27
-    assert "as one process would take about 120 s, more than is left of the 20%" in found.reason
+    assert {"120 s", "20%"} <= figures(found.reason)
 
 
 def test_a_sample_sees_a_result_that_depends_on_the_partition_and_none_that_comes_later(finished):
@@ -116,8 +122,9 @@ def test_what_no_budget_allows_is_not_done_and_has_its_reason(finished):
     told = []
     found = verify("auto", run, pool, talk=told.append)
     assert (found.how, found.verified) == ("none", None)
-    assert "a sample of 3 iterations about 27.0 s, more than is left" in found.reason
-    assert told == [f"warning: not verified: {found.reason}"]
+    assert {"3", "27.0 s"} <= figures(found.reason)
+    (line,) = told
+    assert found.reason in line
     assert verify("sample", run, pool).verified is True
 
 
@@ -125,7 +132,7 @@ def test_a_check_that_turns_out_to_take_longer_than_it_may_is_given_up(finished)
     run, pool = finished(each=5.0, iterations=1000)
     found = verify("auto", run, pool)
     assert (found.how, found.verified) == ("none", None)
-    assert "would take about 5000 s, more than 10.0 s" in found.reason
+    assert {"5000 s", "10.0 s"} <= figures(found.reason)
     assert verify("full", run, pool).how == "full"
     run, pool = finished(each=2.0, iterations=1000, own=1000.0)
     assert verify("auto", run, pool).how == "sample"  # three iterations, 6 s of 200
@@ -137,21 +144,22 @@ def test_without_a_parameter_for_the_iterations_there_is_no_sample(finished):
     )
     found = verify("auto", run, pool)
     assert found.verified is None
-    assert "are '2*iterations' and no parameter" in found.reason
+    assert "2*iterations" in found.reason
 
 
 def test_a_check_that_cannot_be_made_takes_nothing_from_the_run(finished):
     run, pool = finished("alone")
     found = verify("full", run, pool)
     assert (found.asked, found.how, found.verified) == ("full", "none", None)
-    assert "the check failed: " in found.reason
-    assert "one process is not enough" in found.reason
+    assert "one process is not enough" in found.reason, "what the program wrote"
 
 
 def test_a_result_without_a_digest_is_not_run_again(finished):
     run, pool = finished("alone")
     bare = replace(run, outcome=replace(run.outcome, sha256=""))
-    assert verify("auto", bare, pool).reason == "the program's result has no sha256"
+    found = verify("auto", bare, pool)
+    assert (found.how, found.verified) == ("none", None)
+    assert "sha256" in found.reason
 
 
 def test_only_a_long_check_is_announced(finished):
@@ -172,5 +180,7 @@ def test_where_hosts_are_waited_for_a_sample_is_run_on_this_machine(finished):
 
 def test_the_words_and_the_booleans_of_before():
     assert [asked_for(word) for word in (True, False, "full")] == ["auto", "none", "full"]
-    with pytest.raises(UsageError, match="known are full, sample, none"):
+    with pytest.raises(UsageError) as raised:
         asked_for("most")
+    assert raised.value.code == "value-unknown"
+    assert raised.value.fields["known"] == ["full", "sample", "none"]

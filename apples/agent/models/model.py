@@ -329,9 +329,19 @@ def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None
         times = [_computation(model, resources, size) for size in sizes]
         for less, more in pairwise(times):
             if np.any(more < less):
-                raise _broken(model, f"computation falls as rows grow: {less} to {more} s")
+                raise _broken(
+                    model,
+                    f"computation falls as rows grow: {less} to {more} s",
+                    code="prediction-decreasing",
+                    field="computation",
+                )
         if not np.array_equal(times[-1], _computation(model, resources, sizes[-1])):
-            raise _broken(model, "computation says another time when it is asked again")
+            raise _broken(
+                model,
+                "computation returns another time for the same rows",
+                code="prediction-unstable",
+                field="computation",
+            )
         _seconds(model, "communication", model.communication(resources), len(resources))
         _caps(model, resources, total)
 
@@ -351,9 +361,19 @@ def _computation(model: ModelTemplate, resources: Sequence[Host], rows: float) -
 def _seconds(model: ModelTemplate, what: str, found: object, count: int) -> Seconds:
     times = np.asarray(found, dtype=float)
     if times.shape != (count,):
-        raise _broken(model, f"{what} gives the shape {times.shape} for {count} hosts")
+        raise _broken(
+            model,
+            f"{what} gives the shape {times.shape} for {count} hosts",
+            code="prediction-shape",
+            field=what,
+        )
     if not np.all(np.isfinite(times)) or np.any(times < 0):
-        raise _broken(model, f"{what} gives {times}: must be finite seconds, at least 0")
+        raise _broken(
+            model,
+            f"{what} gives {times}: must be finite seconds, at least 0",
+            code="prediction-invalid",
+            field=what,
+        )
     return times
 
 
@@ -361,11 +381,13 @@ def _caps(model: ModelTemplate, resources: Sequence[Host], total: int) -> None:
     caps = np.asarray(model.caps(resources, total))
     if caps.shape != (len(resources),) or np.any((caps < 0) | (caps > total)):
         raise _broken(
-            model, f"caps gives {caps} for {len(resources)} hosts: must be 0 to {total} rows"
+            model,
+            f"caps gives {caps} for {len(resources)} hosts: must be 0 to {total} rows",
+            code="prediction-caps",
+            field="caps",
         )
 
 
-def _broken(model: ModelTemplate, how: str) -> ModelError:
-    return ModelError(
-        f"{type(model).__name__}: {how}", code="prediction-invalid", model=type(model).__name__
-    )
+def _broken(model: ModelTemplate, how: str, **fields: str) -> ModelError:
+    name = type(model).__name__
+    return ModelError(f"{name}: {how}", model=name, **fields)

@@ -131,9 +131,9 @@ def test_a_damaged_document_is_set_aside_and_reported(damage, capsys):
     path().write_bytes(DAMAGED[damage])
     assert recall(*APP) == Learned()
     assert path().with_suffix(".damaged").read_bytes() == DAMAGED[damage]
-    said = capsys.readouterr().err
-    assert said.startswith(f"warning: {path()}: ")
-    assert said.endswith(f"; set aside as {path().with_suffix('.damaged')}\n")
+    line = capsys.readouterr().err
+    assert line.startswith(f"warning: {path()}: ")
+    assert line.endswith(f"{path().with_suffix('.damaged')}\n")
     learn(*APP, RunObservation(slowdown={"ada": 2.0}))
     assert recall(*APP).slowdown == {"ada": 2.0}
 

@@ -1,9 +1,10 @@
 """`migrate` and `decider` on a played job: owners come and go in simulated time, the monitor is played too."""
 
 import contextlib
+import re
 
 import pytest
-from agent.rescheduling.test_redistribute import Played, PlayedActuator, pool
+from agent.rescheduling.test_redistribute import PlayedActuator, pool
 
 from apples import Coordinator, LoadRescheduling, UsageError
 from apples.agent import MonitoredExecution
@@ -18,12 +19,13 @@ MARK = "0000abcd"
 class PlayedMonitor(contextlib.AbstractContextManager):
     """Says at once what others want, as `others(host, now)` has it, whenever time has gone on."""
 
-    def __init__(self, others, clock):
+    def __init__(self, others, clock, silent=()):
         self.others, self.clock, self.over, self.hear = others, clock, False, None
+        self.silent = silent
 
     def __call__(self, hosts, far, hear):
         assert list(far) == []
-        self.names, self.hear = [host.name for host in hosts], hear
+        self.names, self.hear = [host.name for host in hosts if host.name not in self.silent], hear
         return self
 
     def tell(self):
@@ -36,11 +38,11 @@ class PlayedMonitor(contextlib.AbstractContextManager):
         self.over = True
 
 
-def run(information, others, policy, **options):
+def run(information, others, policy, silent=(), **options):
     """Return the execution and the moves of a job that is slowed by others as processes share a processor."""
     actuator = PlayedActuator(slowness=lambda name, now: 1 + others(name, now), **options)
     coordinator = Coordinator(information, actuator, clock=lambda: actuator.execution.now)
-    monitor = PlayedMonitor(others, coordinator.clock)
+    monitor = PlayedMonitor(others, coordinator.clock, silent)
     coordinator.execute(minimum_execution_time)
     chosen = coordinator.decision_log.chosen
     type(actuator.execution).mark = MARK
@@ -71,29 +73,22 @@ def test_a_host_that_others_load_is_left_for_a_free_one_and_why_is_recorded(
         2 * document["predicted_seconds"], rel=0.3
     )
     assert 0 < document["payback_seconds"] < 60
-    said = (
-        "load of others 1.00 on ada" if policy == "migrate" else "load 1.00 of ada is above 0.60"
-    )
-    assert document["explanation"].startswith(f"moves: {said}")
-    assert "paid back after" in document["explanation"]
-    assert " MB of rows go to " in document["explanation"]
-    declared = "its nodes send each other 1.6e+04 bytes an iteration"
-    assert (declared in document["explanation"]) == (most == 2)
+    loads = {"1.00"} if policy == "migrate" else {"1.00", "0.60"}
+    words = {*re.findall(r"[\w.+-]+", document["explanation"])}
+    assert {"ada", "MB", *loads} <= words
+    assert ("1.6e+04" in words) == (most == 2), "the bytes that its hosts send each other"
 
 
-def test_where_arrays_say_what_they_sent_that_is_the_reasons(tmp_path, monkeypatch):
-    said = ArrayMessages()
+def test_where_arrays_report_their_messages_the_reason_has_them(tmp_path):
+    sent = ArrayMessages()
     two = (("ada", 1), ("bob", 1))
-    said.hear(MessagesSent(two, (), iteration=10))
-    said.hear(MessagesSent(two, ((0, 1, 20, 400_000), (1, 0, 20, 200_000)), iteration=20))
-    monkeypatch.setattr(Played, "array_messages", said)
-    _, (move,) = run(pool(tmp_path, 2, 60.0), owner("ada"), "migrate")
-    assert "its nodes send each other 6e+04 bytes an iteration" in move.explanation
-    said.hear(MessagesSent((("ada", 1), ("zoe", 1)), ((0, 1, 9, 9000),), epoch=1, iteration=30))
-    _, (move,) = run(pool(tmp_path, 2, 60.0), owner("ada"), "migrate")
-    assert "its nodes send each other 1.6e+04 bytes" in move.explanation, (
-        "of hosts that it is not on"
-    )
+    sent.hear(MessagesSent(two, (), iteration=10))
+    sent.hear(MessagesSent(two, ((0, 1, 20, 400_000), (1, 0, 20, 200_000)), iteration=20))
+    _, (move,) = run(pool(tmp_path, 2, 60.0), owner("ada"), "migrate", messages=sent)
+    assert "6e+04" in move.explanation.split()
+    sent.hear(MessagesSent((("ada", 1), ("zoe", 1)), ((0, 1, 9, 9000),), epoch=1, iteration=30))
+    _, (move,) = run(pool(tmp_path, 2, 60.0), owner("ada"), "migrate", messages=sent)
+    assert "1.6e+04" in move.explanation.split(), "of hosts that it is not on"
 
 
 def test_the_others_of_a_job_keep_their_rows_and_the_one_moved_takes_its_own_along(tmp_path):
@@ -124,7 +119,7 @@ def test_an_owner_has_his_host_back_at_once_though_it_does_not_pay(tmp_path):
     information = pool_again(tmp_path, information)
     ran, moves = run(information, owner("ada", 0.5, since=52.0), "migrate")
     assert len(moves) == 1
-    assert moves[0].explanation.startswith("moves: the owner of ada is back: load 0.50 of others")
+    assert {"ada", "0.50"} <= {*re.findall(r"[\w.]+", moves[0].explanation)}
     assert "ada" not in ran.position()["hosts"]
 
 
@@ -145,12 +140,9 @@ def test_the_application_is_not_its_own_owner(tmp_path):
     assert moves == []
 
 
-def test_where_a_host_of_the_job_is_not_heard_nothing_is_decided(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        PlayedMonitor, "tell",
-        lambda one: one.hear(NodeSnapshot("bob", one.clock(), 1, {"": 9.0}, {})),
-    )  # fmt: skip
-    ran, moves = run(pool(tmp_path, 2, 40.0), owner("ada"), "migrate")
+def test_where_a_host_of_the_job_is_not_heard_nothing_is_decided(tmp_path):
+    silent = ("ada", "cleo", "dan")
+    ran, moves = run(pool(tmp_path, 2, 40.0), owner("bob", 9.0), "migrate", silent)
     assert (moves, ran.decisions) == ([], [])
 
 
@@ -158,7 +150,7 @@ def test_what_the_job_refuses_is_recorded_once_a_hold(tmp_path):
     ran, moves = run(pool(tmp_path, 1, 60.0), owner("ada"), "migrate", refuses=True)
     assert moves == []
     assert 1 <= len(ran.decisions) <= 6
-    assert all("stays, though" in one.explanation for one in ran.decisions)
+    assert not any(one.moved for one in ran.decisions)
     assert ran.decisions[0].explanation.endswith(": busy")
 
 
@@ -173,9 +165,14 @@ def test_the_blueprints_plan_like_any_other_where_nothing_is_started(blueprint, 
 
 
 def test_a_policy_that_cannot_move_by_load_is_refused():
-    with pytest.raises(UsageError, match=r"policy 'fastest': known are .*migrate"):
+    with pytest.raises(UsageError) as raised:
         LoadRescheduling("fastest")
-    with pytest.raises(UsageError, match="policy Easy: it does not look at loads"):
+    assert (raised.value.code, raised.value.fields["value"]) == ("policy-unknown", "fastest")
+    assert "migrate" in raised.value.fields["known"]
+    with pytest.raises(UsageError) as raised:
         LoadRescheduling(Easy())
-    with pytest.raises(UsageError, match=r"policy 'migrate': .*'longer'"):
+    assert (raised.value.code, raised.value.fields["policy"]) == ("policy-unsuitable", "Easy")
+    with pytest.raises(UsageError) as raised:
         LoadRescheduling("migrate", longer=1.0)
+    assert raised.value.code == "option-not-applicable"
+    assert "'longer'" in str(raised.value)

@@ -118,10 +118,10 @@ def test_a_run_whose_lesson_cannot_be_kept_is_reported_all_the_same(tmp_path, mo
     (tmp_path / "file").write_text("")
     plan, coordinator = prepared(minimum_execution_time)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    said = []
-    result = PreparedRun(plan, coordinator, verify=False).execute(talk=said.append)
+    lines = []
+    result = PreparedRun(plan, coordinator, verify=False).execute(talk=lines.append)
     assert result.outcome.iterations == 20
-    assert "nothing was learned from this run" in said[0]
+    assert f"{tmp_path}/file" in lines[0]
 
 
 def test_a_different_digest_is_not_verified():
@@ -185,14 +185,17 @@ def test_a_run_without_a_plan_raises_the_refusal_and_starts_nothing(tmp_path):
 
 def test_a_blueprint_that_moves_its_run_needs_an_actuator_that_can():
     spec = RunSpec(*FILES, settings=SMALL, weather="static", blueprint="redistribute")
-    with pytest.raises(UsageError, match="cannot move a job while it runs"):
+    with pytest.raises(UsageError) as raised:
         prepare(spec, actuator=Instant())
+    assert raised.value.code == "launcher-not-malleable"
 
 
 def test_a_blueprint_that_moves_its_run_needs_a_malleable_template(tmp_path):
     given = files(tmp_path)[1::2]
-    with pytest.raises(UsageError, match=r"--blueprint redistribute: .* 'malleable = true'"):
+    with pytest.raises(UsageError) as raised:
         prepare(RunSpec(*given, weather="static", blueprint="redistribute", actuator="local"))
+    assert raised.value.code == "program-not-malleable"
+    assert raised.value.fields["option"] == "--blueprint redistribute"
 
 
 @pytest.mark.parametrize("blueprint", ["redistribute", "migrate", "decider"])
@@ -271,7 +274,7 @@ def test_a_run_from_python_that_is_wrong_is_returned_and_recorded_as_failed(run_
     assert result.verified is False
     kept = run_record(result.record)
     assert (kept.state, kept.document["verified"]) == ("failed", False)
-    assert (kept.exit_code, "differs" in kept.reason) == (VerificationError.exit_code, True)
+    assert kept.exit_code == VerificationError.exit_code
 
 
 def test_a_run_from_python_whose_check_is_interrupted_has_its_result_in_the_record(
@@ -303,5 +306,8 @@ def test_a_run_from_python_that_has_no_plan_raises_and_is_recorded_as_failed():
 def test_an_actuator_of_the_users_that_cannot_be_made_is_a_usage_error(tmp_path, body, why):
     file = tmp_path / "mine.py"
     file.write_text(f"from apples import Actuator\nclass Mine(Actuator):\n    {body}\n")
-    with pytest.raises(UsageError, match=f"Mine': cannot be made: .*{why}"):
+    with pytest.raises(UsageError) as raised:
         prepare(RunSpec(*FILES, settings=SMALL, weather="static", actuator=f"{file}:Mine"))
+    assert raised.value.code == "launcher-invalid"
+    assert raised.value.fields["value"] == f"{file}:Mine"
+    assert why in str(raised.value), "what Python wrote"

@@ -160,7 +160,7 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
         SeriesName("latencyTcp", "h1", "h2"): 1e-9,
     }
     old = {name: measured(*[value] * 9, series=name, start=1.0) for name, value in past.items()}
-    history.remember(listed, {n: [_recent(m) for m in ms] for n, ms in old.items()})
+    history.remember(listed, {n: [recent(m) for m in ms] for n, ms in old.items()})
     with HostConnections() as connections:
         seen = preflight(listed.hosts, listed, Needs(), connections=connections)
         sky = RemoteSensing(listed, listed.hosts, seen, talk.append, connections).weather()
@@ -175,7 +175,7 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
     assert len(remembered[SeriesName("availableCpu", "h1")]) == 1  # of some rounds
 
 
-def _recent(measurement):
+def recent(measurement):
     return Measurement(
         measurement.series, time.time() - 1000 + measurement.time, measurement.value
     )
@@ -207,10 +207,10 @@ def test_one_login_is_looked_at_measured_and_then_waits_for_another_program(sshd
     with contextlib.closing(one):
         one.await_program()
         one.write(b"0000000026print('hello', flush=True)")
-        assert _heard(one.output) == b"hello\n"
+        assert heard_on(one.output) == b"hello\n"
 
 
-def _heard(pipe):
+def heard_on(pipe):
     """Return what comes through a pipe that does not block, to its end."""
     heard = b""
     while select.select([pipe], [], [], 10.0)[0] and (data := pipe.read(100)):
@@ -218,18 +218,22 @@ def _heard(pipe):
     return heard
 
 
-def test_a_command_that_is_no_sensor_process_is_an_error_with_its_last_words():
-    for argv, words in (
-        (["/no/such/ssh"], "No such file"),
-        ([sys.executable, "-c", "import sys; sys.exit('Permission denied')"], "Permission denied"),
-        ([sys.executable, "-c", "print('x' * 100000)"], "no sensor process"),
-        ([sys.executable, "-c", "pass"], "its sensor process ended"),
+def test_a_command_without_a_sensor_process_is_an_error_with_its_last_words():
+    python = [sys.executable, "-c"]
+    for argv, code, words in (
+        (["/no/such/ssh"], "tool-missing", "/no/such/ssh"),
+        ([*python, "import sys; sys.exit('Permission denied')"], "host-unreachable", "Permission"),
+        ([*python, "print('x' * 100000)"], "sensor-answer-invalid", "ada"),
+        ([*python, "pass"], "host-unreachable", "ada"),
     ):
-        with pytest.raises(LaunchError, match=f"ada: .*{words}"):
-            _greeted(argv)
+        with pytest.raises(LaunchError) as raised:
+            greeted(argv)
+        assert raised.value.code == code
+        assert raised.value.fields["host"] == "ada"
+        assert words in str(raised.value)
 
 
-def _greeted(argv):
+def greeted(argv):
     with contextlib.closing(HostConnection("ada", argv)) as connection:
         connection.begin_sensing(10.0)
 
