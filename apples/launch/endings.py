@@ -117,6 +117,22 @@ def end_reason(
     return EndReason(f"the program ended before {before}{code}", "program-ended")
 
 
+def end_fields(how: str) -> dict[str, str | int]:
+    """Return how a rank ended as fields of an error: `end`, and `signal` or `exit_status` if it has one.
+
+    Examples
+    --------
+    >>> end_fields("killed by SIGSEGV"), end_fields("exit code 3"), end_fields("")
+    ({'end': 'killed by SIGSEGV', 'signal': 'SIGSEGV'}, {'end': 'exit code 3', 'exit_status': 3}, {})
+    """
+    fields: dict[str, str | int] = {"end": how} if how else {}
+    if killed := re.match(r"killed by (SIG\w+)", how):
+        fields["signal"] = killed[1]
+    elif code := re.match(r"exit code (\d+)", how):
+        fields["exit_status"] = int(code[1])
+    return fields
+
+
 def short_name(program: Sequence[str]) -> str:
     """Return what a person calls a program: the script, not its interpreter.
 

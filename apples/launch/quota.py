@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,9 +91,20 @@ class Quotas:
     warnings: tuple[str, ...] = ()
 
     @classmethod
-    def plan(cls, cpus: Mapping[str, float], job: str) -> Quotas:
-        """Return the groups for hosts that are to get so many CPUs; makes none of them yet."""
-        found = find() if cpus else ""
+    def plan(
+        cls,
+        cpus: Mapping[str, float],
+        job: str,
+        controller: Callable[[], Controller | str] | None = None,
+    ) -> Quotas:
+        """Return the groups for hosts that are to get so many CPUs; makes none of them yet.
+
+        Parameters
+        ----------
+        controller
+            Returns where groups can be made, or why they cannot; by default `find`.
+        """
+        found = (controller or find)() if cpus else ""
         if isinstance(found, Controller):
             groups = {host: found.root / group_name(job, host) for host in cpus}
             return cls(found, cpus, groups)

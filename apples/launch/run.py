@@ -9,6 +9,7 @@ what an actuator hands back of it, `started` the start with a second try; the wo
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,7 +20,14 @@ from typing import Any, NoReturn
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuator import Execution
 from apples.launch.array_messages import ArrayMessages
-from apples.launch.endings import LEFT, end_reason, first_to_end, short_name, time_limit_said
+from apples.launch.endings import (
+    LEFT,
+    end_fields,
+    end_reason,
+    first_to_end,
+    short_name,
+    time_limit_said,
+)
 from apples.launch.events import (
     LAUNCHER_FAULT,
     LAUNCHER_TALK,
@@ -84,6 +92,9 @@ class Run:
         From the start to ``ready``; the longest time without a line after it.
     result_seconds
         How long ranks may do nothing but send and receive after another one has left.
+    patience_seconds, farewell_seconds
+        How long the last lines of the ranks may take to come once one has ended; how long the ranks may take to
+        end after ``done``.
     talk
         Receives each line that is no event.
     managed, others
@@ -107,6 +118,8 @@ class Run:
         startup_seconds: float = STARTUP_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         result_seconds: float = 0.0,
+        patience_seconds: float = PATIENCE_SECONDS,
+        farewell_seconds: float = FAREWELL_SECONDS,
         talk: Talk = to_stderr,
         job: str = "",
         cgroups: Sequence[Path] = (),
@@ -123,6 +136,7 @@ class Run:
         self._counted = counted
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.result_seconds = result_seconds
+        self._patience_seconds, self._farewell_seconds = patience_seconds, farewell_seconds
         self._managed, self._talk = managed, talk
         self._others = None if others is None else frozenset(others)
         self._resumes = resumes
@@ -214,7 +228,7 @@ class Run:
     def finish(self) -> None:
         """Wait for the ranks of a run that is done, then end what has not ended."""
         self._pass_on_pending()
-        deadline = time.monotonic() + FAREWELL_SECONDS
+        deadline = time.monotonic() + self._farewell_seconds
         while self._processes.running and (left := deadline - time.monotonic()) > 0:
             self._pass_on(self._processes.read(left))
         self._stop()
@@ -251,7 +265,7 @@ class Run:
         self._check(event)
         if isinstance(event, ErrorEvent):
             self._failure = self._failure or event
-            self._shorten_deadline(PATIENCE_SECONDS / 4)
+            self._shorten_deadline(self._patience_seconds / 4)
         elif isinstance(event, HostsChanged):
             if self._managed:
                 self.changes.append(event)
@@ -293,7 +307,7 @@ class Run:
             self._on_rank(int(rank), what)
         elif kind == "lost":
             self._lost_host = self._lost_host or told
-            self._shorten_deadline(PATIENCE_SECONDS / 4)
+            self._shorten_deadline(self._patience_seconds / 4)
         elif kind == "over" and not self._managed:
             for number, host in enumerate(self._hosts):
                 if host == told and number not in self._ended_ranks:
@@ -312,7 +326,7 @@ class Run:
         else:
             how = what.removeprefix("ended").strip()
             self._ended_ranks[rank] = how or self._ended_ranks.get(rank, "")
-            self._shorten_deadline(PATIENCE_SECONDS)
+            self._shorten_deadline(self._patience_seconds)
 
     def _check(self, event: Event) -> None:
         """Refuse an event that is not this run's."""
@@ -420,7 +434,13 @@ class Run:
             # Whatever the ranks said of it: it is what ended them.
             said = time_limit_said(self._said.lines())
             self._said.clear()
-            self._fail(DeadlineError(f"{said} before {self._before}", code="time-limit"))
+            minutes = re.search(r"[0-9.]+", said)
+            limit = DeadlineError(
+                f"{said} before {self._before}",
+                code="time-limit",
+                minutes=float(minutes[0]) if minutes else None,
+            )
+            self._fail(limit)
         if failure:
             self._fail_by_account(failure)
         if timed_out:
@@ -431,7 +451,8 @@ class Run:
             if reason.kind == "host-lost"
             else self._host(cause),
             "rank": cause,
-            "end": how or None,
+            **end_fields(how),
+            "launcher_end": launcher_end or None,
         }
         if self.ready_after is not None:
             self._fail(ApplicationError(reason.text, code="program-failed", **fields), cause)
@@ -466,6 +487,7 @@ class Run:
             "reason": "program-error",
             "host": self._host(rank),
             "rank": rank,
+            "text": readable(failure.message),
         }
         if failure.resources:
             self._fail(LaunchError(text, code="resources-missing", **fields), rank)
@@ -532,7 +554,8 @@ class Run:
         words = self._said.of(cause)
         more = f"; its last words: {words}" if words else ""
         message = f"{readable(self._program)}: {error}{more}"
-        raise type(error)(message, code=error.code, program=self._program, **error.fields)
+        fields = {**error.fields, "program": self._program, "last_words": words or None}
+        raise type(error)(message, code=error.code, **fields)
 
 
 def _event(line: bytes) -> Event | None:

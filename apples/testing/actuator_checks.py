@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -127,25 +127,25 @@ class ActuatorChecks:
     # ------------------------------------------------------------------ the checks
     def _command(self) -> None:
         plan = self._plan("finishes")
-        before = sorted(self.folder.rglob("*"))
+        before = sorted(map(str, self.folder.rglob("*")))
         order = self._actuator().command(plan)
         if not isinstance(order, LaunchCommand):
             raise self._broken(f"command returned {type(order).__name__}, not LaunchCommand")
-        self._expect(
-            "words that command returned", {type(word) for word in order.argv} - {str}, set()
-        )
-        self._expect("files that command wrote", sorted(self.folder.rglob("*")), before)
+        kinds = sorted({type(word).__name__ for word in order.argv} - {"str"})
+        self._expect("words that command returned", kinds, [])
+        written = sorted(map(str, self.folder.rglob("*")))
+        self._expect("files that command wrote", written, before)
 
     def _look(self) -> None:
         actuator, survey = self._actuator(), host_survey(self._information("finishes"))
         found = actuator.look(survey)
         self._expect(
             "hosts it found that are not listed",
-            set(found) - {h.name for h in survey.hosts},
-            set(),
+            sorted(set(found) - {h.name for h in survey.hosts}),
+            [],
         )
         again = actuator.look(replace(survey, findings={**survey.findings, **found}))
-        self._expect("hosts that look found again", dict(again), {})
+        self._expect("hosts that look found again", sorted(again), [])
 
     def _wait(self) -> None:
         actuator = self._actuator()
@@ -198,7 +198,7 @@ class ActuatorChecks:
             assert agent.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
             said = agent.stdout.readline()
             agent.send_signal(signal.SIGKILL)
-        self._expect("what the agent to be killed said", said, b"ready\n")
+        self._expect("what the agent to be killed said", said.decode(errors="replace"), "ready\n")
         self._none_left(seconds=LEFT_SECONDS)
 
     # ------------------------------------------------------------------ what they need
@@ -206,12 +206,9 @@ class ActuatorChecks:
         try:
             check()
         except ApplesError as error:
+            fields = {**error.fields, "actuator": self.name, "claim": claim, "cause": error.code}
             raise LaunchError(
-                f"{self.name}: {claim}: {error}",
-                code="actuator-check-failed",
-                actuator=self.name,
-                claim=claim,
-                cause=error.code,
+                f"{self.name}: {claim}: {error}", code="actuator-check-failed", **fields
             ) from error
         return claim
 
@@ -264,10 +261,10 @@ class ActuatorChecks:
 
     def _expect(self, what: str, found: object, wanted: object) -> None:
         if found != wanted:
-            raise self._broken(f"{what}: {found}, not {wanted}")
+            raise self._broken(f"{what}: {found}, not {wanted}", value=found, bound=wanted)
 
-    def _broken(self, how: str) -> LaunchError:
-        return LaunchError(how, code="actuator-check-failed")
+    def _broken(self, how: str, **fields: Any) -> LaunchError:
+        return LaunchError(how, code="actuator-check-failed", **fields)
 
 
 def _runs(record: Mapping[str, Any]) -> bool:
@@ -277,13 +274,14 @@ def _runs(record: Mapping[str, Any]) -> bool:
     return bool(checked_program.began(record["pid"]) == record["began"])
 
 
-def main() -> int:
-    """Check the actuator of the first argument, on the host list of the second."""
-    if sys.argv[1:2] == ["--hold"]:
-        reference, hosts, folder = sys.argv[2:]
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the actuator of the first argument, on the host list of the second; by default of the command line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["--hold"]:
+        reference, hosts, folder = arguments[1:]
         ActuatorChecks(reference, Path(hosts), Path(folder)).hold()
         return 0
-    reference, *listed = sys.argv[1:]
+    reference, *listed = arguments
     try:
         for claim in check_actuator(reference, Path(listed[0]) if listed else None):
             sys.stdout.write(f"ok: {claim}\n")

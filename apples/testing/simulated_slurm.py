@@ -78,7 +78,7 @@ class SimulatedSlurm:
             It does not answer.
         """
         if now < self._stop and self._chance.random() < UNANSWERED:
-            raise LaunchError("squeue: no answer", code="slurm-command-failed", value="squeue")
+            raise LaunchError("squeue: no answer", code="slurm-command-failed", command="squeue")
         return [
             SlurmAllocationState(one.number, POOL, ",".join(one.nodes), wall + one.said - now)
             for one in self._drawn

@@ -56,6 +56,7 @@ class Job:
         *,
         silence_seconds=patience,
         startup_seconds=patience,
+        deadlines=None,
         **parameters,
     ):
         # mpi4py's own main program aborts on exceptions.
@@ -69,6 +70,7 @@ class Job:
             talk=self.talk.append,
             silence_seconds=silence_seconds,
             startup_seconds=startup_seconds,
+            **(deadlines or {}),
         )
 
     @staticmethod

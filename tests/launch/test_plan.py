@@ -59,13 +59,16 @@ def test_strips_cover_the_grid_and_no_rank_is_without_a_row(rows):
 
 @pytest.mark.parametrize("rows", [0, -3, 2.5, math.nan, math.inf])
 def test_a_strip_that_is_no_rows_is_refused(rows):
-    with pytest.raises(LaunchError, match="ada: a strip of"):
+    with pytest.raises(LaunchError) as raised:
         strips(Allocation(ADA, rows))
+    assert raised.value.code == "strip-invalid"
+    assert raised.value.fields == {"host": "ada", "value": str(rows)}
 
 
 def test_a_schedule_without_hosts_is_refused():
-    with pytest.raises(LaunchError, match="no host"):
+    with pytest.raises(LaunchError) as raised:
         strips()
+    assert raised.value.code == "schedule-empty"
 
 
 def test_the_task_says_what_the_protocol_asks(tmp_path):

@@ -51,37 +51,34 @@ def test_version_2_is_taken_from_the_nearest_delegated_group(tmp_path):
     assert found == Controller(tmp_path / "v2" / "user", 2)
 
 
-def test_why_there_are_no_quotas_is_said(tmp_path):
+def test_reason_without_quotas_names_the_group(tmp_path):
     (tmp_path / "v2").mkdir()
     mounts = "30 1 0:1 / {tmp}/v2 rw - cgroup2 cgroup2 rw\n"
-    assert (
-        find(proc(tmp_path, "0::/\n", mounts))
-        == f"{tmp_path}/v2: the cpu controller is not delegated"
-    )
-    assert find(tmp_path / "nowhere") == "no cgroup with a cpu controller is mounted"
+    assert find(proc(tmp_path, "0::/\n", mounts)).startswith(f"{tmp_path}/v2: ")
+    assert isinstance(find(tmp_path / "nowhere"), str)
 
 
-def test_a_host_without_a_quota_is_reported(monkeypatch):
-    monkeypatch.setattr(quota, "find", lambda: "read-only")
-    quotas = Quotas.plan({"h2": 0.4}, "j")
-    assert quotas.warnings == (
-        "h2: no CPU quota (cgroups are not writable: read-only): runs faster than planned",
-    )
+def test_a_host_without_a_quota_is_reported():
+    quotas = Quotas.plan({"h2": 0.4}, "j", controller=lambda: "read-only")
+    (warning,) = quotas.warnings
+    assert warning.startswith("h2: ")
+    assert "read-only" in warning
     assert quotas.joined("h2") == ""
     quotas.create()
 
 
-def test_no_quota_is_looked_for_where_none_is_needed(monkeypatch):
-    monkeypatch.setattr(quota, "find", lambda: pytest.fail("looked"))
-    assert Quotas.plan({}, "j") == Quotas()
+def test_no_quota_is_looked_for_where_none_is_needed():
+    assert Quotas.plan({}, "j", controller=lambda: pytest.fail("looked")) == Quotas()
 
 
 def test_a_group_that_is_there_already_is_an_error(tmp_path):
     (tmp_path / "apples-j-h2").mkdir()
     controller = Controller(tmp_path, 1)
     quotas = Quotas(controller, {"h2": 0.4}, {"h2": tmp_path / "apples-j-h2"})
-    with pytest.raises(LaunchError, match=r"h2: no CPU quota of 0.4"):
+    with pytest.raises(LaunchError) as raised:
         quotas.create()
+    assert raised.value.code == "quota-refused"
+    assert raised.value.fields == {"host": "h2", "value": 0.4}
 
 
 def test_groups_nobody_is_in_are_swept_when_they_are_old(tmp_path):

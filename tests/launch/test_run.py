@@ -66,8 +66,9 @@ def test_a_program_that_goes_on_from_a_commit_need_not_be_ready_again(job, lines
 def test_only_a_run_that_resumes_takes_that_word(job):
     order = LaunchCommand(("/bin/sh", "-c", f"echo '{RESUMED}'\necho '{AHEAD}'"))
     run = Run(order, [RankGroup("ada", 3, ("true",))], job=job.name, talk=job.talk.append)
-    with pytest.raises(ApplicationError, match="said 'progress' before 'ready'"):
+    with pytest.raises(ApplicationError) as raised:
         run.until_ready()
+    assert (raised.value.code, raised.value.fields["event"]) == ("protocol-violated", "progress")
 
 
 LAST_WORDS = [f"the last of {n}" for n in range(40)]
@@ -113,55 +114,79 @@ def test_talk_is_passed_through_and_bounded(job):
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "words"),
+    ("how", "error", "code", "fields"),
     [
-        ("refuses", ApplicationError, "no parameter 'depth'"),
         (
             "dies early",
             LaunchError,
-            "before it was ready (exit code 1); its last words: no licence",
+            "program-not-ready",
+            {"reason": "rank-ended", "exit_status": 1, "last_words": "no licence"},
         ),
         (
             "wrong field",
             ApplicationError,
-            "event 'progress': seconds: input should be a valid number",
+            "event-invalid",
+            {"event": "progress", "field": "seconds"},
         ),
-        ("foreign host", ApplicationError, "reports host 'eve'"),
-        ("no done", ApplicationError, "the program ended before it said 'done' (exit code 0)"),
+        ("foreign host", ApplicationError, "protocol-violated", {"host": "eve"}),
+        (
+            "no done",
+            ApplicationError,
+            "program-failed",
+            {"reason": "program-ended", "launcher_end": "0"},
+        ),
     ],
 )
-def test_a_failure_says_which(job, how, error, words):
-    with pytest.raises(error) as caught:
+def test_a_failure_is_named_by_code_and_fields(job, how, error, code, fields):
+    with pytest.raises(error) as raised:
         list(job.run(how=how).events())
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert raised.value.code == code
+    assert fields.items() <= raised.value.fields.items()
+    assert "\n" not in str(raised.value)
 
 
 def test_an_error_names_its_rank_and_host(job):
-    with pytest.raises(ApplicationError, match=r"^fake.py: rank \d \((ada|bob)\): no parameter"):
+    with pytest.raises(ApplicationError) as raised:
         job.run(how="refuses").until_ready()
+    fields = raised.value.fields
+    assert (raised.value.code, fields["reason"]) == ("program-failed", "program-error")
+    assert (fields["program"], fields["text"]) == ("fake.py", "no parameter 'depth'")
+    assert (fields["rank"], fields["host"]) in {(0, "ada"), (1, "ada"), (2, "bob")}
+
+
+def test_code_of_a_program_is_that_of_its_error(job):
+    line = '{"event": "error", "message": "too small", "code": "grid-too-small", "rank": 0}'
+    order = LaunchCommand(("/bin/sh", "-c", f"echo '{line}'"))
+    run = Run(order, [RankGroup("ada", 3, ("true",))], job=job.name, talk=job.talk.append)
+    with pytest.raises(ApplicationError) as raised:
+        run.until_ready()
+    assert raised.value.code == "grid-too-small"
+    assert raised.value.fields["text"] == "too small"
 
 
 def test_another_protocol_is_refused(job):
-    with pytest.raises(ApplicationError, match="speaks protocol 2, this apples 1"):
+    with pytest.raises(ApplicationError) as raised:
         job.run(protocol=2).until_ready()
+    assert raised.value.code == "protocol-version"
+    assert raised.value.fields == {"value": 2, "known": [1]}
 
 
 def test_a_program_that_is_never_ready_is_ended(job):
-    with pytest.raises(LaunchError, match=r"no rank was ready within 0.3 s"):
+    with pytest.raises(LaunchError) as raised:
         job.run(how="never ready", startup_seconds=0.3).until_ready()
+    assert (raised.value.code, raised.value.fields["seconds"]) == ("startup-timeout", 0.3)
     assert job.is_gone()
 
 
 def test_a_silent_program_is_ended(job):
-    with pytest.raises(DeadlineError, match=r"silent for 0.3 s"):
+    with pytest.raises(DeadlineError) as raised:
         list(job.run(how="silent", silence_seconds=0.3).events())
+    assert (raised.value.code, raised.value.fields["seconds"]) == ("program-silent", 0.3)
     assert job.is_gone()
 
 
-def test_done_is_success_even_if_a_rank_stays(job, monkeypatch):
-    monkeypatch.setattr("apples.launch.run.FAREWELL_SECONDS", 0.1)
-    run = job.run(how="lingers")
+def test_done_is_success_even_if_a_rank_stays(job):
+    run = job.run(how="lingers", deadlines={"farewell_seconds": 0.1})
     assert isinstance(list(run.events())[-1], DoneEvent)
     run.finish()
     assert job.is_gone()
@@ -175,8 +200,10 @@ def test_a_program_that_does_not_exist_is_no_run(job):
         job=job.name,
         talk=job.talk.append,
     )
-    with pytest.raises(LaunchError, match="cannot start on ada: /no/such/solver: No such file"):
+    with pytest.raises(LaunchError) as raised:
         run.until_ready()
+    assert raised.value.code == "program-not-ready"
+    assert "ada: /no/such/solver: " in raised.value.fields["last_words"]
 
 
 def test_a_cpu_that_does_not_exist_is_no_host(job):
@@ -187,8 +214,10 @@ def test_a_cpu_that_does_not_exist_is_no_host(job):
         job=job.name,
         talk=job.talk.append,
     )
-    with pytest.raises(LaunchError, match="cannot start on ada: CPUs 65535: Invalid argument"):
+    with pytest.raises(LaunchError) as raised:
         run.until_ready()
+    assert raised.value.code == "program-not-ready"
+    assert "ada: CPUs 65535: " in raised.value.fields["last_words"]
 
 
 def test_a_launcher_that_does_not_exist_is_no_run(job):
@@ -196,8 +225,10 @@ def test_a_launcher_that_does_not_exist_is_no_run(job):
     run = Run(
         LaunchCommand(("/no/such/mpiexec",)), rank_groups, job=job.name, talk=job.talk.append
     )
-    with pytest.raises(LaunchError, match="cannot start /no/such/mpiexec: No such file"):
+    with pytest.raises(LaunchError) as raised:
         run.until_ready()
+    assert raised.value.code == "program-not-ready"
+    assert "/no/such/mpiexec: " in raised.value.fields["last_words"]
 
 
 DECIDES_LATE = """
@@ -208,15 +239,15 @@ sleep 60 & wait
 
 
 @pytest.mark.parametrize(
-    ("limit_code", "error", "words"),
+    ("limit_code", "error", "code", "fields"),
     [
-        (124, DeadlineError, "true: the time limit of 90 minutes ended it before it was ready"),
-        (None, ApplicationError, "true: rank 0 (ada): asked to end by SIGTERM"),
-        (3, ApplicationError, "true: rank 0 (ada): asked to end by SIGTERM"),
+        (124, DeadlineError, "time-limit", {"minutes": 90.0}),
+        (None, ApplicationError, "program-failed", {"text": "asked to end by SIGTERM"}),
+        (3, ApplicationError, "program-failed", {"text": "asked to end by SIGTERM"}),
     ],
 )
 def test_a_time_limit_is_why_a_run_ended_whatever_its_ranks_said_first(
-    job, limit_code, error, words
+    job, limit_code, error, code, fields
 ):
     order = LaunchCommand(("/bin/sh", "-c", DECIDES_LATE))
     rank_groups = [RankGroup("ada", 1, ("true",))]
@@ -227,9 +258,11 @@ def test_a_time_limit_is_why_a_run_ended_whatever_its_ranks_said_first(
         limit_code=limit_code,
         grace=job.patience,
     )
-    with pytest.raises(error) as caught:
+    with pytest.raises(error) as raised:
         run.until_ready()
-    assert str(caught.value) == words
+    assert raised.value.code == code
+    assert fields.items() <= raised.value.fields.items()
+    assert "last_words" not in raised.value.fields
     assert job.is_gone()
 
 
@@ -244,11 +277,12 @@ def test_cancelling_twice_is_cancelling_once(job):
 
 def test_cgroups_that_cannot_be_made_end_the_run(job):
     def refuse():
-        raise LaunchError("no")
+        raise LaunchError("no", code="quota-refused")
 
     rank_groups = [RankGroup("ada", 1, ("true",))]
-    with pytest.raises(LaunchError, match=r"^no$"):
+    with pytest.raises(LaunchError) as raised:
         Run(command(rank_groups, {}), rank_groups, job=job.name, prepare=refuse)
+    assert raised.value.code == "quota-refused"
     assert job.is_gone()
 
 

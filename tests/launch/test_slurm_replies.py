@@ -44,12 +44,15 @@ def test_the_nodes_of_a_cluster_of_2024_stand_once_with_all_their_partitions():
     assert found["n01"].partitions == ("cpu", "debug")
     assert (found["n01"].address, found["login"].address) == ("10.0.0.1", "10.0.0.3")
     assert (found["n01"].cores, found["n01"].cpus) == (4, 8)
-    assert found["n07"].refusal == "Slurm says it is drain (fan is broken)"
+    assert "drain" in found["n07"].refusal
+    assert "fan is broken" in found["n07"].refusal
 
 
 def test_a_host_list_has_the_nodes_that_take_jobs_at_their_sites():
     found = nodes(recorded("sinfo-24.11.json"))
-    assert list(left_out(found)) == ["node n07 left out: Slurm says it is drain (fan is broken)"]
+    (line,) = left_out(found)
+    assert "n07" in line
+    assert found[-1].refusal in line
     assert [(e["name"], e["slots"], e["site"]) for e in host_entries(found, ["west", "east"])] == [
         ("n01", 4, "east"),
         ("n02", 4, "east"),
@@ -96,7 +99,8 @@ def test_a_job_at_its_time_limit_is_known_while_it_ends_and_afterwards(line):
     assert state.out_of_time
     assert state.limit == 60
     assert follow.time_limit_judged(143, lambda: state, said.append) == follow.TIMED_OUT
-    assert said == ["the time limit of 1 minute ended it"]
+    (words,) = said
+    assert "1 minute" in words
 
 
 @pytest.mark.parametrize("line", ["", *recorded("scontrol-22.05.txt").splitlines()])
@@ -125,8 +129,9 @@ def test_a_limit_is_read_as_slurm_writes_it(text, seconds):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"jobs": 3}', '{"nodes": {}}', "[" * 5000])
 def test_what_is_no_answer_is_refused_in_one_line(text):
     for read in (nodes, lambda t: replies.job_state(t, 1)):
-        with pytest.raises(LaunchError, match="JSON") as refusal:
+        with pytest.raises(LaunchError) as refusal:
             read(text)
+        assert refusal.value.code == "slurm-answer-invalid"
         assert "\n" not in str(refusal.value)
 
 
@@ -139,10 +144,17 @@ NOBODY = {
 
 
 def test_a_controller_that_is_not_there_is_no_sign_that_a_job_is_over():
-    with pytest.raises(LaunchError, match="squeue: Slurm did not answer: Failed while looking"):
+    with pytest.raises(LaunchError) as raised:
         replies.job_state(NOBODY["jobs"], 16)
-    with pytest.raises(LaunchError, match="sinfo: Slurm did not answer: Unspecified error"):
+    assert (raised.value.code, raised.value.fields["command"]) == (
+        "slurm-command-failed",
+        "squeue",
+    )
+    assert raised.value.fields["reason"].startswith("Failed while looking for jobs")
+    with pytest.raises(LaunchError) as raised:
         nodes(NOBODY["nodes"])
+    assert (raised.value.code, raised.value.fields["command"]) == ("slurm-command-failed", "sinfo")
+    assert raised.value.fields["reason"] == "Unspecified error"
 
 
 def test_an_error_beside_the_answer_takes_nothing_from_it():
@@ -224,14 +236,17 @@ def test_lists_of_names_as_slurm_folds_them(text, names):
     ],
 )
 def test_what_is_no_list_of_names_is_refused(text):
-    with pytest.raises(ValueError, match=r"list|range|more than"):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - a parser's only error
         expand(text)
+    assert type(raised.value) is ValueError
 
 
 @pytest.mark.parametrize("text", ["", "Submitted batch job", "12a", "-1", "9" * 40])
 def test_sbatch_that_names_no_job_is_an_error(text):
-    with pytest.raises(LaunchError, match="named no job"):
+    with pytest.raises(LaunchError) as raised:
         replies.submitted(text)
+    assert raised.value.code == "slurm-answer-invalid"
+    assert raised.value.fields["command"] == "sbatch"
 
 
 def test_sbatch_may_say_other_things_first():

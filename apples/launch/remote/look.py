@@ -46,7 +46,7 @@ def main(told: dict[str, Any]) -> int:
     directory = os.path.expanduser(told["directory"] or "~")  # noqa: PTH111 - pathlib is slow to load
     found |= {
         "python": list(sys.version_info[:3]),
-        "packages": {one: _version(one) for one in ("apples", "mpich", "mpi4py")},
+        "packages": {one: installed_version(one) for one in ("apples", "mpich", "mpi4py")},
         "proxy": os.access(_beside("hydra_pmi_proxy"), os.X_OK),
         "machine": os.uname().machine,
         "boot": own_machine(),
@@ -135,7 +135,7 @@ def _beside(name: str) -> str:
     return os.path.join(os.path.dirname(sys.executable), name)  # noqa: PTH118, PTH120 - as above
 
 
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
     """Return the version of an installed package, as its metadata has it; empty where there is none."""
     for place in sys.path:
         with contextlib.suppress(OSError):

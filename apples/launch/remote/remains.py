@@ -23,7 +23,14 @@ MODULE = "apples.supervision.job_processes"
 LINE = re.compile(r"([0-9a-f]{8,32}) ([0-9]{1,9})")
 
 
-def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, int]:
+def remains(
+    host: Host,
+    hosts: HostList,
+    jobs: Mapping[str, bool],
+    *,
+    answer_seconds: float = LOOK_SECONDS,
+    end_seconds: float = END_SECONDS,
+) -> dict[str, int]:
     """Return how many processes there are on a host of each job, by its id; takes at most 24 s.
 
     Parameters
@@ -31,6 +38,8 @@ def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, 
     jobs
         Whether each of them is over: what is left of such a one is ended first. There may be none: then it is
         only seen whether the host answers.
+    answer_seconds, end_seconds
+        How long the host may take to answer; how long processes may take to end before they are killed.
 
     Raises
     ------
@@ -38,9 +47,9 @@ def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, 
         The host did not say it, and why. Transient.
     """
     reach = ssh.reach(host, hosts)
-    told = {"jobs": dict(jobs), "seconds": END_SECONDS}
+    told = {"jobs": dict(jobs), "seconds": end_seconds}
     parcel = shipping.parcel((MODULE,), f"{MODULE}:remains", told)
-    answer = _asked(reach, parcel, sharing.socket_name(reach))
+    answer = _asked(reach, parcel, sharing.socket_name(reach), answer_seconds)
     found = told_of(answer.output.decode(errors="replace"))
     if answer.code != 0 or found is None or found.keys() != jobs.keys():
         said = answer.last_words or f"its interpreter ended with {answer.code}"
@@ -52,10 +61,10 @@ def remains(host: Host, hosts: HostList, jobs: Mapping[str, bool]) -> dict[str, 
     return found
 
 
-def _asked(reach: ssh.Reach, parcel: bytes, shared: str) -> RemoteAnswer:
+def _asked(reach: ssh.Reach, parcel: bytes, shared: str, seconds: float) -> RemoteAnswer:
     def one(socket: str) -> RemoteAnswer:
         argv = ssh.command(reach, shipping.words(site=False), socket)
-        return ask({"": RemoteQuestion(argv, parcel)}, LOOK_SECONDS, BUSY_SECONDS)[""]
+        return ask({"": RemoteQuestion(argv, parcel)}, seconds, BUSY_SECONDS)[""]
 
     answer = one(shared)
     return one("") if shared and answer.code == SSH_FAILED else answer

@@ -62,11 +62,14 @@ def run(
         )
     except FileNotFoundError:
         raise ManagerUnreachableError(
-            f"no {words[0]} here: is this a machine of a Slurm cluster?"
+            f"no {words[0]} here: is this a machine of a Slurm cluster?", command=words[0]
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ManagerUnreachableError(
-            f"{words[0]}: {readable(str(error))}; {configuration()}"
+            f"{words[0]}: {readable(str(error))}; {configuration()}",
+            command=words[0],
+            reason=readable(str(error)),
+            file=os.environ.get("SLURM_CONF"),
         ) from None
     if done.returncode != 0:
         said = done.stderr or done.stdout
@@ -74,13 +77,18 @@ def run(
             last = readable(said.strip().splitlines()[-1])
             why = last.removeprefix(f"{words[0]}: ").removeprefix("fatal: ")
             raise ManagerUnreachableError(
-                f"{words[0]}: Slurm cannot be asked: {why}; {configuration()}"
+                f"{words[0]}: Slurm cannot be asked: {why}; {configuration()}",
+                command=words[0],
+                reason=why,
+                file=os.environ.get("SLURM_CONF"),
             )
         said = readable(said) or f"exit code {done.returncode}"
+        why = said.removeprefix(f"{words[0]}: ")
         raise LaunchError(
-            f"{words[0]}: {said.removeprefix(f'{words[0]}: ')}",
+            f"{words[0]}: {why}",
             code="slurm-command-failed",
-            value=words[0],
+            command=words[0],
+            reason=why,
             exit_status=done.returncode,
         )
     return done.stdout + done.stderr

@@ -291,7 +291,7 @@ def refuse_errors(answer: Mapping[str, Any], command: str) -> None:
         raise LaunchError(
             f"{command}: Slurm did not answer: {words}",
             code="slurm-command-failed",
-            value=command,
+            command=command,
             reason=words,
         )
 

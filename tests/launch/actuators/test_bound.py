@@ -70,7 +70,8 @@ def test_only_the_cpus_a_login_gives_are_used(abroad, sshd):
 def test_a_host_that_did_not_say_leaves_all_unbound_and_is_named(abroad):
     found, talk = abroad(2, forget=("h2",))
     assert found == [OWN, OWN]
-    assert talk == ["note: no rank is bound to CPUs: h2 did not say which it may use"]
+    (note,) = talk
+    assert "h2" in note
 
 
 @pytest.fixture
@@ -120,5 +121,6 @@ def test_what_slurm_gave_to_all_tasks_of_a_machine_is_divided_and_never_exceeded
 
 
 def test_a_node_that_does_not_describe_itself_is_named():
-    with pytest.raises(LaunchError, match="b did not say what machine it is"):
+    with pytest.raises(LaunchError) as raised:
         places(["a", "b"], [told(OWN), told(OWN, "y", whole=False)])
+    assert (raised.value.code, raised.value.fields["host"]) == ("topology-answer-invalid", "b")

@@ -165,14 +165,18 @@ def test_a_host_list_that_means_harm_is_refused_with_file_line_and_field(tmp_pat
     path.write_text(f"[[host]]\n{name}{field} = {json.dumps(value)}\n")
     with pytest.raises(DocumentError) as caught:
         read_host_list(path)
-    assert f"{path}:{2 if field == 'name' else 3}: host[0].{field}: " in str(caught.value)
+    fields = caught.value.fields
+    assert (fields["file"], fields["line"]) == (str(path), 2 if field == "name" else 3)
+    assert fields["field"] == f"host[0].{field}"
 
 
 def test_a_word_that_went_round_the_host_list_is_refused_all_the_same():
-    for wrong in ({"address": "-x"}, {"user": "-x"}, {"python": ""}, {"address": "a\n"}):
-        fields = {"address": "10.0.0.1", "python": "/usr/bin/python3", **wrong}
-        with pytest.raises(UsageError, match="host 'ada'"):
+    for name, value in (("address", "-x"), ("user", "-x"), ("python", ""), ("address", "a\n")):
+        fields = {"address": "10.0.0.1", "python": "/usr/bin/python3", name: value}
+        with pytest.raises(UsageError) as raised:
             line.Reach("ada", **fields)
+        assert raised.value.code == ("value-invalid" if value else "value-missing")
+        assert (raised.value.fields["host"], raised.value.fields["field"]) == ("ada", name)
 
 
 @pytest.mark.ssh

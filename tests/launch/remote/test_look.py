@@ -60,7 +60,7 @@ def test_a_version_is_that_of_the_metadata_wherever_it_is_installed(
     (tmp_path / folder).mkdir()
     (tmp_path / folder / file).write_text(text)
     monkeypatch.setattr(sys, "path", ["/nowhere", str(tmp_path)])
-    assert look._version("mpich") == found
+    assert look.installed_version("mpich") == found
 
 
 def test_a_folder_without_metadata_has_no_version_for_libraries_that_say_so(monkeypatch):
@@ -69,4 +69,4 @@ def test_a_folder_without_metadata_has_no_version_for_libraries_that_say_so(monk
 
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert look._version("mpich") == ""
+    assert look.installed_version("mpich") == ""
