@@ -209,7 +209,7 @@ def error_of(answer: dict[str, Any]) -> ApplesError:
             code="topology-daemon-invalid",
         )
     exit_code = answer.get("code")
-    known = {UsageError.exit_code, InfeasibleError.exit_code}
+    known = (UsageError.exit_code, InfeasibleError.exit_code)  # any JSON may come, also a list
     document = {
         "message": message,
         "exit_code": exit_code if exit_code in known else LaunchError.exit_code,
