@@ -270,7 +270,7 @@ class SimulationConfig:
             if value not in known:
                 raise UsageError(
                     f"{name} {value!r}: not one of {', '.join(known)}",
-                    code="value-unknown", field=name, value=value, known=[*known],
+                    code="value-unknown", option=name, value=value, known=[*known],
                 )  # fmt: skip
         self._check_limits()
         if self.nodes < 1 or self.cores_per_node < 1:
@@ -287,7 +287,7 @@ class SimulationConfig:
                 raise UsageError(
                     f"{name} {number:g}: must be more than 0",
                     code="value-range",
-                    field=name,
+                    option=name,
                     value=number,
                     bound=0,
                 )
@@ -297,7 +297,7 @@ class SimulationConfig:
             raise UsageError(
                 f"grace: must be 0 or more (is {self.grace:g})",
                 code="value-range",
-                field="grace",
+                option="grace",
                 value=self.grace,
                 bound=0,
             )
@@ -305,7 +305,7 @@ class SimulationConfig:
             raise UsageError(
                 f"grace {self.grace:g}: applies only with limits=kill",
                 code="option-not-applicable",
-                field="grace",
+                option="grace",
                 value=self.grace,
             )
         if self.checkpoint and not (self.checkpoint.interval > 0 and self.checkpoint.cost >= 0):
@@ -313,7 +313,7 @@ class SimulationConfig:
                 f"checkpoint {self.checkpoint.interval:g},cost={self.checkpoint.cost:g}: an interval of "
                 "more than 0 s, a cost of 0 s or more",
                 code="value-range",
-                field="checkpoint",
+                option="checkpoint",
                 value=[self.checkpoint.interval, self.checkpoint.cost],
             )
 

@@ -55,7 +55,7 @@ def with_placement(
             f"option topology: the machine has {len(machine.cpus)} CPUs, given out one by one: "
             f"--processors {len(machine.cpus)}",
             code="machine-size-differs",
-            field="topology",
+            option="topology",
             value=config.nodes,
             bound=len(machine.cpus),
         )
@@ -64,14 +64,14 @@ def with_placement(
             "option topology: jobs that are resized are not placed yet",
             code="policy-unsuitable",
             policy=type(policy).__name__,
-            field="topology",
+            option="topology",
         )
     name = words.get("placement", "best")
     if name not in ALLOCATORS:
         raise UsageError(
             f"option placement={name}: not one of {', '.join(ALLOCATORS)}",
             code="value-unknown",
-            field="placement",
+            option="placement",
             value=name,
             known=[*ALLOCATORS],
         )
@@ -79,7 +79,7 @@ def with_placement(
         raise UsageError(
             f"option sensitivity={sensitivity}: must be 0 or more",
             code="value-range",
-            field="sensitivity",
+            option="sensitivity",
             value=sensitivity,
             bound=0,
         )

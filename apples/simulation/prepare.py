@@ -241,14 +241,14 @@ class SimulationOptions:
             raise UsageError(
                 f"option {name}={self.simulation[name]}: not a number",
                 code="value-type",
-                field=name,
+                option=name,
                 value=self.simulation[name],
             ) from error
         if not isfinite(number) or abs(number) > MOST:
             raise UsageError(
                 f"option {name}={self.simulation[name]}: not a number up to {MOST:g}",
                 code="value-range",
-                field=name,
+                option=name,
                 value=self.simulation[name],
                 bound=MOST,
             )
@@ -261,7 +261,7 @@ class SimulationOptions:
             raise UsageError(
                 f"option {name}={self.simulation[name]}: not on or off",
                 code="value-type",
-                field=name,
+                option=name,
                 value=self.simulation[name],
             )
         return value
@@ -281,7 +281,7 @@ class SimulationOptions:
             raise UsageError(
                 f"option checkpoint={word}: SECONDS or SECONDS,cost=SECONDS, as in 3600,cost=60",
                 code="value-invalid",
-                field="checkpoint",
+                option="checkpoint",
                 value=word,
             )
         return Checkpointing(*numbers)
@@ -302,7 +302,7 @@ class SimulationOptions:
         raise UsageError(
             f"option engine={name}: not one of auto, events",
             code="value-unknown",
-            field="engine",
+            option="engine",
             value=name,
             known=["auto", "events"],
         )
@@ -371,7 +371,7 @@ def make_policy(
             raise UsageError(
                 f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}{more}",
                 code="option-unknown",
-                field=key,
+                option=key,
                 policy=name,
                 known=[*known],
             )
@@ -379,7 +379,7 @@ def make_policy(
             raise UsageError(
                 f"option {key}={text}: not {MEANT[known[key]]}",
                 code="value-type",
-                field=key,
+                option=key,
                 value=text,
                 policy=name,
             )
@@ -542,7 +542,7 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
         raise UsageError(
             f"option cost={words['cost']}: not one of {', '.join(COSTS)}",
             code="value-unknown",
-            field="cost",
+            option="cost",
             value=words["cost"],
             known=[*COSTS],
         )
@@ -559,7 +559,7 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
         raise UsageError(
             f"a resize cannot cost less than nothing: {cost}",
             code="value-range",
-            field="cost",
+            option="cost",
             shrink=cost.shrink,
             expand=cost.expand,
             wait=cost.wait,
@@ -570,7 +570,7 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
         raise UsageError(
             f"{cost.data_bytes:g} bytes at {cost.bandwidth:g} a second never arrive",
             code="value-range",
-            field="bandwidth",
+            option="bandwidth",
             value=cost.bandwidth,
         )
     return cost
@@ -594,7 +594,7 @@ def _curve_of(words: Mapping[str, str]) -> tuple[tuple[float, float, float, floa
         raise UsageError(
             "option resize: needs at least one shrink and one expansion",
             code="value-missing",
-            field="resize",
+            option="resize",
             value=words["resize"],
         )
     return tuple(rows)
@@ -629,7 +629,7 @@ def _failures(
             raise UsageError(
                 "options mtbf and mttr must be positive",
                 code="value-range",
-                field="mttr" if between > 0 else "mtbf",
+                option="mttr" if between > 0 else "mtbf",
                 value=repair if between > 0 else between,
                 bound=0,
             )
@@ -638,7 +638,7 @@ def _failures(
             raise UsageError(
                 f"options mtbf and mttr: about {expected:.3g} failures; at most {MOST_FAILURES} are simulated",
                 code="value-range",
-                field="mtbf",
+                option="mtbf",
                 value=between,
                 failures=expected,
                 bound=MOST_FAILURES,
@@ -742,7 +742,7 @@ def prepare(
         raise UsageError(
             f"option pass_seconds={pass_seconds:g}: must be more than 0",
             code="value-range",
-            field="pass_seconds",
+            option="pass_seconds",
             value=pass_seconds,
             bound=0,
         )

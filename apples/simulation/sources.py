@@ -200,7 +200,7 @@ def load_workload(
                 f"{source}: a model's jobs have no priorities: order=priority needs a log",
                 code="option-not-applicable",
                 log=source,
-                field="order",
+                option="order",
                 value="priority",
             )
         return _from_model(source, processors, seed)

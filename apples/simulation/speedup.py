@@ -110,7 +110,7 @@ def parse_speedup(text: str) -> Speedup:
     raise UsageError(
         f"speedup {text!r}: linear, amdahl:SERIAL (0..1), downey:A,SIGMA or table:N=S,N=S,...",
         code="value-invalid",
-        field="speedup",
+        option="speedup",
         value=text,
     )
 

@@ -151,7 +151,7 @@ def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, 
                 f"{cell.log}: {len(made.workload)} jobs do not make {cell.parts} slices",
                 code="value-range",
                 file=cell.log,
-                field="parts",
+                option="parts",
                 value=cell.parts,
                 bound=len(made.workload),
             )

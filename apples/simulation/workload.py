@@ -206,7 +206,7 @@ def clean(
         raise UsageError(
             f"cleaning rule {rule!r}: not one of {', '.join(CLEANING)}",
             code="value-unknown",
-            field="clean",
+            option="clean",
             value=rule,
             known=[*CLEANING],
         )
@@ -426,7 +426,7 @@ def mark_malleable(
         raise UsageError(
             f"malleable fraction {fraction:g} lies outside 0..1",
             code="value-range",
-            field="malleable",
+            option="--malleable",
             value=fraction,
             bound=[0, 1],
         )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from apples.errors import UsageError
 from apples.scheduling import (
     Conservative,
     Easy,
@@ -376,10 +377,16 @@ class Idle(SchedulingPolicy):
 
 
 def test_a_policy_that_over_allocates_is_told_which_decision():
-    with pytest.raises(DecisionError, match=r"at 0.0 s: Start\(job=2.*1 nodes are free, not 2"):
+    with pytest.raises(DecisionError) as raised:
         simulate(jobs((0, 3, 5), (0, 2, 5)), Greedy(), SimulationConfig(4))
+    assert raised.value.code == "decision-refused"
+    assert (raised.value.fields["time"], raised.value.fields["job"]) == (0.0, 2)
+    assert raised.value.fields["value"].startswith("Start(job=2")
 
 
 def test_a_policy_that_never_starts_a_job_is_told_which():
-    with pytest.raises(Exception, match=r"Idle never starts job 1 \(3 processors"):
+    with pytest.raises(UsageError) as raised:
         simulate(jobs((0, 3, 5), (0, 2, 5)), Idle(), SimulationConfig(4))
+    assert raised.value.code == "job-never-started"
+    named = {"policy": "Idle", "job": 1, "processors": 3, "waiting": 2}
+    assert named.items() <= raised.value.fields.items()

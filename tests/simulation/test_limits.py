@@ -259,8 +259,6 @@ def test_requests_are_raised_to_the_run_time_only_where_no_limit_kills(site):
     killing = json.loads(command(*words, "--option", "limits=kill").out)
     assert (killing["requests_raised"], killing["killed"], killing["makespan"]) == (1, 1, 60)
     assert killing["completed"] == 2
-    said = command(*words[:-1], "--option", "limits=kill")
-    assert "killed at their limit: 1" in said.out
 
 
 def test_work_lost_and_saved_is_said(site, tmp_path):
@@ -268,23 +266,27 @@ def test_work_lost_and_saved_is_said(site, tmp_path):
     failures.write_text("50,0,60\n")
     words = ["apples", "simulate", str(site), "--policy", "easy", "--processors", "4"]
     more = ["--option", f"failures={failures}", "--option", "checkpoint=20,cost=1"]
+    figures = command(*words, *more, "--json").document
+    assert (figures["restarts"], figures["work_lost"], figures["work_saved"]) == (1, 32, 168)
     said = command(*words, *more).out
-    assert "restarts 1: work lost 32 processor-s, saved in checkpoints 168 processor-s" in said
+    assert {"32", "168"} <= set(said.split())
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "option", "value"),
     [
-        (["limits=never"], "limits 'never': not one of overrun, kill"),
-        (["grace=5"], "grace 5: 0 or more, and with limits=kill only"),
-        (["limits=kill", "grace=-1"], "grace -1: 0 or more"),
-        (["checkpoint=soon"], "option checkpoint=soon: SECONDS or SECONDS,cost=SECONDS, as in"),
-        (["checkpoint=60,cost=nan"], "option checkpoint=60,cost=nan: SECONDS"),
-        (["checkpoint=0"], "checkpoint 0,cost=0: an interval of more than 0 s"),
+        (["limits=never"], "value-unknown", "limits", "never"),
+        (["grace=5"], "option-not-applicable", "grace", 5),
+        (["limits=kill", "grace=-1"], "value-range", "grace", -1),
+        (["checkpoint=soon"], "value-invalid", "checkpoint", "soon"),
+        (["checkpoint=60,cost=nan"], "value-invalid", "checkpoint", "60,cost=nan"),
+        (["checkpoint=0"], "value-range", "checkpoint", [0, 0]),
     ],
 )
-def test_a_wrong_word_is_named(words, said, site):
-    with pytest.raises(UsageError, match=said.replace("(", r"\(")):
+def test_a_wrong_word_is_named(words, code, option, value, site):
+    with pytest.raises(UsageError) as raised:
         prepare(
             str(site), "easy", words, processors=4, nodes=None, cores=None, malleable=None, seed=0
         )
+    assert raised.value.code == code
+    assert (raised.value.fields["option"], raised.value.fields["value"]) == (option, value)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.simulation import LONGEST_LINE, LogText, packed, read_log
+from apples.simulation import LONGEST_LINE, LogText, read_log
 
 try:
     from compression import zstd
@@ -46,8 +46,10 @@ def test_a_truncated_or_damaged_file_is_said_to_be_one(tmp_path, name):
     path = tmp_path / "log"
     for stored in (data[: len(data) // 2], data[:40] + b"garbage" + data[47:]):
         path.write_bytes(stored)
-        with pytest.raises(UsageError, match=f"log: damaged or truncated {name}"):
+        with pytest.raises(UsageError) as raised:
             read_log(path)
+        assert raised.value.code == "file-damaged"
+        assert raised.value.fields == {"file": str(path), "packer": name}
 
 
 def test_a_log_may_come_through_a_pipe(tmp_path):
@@ -62,9 +64,7 @@ def test_a_log_may_come_through_a_pipe(tmp_path):
 @given(st.lists(st.integers(0, 60), max_size=40), st.integers(1, 50), st.booleans())
 def test_pieces_are_whole_lines_and_together_the_text(lengths, chunk, ends):
     text = b"\n".join(b"x" * length for length in lengths) + (b"\n" if ends else b"")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "CHUNK", chunk)
-        pieces = list(LogText("log", text))
+    pieces = list(LogText("log", text, chunk=chunk))
     assert b"".join(pieces) == (text if not text or text.endswith(b"\n") else text + b"\n")
     assert all(piece.endswith(b"\n") for piece in pieces)
 
@@ -72,14 +72,13 @@ def test_pieces_are_whole_lines_and_together_the_text(lengths, chunk, ends):
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=30), st.integers(1, 30))
 def test_only_a_line_beyond_the_limit_is_refused(lengths, chunk):
     text = b"".join(b"x" * length + b"\n" for length in lengths)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "CHUNK", chunk)
-        patch.setattr(packed, "LONGEST_LINE", 64)
-        if max(lengths) > 64:
-            with pytest.raises(UsageError, match="a line of more than 64 bytes from here on"):
-                list(LogText("log", text))
-        else:
-            assert b"".join(LogText("log", text)) == text
+    log = LogText("log", text, chunk=chunk, longest=64)
+    if max(lengths) > 64:
+        with pytest.raises(UsageError) as raised:
+            list(log)
+        assert (raised.value.code, raised.value.fields["bound"]) == ("line-too-long", 64)
+    else:
+        assert b"".join(log) == text
 
 
 #: The beginning, and what follows it 32 times: half a gigabyte, in one stream of a packer each.
@@ -106,7 +105,7 @@ def test_a_bomb_is_refused_by_its_name_in_little_memory(tmp_path, bomb, name):
         "import sys; from pathlib import Path; from apples.simulation import read_log\n"
         "from apples.errors import UsageError\n"
         "try: read_log(Path(sys.argv[1]))\n"
-        "except UsageError as error: print(error)\n"
+        "except UsageError as error: print(error.code, error.fields['file'])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, path],
@@ -117,11 +116,22 @@ def test_a_bomb_is_refused_by_its_name_in_little_memory(tmp_path, bomb, name):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )
     assert done.stdout.count("\n") == 1, done.stderr
-    assert done.stdout.startswith(str(path))
+    code, _, file = done.stdout.strip().partition(" ")
+    assert file == str(path)
+    assert code in {
+        "file-too-large",
+        "file-invalid",
+        "file-damaged",
+        "rows-damaged",
+        "log-empty",
+        "columns-missing",
+    }
 
 
 def test_a_line_without_an_end_is_refused_in_a_plain_file_too(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(RECORD.encode() + b"1" * (2 * LONGEST_LINE))
-    with pytest.raises(UsageError, match=r"log:2: a line of more than 1048576 bytes"):
+    with pytest.raises(UsageError) as raised:
         read_log(path)
+    assert raised.value.code == "line-too-long"
+    assert raised.value.fields == {"file": str(path), "line": 2, "bound": LONGEST_LINE}

@@ -48,17 +48,24 @@ def test_a_log_is_fetched_once(mirror, tmp_path):
 def test_a_wrong_sum_is_refused_and_nothing_is_kept(mirror, tmp_path):
     folder, address = mirror
     offer(folder, "KTH-SP2-1996-2", b"; not it\n")
-    with pytest.raises(UsageError, match="another version"):
+    with pytest.raises(UsageError) as raised:
         fetch_log("KTH-SP2-1996-2", tmp_path / "logs", address)
+    assert raised.value.code == "checksum-differs"
+    assert raised.value.fields["bound"] == LOGS["KTH-SP2-1996-2"].sha256
     assert not (tmp_path / "logs").exists()
 
 
 def test_without_the_archive_the_way_by_hand_is_said(mirror, tmp_path):
     _, address = mirror
-    with pytest.raises(LaunchError, match=r"by hand: .* put it at .*RICC-2010-2.swf.gz"):
+    with pytest.raises(LaunchError) as raised:
         fetch_log("RICC-2010-2", tmp_path / "logs", address)
-    with pytest.raises(UsageError, match="not one of KTH-SP2"):
+    assert raised.value.code == "download-failed"
+    assert raised.value.fields["url"].startswith(address)
+    assert raised.value.fields["file"] == str(tmp_path / "logs" / "RICC-2010-2.swf.gz")
+    with pytest.raises(UsageError) as raised:
         fetch_log("NONE", tmp_path / "logs", address)
+    assert raised.value.code == "log-unknown"
+    assert (raised.value.fields["log"], raised.value.fields["known"]) == ("NONE", [*LOGS])
 
 
 def test_the_sums_are_those_of_the_logs_at_hand(logs):

@@ -57,7 +57,7 @@ def run_kernel(
         raise UsageError(
             "ties=predictsim is defined for --policy easy only",
             code="option-not-applicable",
-            field="ties",
+            option="ties",
             value="predictsim",
         )
     if isinstance(policy, SlowdownDriven):
@@ -221,7 +221,7 @@ def _slowdown_driven(
             f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
             f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}",
             code="value-range",
-            field="mates",
+            option="mates",
             value=policy.mates,
             bound=MOST_ROOM,
         )
