@@ -28,7 +28,10 @@ from apples.jobs.spec import weights_of as weights_of
 # Not public: the tests import these names from here, so that a module can move.
 from apples.jobs.allocations import AllocationFollower as AllocationFollower
 from apples.jobs.allocations import AllocationWatch as AllocationWatch
+from apples.jobs.executor import ESTIMATE_SECONDS as ESTIMATE_SECONDS
 from apples.jobs.executor import JobServiceExecutor as JobServiceExecutor
+from apples.jobs.executor import JobVerbs as JobVerbs
+from apples.jobs.executor import question_key as question_key
 from apples.jobs.host_looks import AT_ONCE as AT_ONCE
 from apples.jobs.host_looks import IDLE_SECONDS as IDLE_SECONDS
 from apples.jobs.host_looks import HostLooks as HostLooks
@@ -49,6 +52,7 @@ from apples.jobs.submission import JobRequest as JobRequest
 from apples.jobs.submission import between_hosts as between_hosts
 from apples.jobs.supervisor import CancelledError as CancelledError
 from apples.jobs.supervisor import Supervisor as Supervisor
+from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
 from apples.jobs.topology_daemons import SilentDaemonError as SilentDaemonError
 from apples.jobs.topology_daemons import TopologyDaemons as TopologyDaemons
 from apples.jobs.unfinished import document_so_far as document_so_far

@@ -327,9 +327,9 @@ class AllocationFollower:
     def _follow(self, hear: Callable[[HostTerm], None]) -> None:
         while True:
             time.sleep(LOOK_SECONDS)
-            self._look_again(hear)
+            self.look_again(hear)
 
-    def _look_again(self, hear: Callable[[HostTerm], None]) -> None:
+    def look_again(self, hear: Callable[[HostTerm], None]) -> None:
         """Look, and say whatever is wrong: the thread lives on, for nobody else would ever look again."""
         try:
             self.look(hear)

@@ -16,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -29,6 +29,7 @@ from apples.jobs.records import JobStatus, conversation
 from apples.jobs.seals import bare
 from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
 from apples.launch.remote.addresses import is_here
+from apples.malleable.control.client import ControlClient
 from apples.refusals import failure_of
 from apples.resources import Host
 from apples.scheduling.server.orders import (
@@ -114,6 +115,39 @@ class _Attempt:
         return self.number, self.attempt
 
 
+@dataclass(frozen=True)
+class JobVerbs:
+    """The calls of the job service that an executor makes, and the source of changes of records.
+
+    Attributes
+    ----------
+    begin, resize
+        As of `apples.jobs.service`.
+    control
+        Returns the control client of a running job.
+    ask
+        Asks a fork of the parked interpreter (`apples.jobs.parked.call`).
+    changes
+        Reports which records have changed.
+    poll_seconds
+        Fallback poll interval of each job's record.
+    """
+
+    begin: Callable[[store.StoredJob], Any] = service.begin
+    resize: Callable[[str, dict[str, float]], Any] = service.resize
+    control: Callable[[store.StoredJob], ControlClient] = conversation
+    ask: Callable[..., Any] = parked.call
+    changes: RecordChanges = field(default_factory=RecordChanges)
+    poll_seconds: float = SURE_SECONDS
+
+
+def question_key(work: dict[str, Any], *asked: object) -> str:
+    """Return the cache key of a question about a job: a digest of it and of its files' modification times."""
+    written = [_written(work.get(name)) for name in ("hosts", *FILES_OF_ESTIMATES)]
+    question = json.dumps([work, written, *asked], sort_keys=True)
+    return hashlib.sha256(question.encode()).hexdigest()
+
+
 def _written(path: object) -> int:
     """Return when a file was written last; 0: there is none, or none is named."""
     with contextlib.suppress(OSError, ValueError):
@@ -178,6 +212,10 @@ class JobServiceExecutor(JobExecutor):
         Makes what looks at the hosts of the list that can be silent; None: there are none.
     daemons
         Give the CPUs of hosts that jobs share, and are what `looks` asks; None: no order asks for that.
+    verbs
+        The calls of the job service; None: the real ones.
+    lock
+        Guards the attempts.
     """
 
     def __init__(
@@ -189,14 +227,17 @@ class JobServiceExecutor(JobExecutor):
         actuator: str = "local",
         looks: Callable[[Callable[[Report], None]], HostLooks] | None = None,
         daemons: TopologyDaemons | None = None,
+        verbs: JobVerbs | None = None,
+        lock: contextlib.AbstractContextManager[Any] | None = None,
     ) -> None:
+        self._verbs = verbs or JobVerbs()
         self._name, self._hosts, self._clock, self._news = name, hosts, clock, news
         self._actuator = actuator
         self._daemons = daemons
         self._reports: SimpleQueue[Report] = SimpleQueue()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._doing: set[tuple[bool, int, int]] = set()
-        self._lock = threading.Lock()
+        self._lock = lock or threading.Lock()
         self._folder = store.folder()
         self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
         self._estimators = ThreadPoolExecutor(1, thread_name_prefix="estimate")
@@ -204,7 +245,7 @@ class JobServiceExecutor(JobExecutor):
         self._selectors = ThreadPoolExecutor(SELECTIONS_AT_ONCE, thread_name_prefix="select")
         self._selections: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._looks = None if looks is None else looks(self._say)
-        self._changes = RecordChanges()
+        self._changes = self._verbs.changes
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._watcher.start()
@@ -236,6 +277,15 @@ class JobServiceExecutor(JobExecutor):
             while True:
                 found.append(self._reports.get_nowait())
         return found
+
+    def orders_in_progress(self) -> frozenset[tuple[bool, int, int]]:
+        """Return the orders that are being carried out: whether it is a resize, job and attempt."""
+        with self._lock:
+            return frozenset(self._doing)
+
+    def attempt_hosts(self) -> dict[tuple[int, int], frozenset[str]]:
+        """Return the hosts of each watched attempt, by job and attempt; does not take the lock."""
+        return {key: attempt.hosts for key, attempt in self._attempts.items()}
 
     def close(self) -> None:
         """Stop looking; the jobs go on."""
@@ -312,7 +362,7 @@ class JobServiceExecutor(JobExecutor):
             return
         try:
             if self._has_cpus(order, job):
-                service.begin(job)
+                self._verbs.begin(job)
         except SilentDaemonError:
             return  # it has not begun, and is told to again, or to end
         except (LaunchError, OSError):
@@ -393,10 +443,10 @@ class JobServiceExecutor(JobExecutor):
         try:
             before = JobStatus.of(one.job)
             if set(before.hosts) != set(order.hosts):
-                if conversation(one.job).status()["busy"]:
+                if self._verbs.control(one.job).status()["busy"]:
                     return  # with what it was told before a restart, or by its user: this is given again
                 self._give_cpus(order, set(order.hosts) - set(before.hosts), order.epoch)
-                service.resize(one.job.id, dict.fromkeys(order.hosts, 1.0))
+                self._verbs.resize(one.job.id, dict.fromkeys(order.hosts, 1.0))
         except ApplesError as error:
             reason = str(error)
         after = JobStatus.of(one.job)
@@ -464,12 +514,6 @@ class JobServiceExecutor(JobExecutor):
         for host in hosts:
             self._say(HostLeft(*where, host, LAST))
 
-    def _like(self, work: dict[str, Any], *asked: object) -> str:
-        """Return by what a question about a job is the same as another: its files were not written since."""
-        written = [_written(work.get(name)) for name in ("hosts", *FILES_OF_ESTIMATES)]
-        question = json.dumps([work, written, *asked], sort_keys=True)
-        return hashlib.sha256(question.encode()).hexdigest()
-
     def _keep(self, answers: OrderedDict[str, Any], like: str, answer: Any) -> None:
         """Keep an answer for jobs that are alike; one that is transient (`LaunchError`) is asked for again."""
         with self._lock:
@@ -484,12 +528,12 @@ class JobServiceExecutor(JobExecutor):
         they would each hold up the estimates of all others for as long.
         """
         work = {**bare(order.work), "hosts": str(self._hosts)}
-        like = self._like(work, order.hosts)
+        like = question_key(work, order.hosts)
         seconds = self._estimates.get(like)
         if like not in self._estimates:
             keep = True
             try:
-                seconds = parked.call(
+                seconds = self._verbs.ask(
                     "estimate", seconds=ESTIMATE_SECONDS, order=work, hosts=order.hosts
                 )
             except ApplesError as error:  # its start says why
@@ -506,13 +550,13 @@ class JobServiceExecutor(JobExecutor):
             "among": order.among, "count": order.count, "beside": order.beside, "instead": order.instead,
             "shares": dict(order.shares), "speeds": dict(order.speeds),
         }  # fmt: skip
-        like = self._like(work, asked)
+        like = question_key(work, asked)
         if (found := self._selections.get(like)) is None:
             if (seconds := until - self._clock()) <= 0:
                 return  # nobody waits for it any more
             found, keep = {}, True
             try:
-                found = parked.call("select", seconds=seconds, order=work, **asked)
+                found = self._verbs.ask("select", seconds=seconds, order=work, **asked)
             except ApplesError as error:  # its start says why
                 keep = not isinstance(error, LaunchError)
             if keep:
@@ -528,7 +572,7 @@ class JobServiceExecutor(JobExecutor):
             now = self._clock()
             with self._lock:
                 watched = list(self._attempts.values())
-            sure = max(SURE_SECONDS, len(watched) / SURE_LOOKS)
+            sure = max(self._verbs.poll_seconds, len(watched) / SURE_LOOKS)
             for one in watched:
                 if one.told and one.job.id not in told and now < one.due:
                     continue

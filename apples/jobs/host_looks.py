@@ -206,6 +206,11 @@ class HostLooks:
         with self._lock:
             return [name for name, one in self._far.items() if one.said or one.over]
 
+    def idle(self) -> bool:
+        """Return whether no probe of a host is under way."""
+        with self._lock:
+            return not any(host.busy for host in self._far.values())
+
     def step(self, used: Collection[str]) -> None:
         """Begin the looks that are due; other machines that jobs use are left alone unless something is asked."""
         now = self._clock()

@@ -103,7 +103,7 @@ def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
     ApplesError
         What kept it from answering, as if it had been asked in this process; or there is no fork (`LaunchError`).
     """
-    with _fork() as connection, Path(os.devnull).open("wb") as nobody:
+    with forked() as connection, Path(os.devnull).open("wb") as nobody:
         _ask(connection, do, arguments, 2 if sys.__stderr__ else nobody.fileno())
         lines, found = LineBuffer(LINE_LIMIT), list[bytes]()
         until = None if seconds is None else time.monotonic() + seconds
@@ -152,19 +152,19 @@ def start(do: str, talk: int, handles: Sequence[int], **arguments: object) -> No
     LaunchError
         There is no fork.
     """
-    with _fork() as connection:
+    with forked() as connection:
         _ask(connection, do, arguments, talk, *handles)
 
 
 # ---------------------------------------------------------------------------- reaching it
 @contextmanager
-def _fork() -> Iterator[socket.socket]:
+def forked() -> Iterator[socket.socket]:
     """Yield the connection to a fork that waits for what it is to do."""
     path = address()
     try:
         for _ in range(TRIES):
             with _reached(path) as connection:
-                if _greeted(connection):
+                if greeted(connection):
                     connection.settimeout(None)
                     yield connection
                     return
@@ -186,10 +186,10 @@ def _fork() -> Iterator[socket.socket]:
     )
 
 
-def address() -> Path:
+def address(root: str = ROOT) -> Path:
     """Return where the interpreter of whoever is like this process listens."""
     machine = hashlib.sha256(socket.gethostname().encode()).hexdigest()  # a home may be several's
-    return state.directory() / f"parked-{machine[:8]}-{_circumstances()}"
+    return state.directory() / f"parked-{machine[:8]}-{_circumstances(root)}"
 
 
 def log_of(path: Path) -> Path:
@@ -342,7 +342,7 @@ def in_its_folder(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def _greeted(connection: socket.socket) -> bool:
+def greeted(connection: socket.socket) -> bool:
     """Whether a fork says that it is there; False where the interpreter has ended, or is stopped.
 
     Raises
@@ -405,11 +405,11 @@ def _ask(
         os.close(here)
 
 
-def _circumstances() -> str:
+def _circumstances(root: str) -> str:
     """Return a short name of all that a fork inherits and cannot change, and of the code that it runs."""
     loading = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(LOADED_BY)]
     inherited = [
-        *(ROOT, sys.executable, sys.getfilesystemencoding(), *sorted(loading), *_sources()),
+        *(root, sys.executable, sys.getfilesystemencoding(), *sorted(loading), *_sources(root)),
         *(INHERITED.findall(_own("status")), [resource.getrlimit(one) for one in LIMITS]),
         *(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
         *(_own(fact) for fact in FACTS),
@@ -426,9 +426,9 @@ def _own(fact: str) -> str:
     return ""
 
 
-def _sources() -> Iterator[object]:
+def _sources(root: str) -> Iterator[object]:
     """Yield what changes with every source file of ours that is changed, and with everything installed beside."""
-    folders = [f"{ROOT}/{name}" for name in PACKAGES]
+    folders = [f"{root}/{name}" for name in PACKAGES]
     for folder in folders:
         for entry in os.scandir(folder) if Path(folder).is_dir() else ():
             if entry.name.endswith(".py"):

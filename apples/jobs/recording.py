@@ -64,9 +64,16 @@ WRITE_SECONDS = 1.0
 class EventLog:
     """Appends events to the file of a record, one JSON object a line; a line is there whole or not at all."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        max_progress: int = MOST_PROGRESS,
+        max_progress_bytes: int = MOST_PROGRESS_BYTES,
+    ) -> None:
         self.path = path
         self._clock = clock
+        self._max_progress, self._max_progress_bytes = max_progress, max_progress_bytes
         self._began = self._last = -math.inf
         self._apart = 0.0
         self._progress = self._bytes = 0
@@ -105,7 +112,7 @@ class EventLog:
         self._began = now if self._progress == 0 else self._began
         self._last = now
         self._progress += 1
-        if self._progress > MOST_PROGRESS or self._bytes > MOST_PROGRESS_BYTES:
+        if self._progress > self._max_progress or self._bytes > self._max_progress_bytes:
             self._thin_out()
 
     def close(self) -> None:
@@ -138,6 +145,8 @@ class RunRecorder:
         Hears what cannot be written, once.
     every
         Seconds between two writings of the state while the run goes on.
+    clock
+        Returns seconds; never goes back.
 
     Attributes
     ----------
@@ -149,12 +158,18 @@ class RunRecorder:
         Whether `document` is on the disk.
     """
 
-    def __init__(self, job: StoredJob | None, talk: Talk, every: float = WRITE_SECONDS) -> None:
+    def __init__(
+        self,
+        job: StoredJob | None,
+        talk: Talk,
+        every: float = WRITE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.job = job
         self.state: Record = job.record() if job else {}
         self.document: Record = {}
         self.kept = False
-        self._talk, self._every = talk, every
+        self._talk, self._every, self._clock = talk, every, clock
         self._events = EventLog(job.events) if job else None
         self._written = -math.inf
         self._warned: dict[str, str] = {}
@@ -222,7 +237,7 @@ class RunRecorder:
             line = _event(PROGRESS, **asdict(at))
             del line["borders"]  # they are in what is measured in the end
             self._kept(partial(EventLog.append_progress, event=line))
-            if first or time.monotonic() - self._written >= self._every:
+            if first or self._clock() - self._written >= self._every:
                 self.note(**_messages(execution))
             yield at
         self._changes(execution)
@@ -311,7 +326,7 @@ class RunRecorder:
     def note(self, **news: Any) -> None:
         """Keep the state; where the disk does not take it the last one stays, and the run goes on."""
         self.state.update(news)
-        self._written = time.monotonic()
+        self._written = self._clock()
         if self.job is None:
             return
         try:
@@ -331,8 +346,8 @@ class RunRecorder:
             self._warned[about] = line
             self._talk(f"warning: {line}")
 
-    def heard(self, talk: Talk) -> Talk:
-        """Return what passes lines on as `talk` does, and keeps them in the record's log."""
+    def heard(self, talk: Talk, max_bytes: int = MOST_LOG_BYTES) -> Talk:
+        """Return a function that passes lines to `talk` and appends them to the log, up to `max_bytes`."""
         if self.job is None:
             return talk
         log = self.job.log
@@ -341,7 +356,7 @@ class RunRecorder:
             talk(line)
             data = f"{line}\n".encode(errors="replace")
             self._logged += len(data)
-            if self._logged > MOST_LOG_BYTES:
+            if self._logged > max_bytes:
                 return
             with suppress(OSError), log.open("ab", buffering=0) as stream:
                 stream.write(data)

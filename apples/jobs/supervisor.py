@@ -53,10 +53,26 @@ class CancelledError(BaseException):
 
 
 class Supervisor:
-    """Owns one job."""
+    """Owns one job.
 
-    def __init__(self, job: StoredJob, told: Callable[[Record], None]) -> None:
+    Parameters
+    ----------
+    job
+        The record, which this process supervises.
+    told
+        Called once with the news for the command that waits for the start.
+    carry_out
+        Runs the job and returns its document; None: run what the job's specification asks for.
+    """
+
+    def __init__(
+        self,
+        job: StoredJob,
+        told: Callable[[Record], None],
+        carry_out: Callable[[], Record] | None = None,
+    ) -> None:
         self.job = job
+        self._carry_out = carry_out or self._carried_out
         self.recorder = RunRecorder(job, to_stderr)
         self.record = self.recorder.state
         self._told = told
@@ -71,7 +87,7 @@ class Supervisor:
     def run(self) -> int:
         """Do everything; return the exit code the job ends with."""
         try:
-            document = self._carried_out()
+            document = self._carry_out()
         except CancelledError:
             return self._over("cancelled")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the record must say so
@@ -163,9 +179,9 @@ class Supervisor:
         self._performance.observe(progress)
         if now - self._asked >= STATUS_SECONDS:
             self._asked = now
-            self._position(execution)
+            self.update_position(execution)
 
-    def _position(self, execution: Execution) -> None:
+    def update_position(self, execution: Execution) -> None:
         """Take in where the job is; one that does not answer just now is asked again later."""
         if not (execution.movable and self.job.announce.exists()):
             return
@@ -235,10 +251,11 @@ class Supervisor:
 def _cancel_once(number: int, frame: object) -> None:
     for each in ENDING:  # one request to end is enough: what it begins is not to be broken off
         signal.signal(each, signal.SIG_IGN)
-    _cancel(number, frame)
+    cancel_by_signal(number, frame)
 
 
-def _cancel(number: int, _frame: object) -> None:
+def cancel_by_signal(number: int, _frame: object) -> None:
+    """Handle a signal: raise `CancelledError` with its number."""
     raise CancelledError(f"cancelled by signal {number}")
 
 

@@ -11,14 +11,14 @@ from waiting import until
 
 from apples.errors import InfeasibleError, LaunchError
 from apples.jobs import (
+    ESTIMATE_SECONDS,
     HostLooks,
     JobServiceExecutor,
-    JobStatus,
+    JobVerbs,
     RecordChanges,
     SilentDaemonError,
-    executor,
     parked,
-    service,
+    question_key,
     store,
 )
 from apples.resources import Host
@@ -43,9 +43,9 @@ END = EndOrder(1, 1, 1, "0000abcd", ("ada", "bob"))
 class Watched:
     """An executor, and all that it has reported."""
 
-    def __init__(self, tmp_path):
+    def __init__(self, tmp_path, **options):
         self.executor = JobServiceExecutor(
-            "lab", tmp_path / "h.toml", time.monotonic, lambda: None
+            "lab", tmp_path / "h.toml", time.monotonic, lambda: None, **options
         )
         self.said = []
 
@@ -62,25 +62,37 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path, monkeypatch):
+def watching(tmp_path, monkeypatch):
+    """Return a function that makes an executor with other verbs than the job service's."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    found = Watched(tmp_path)
-    yield found
-    found.executor.close()
+    made = []
+
+    def watch(lock=None, **verbs):
+        made.append(Watched(tmp_path, verbs=JobVerbs(**verbs), lock=lock))
+        return made[-1]
+
+    yield watch
+    for one in made:
+        one.executor.close()
 
 
-def test_an_attempt_that_was_ended_before_it_began_never_begins(watched, monkeypatch):
+@pytest.fixture
+def watched(watching):
+    return watching()
+
+
+def test_an_attempt_that_was_ended_before_it_began_never_begins(watching):
     begun = []
-    monkeypatch.setattr(service, "begin", begun.append)
+    watched = watching(begin=begun.append)
     watched.executor.carry_out([END])
     until(watched.ended)
     watched.executor.carry_out([START])
-    until(lambda: not watched.executor._doing)
+    until(lambda: not watched.executor.orders_in_progress())
     assert begun == []
     assert store.job("0000abcd").record()["state"] == "cancelled"
 
 
-def test_an_order_to_end_does_not_meet_one_to_start_half_way(watched, monkeypatch):
+def test_an_order_to_end_does_not_meet_one_to_start_half_way(watching):
     """It would find a folder and no supervisor, say that all is over, and the job would run."""
     go_on, at_it = threading.Event(), threading.Event()
 
@@ -88,13 +100,13 @@ def test_an_order_to_end_does_not_meet_one_to_start_half_way(watched, monkeypatc
         at_it.set()
         go_on.wait(30)
 
-    monkeypatch.setattr(service, "begin", slow)
+    watched = watching(begin=slow)
     watched.executor.carry_out([START])
     assert at_it.wait(30)
     watched.executor.carry_out([END])
-    assert watched.executor._doing == {(False, 1, 1)}
+    assert watched.executor.orders_in_progress() == {(False, 1, 1)}
     go_on.set()
-    until(lambda: not watched.executor._doing)
+    until(lambda: not watched.executor.orders_in_progress())
     watched.executor.carry_out([END])
     until(watched.ended)
 
@@ -110,34 +122,26 @@ class Talking:
 
 
 @pytest.mark.parametrize("busy", [True, False])
-def test_an_order_to_a_job_that_is_still_at_another_is_left_to_be_given_again(
-    watched, monkeypatch, busy
-):
+def test_an_order_to_a_job_that_is_still_at_another_is_left_to_be_given_again(watching, busy):
     """Whoever gave it the other may have been restarted: to say that this was refused would be wrong soon."""
-    store.create({}, "", identifier="0000abcd")
     moved = []
-    monkeypatch.setattr(executor, "conversation", lambda _: Talking(busy))
-    monkeypatch.setattr(service, "resize", lambda *words: moved.append(words))
-    monkeypatch.setattr(
-        executor.JobStatus, "of", lambda _: JobStatus("0000abcd", "running", ("ada",))
-    )
-    watched.executor.carry_out([ResizeOrder(1, 1, 1, "0000abcd", 1, ("ada", "bob"))])
-    until(lambda: not watched.executor._doing)
+    watched = watching(control=lambda _: Talking(busy), resize=lambda *words: moved.append(words))
+    with running("0000abcd").supervising():
+        watched.executor.carry_out([ResizeOrder(1, 1, 1, "0000abcd", 1, ("ada", "bob"))])
+        until(lambda: not watched.executor.orders_in_progress())
     said = [one for one in watched.executor.reports() if getattr(one, "epoch", 0) == 1]
     assert (len(moved), bool(said)) == ((0, False) if busy else (1, True))
 
 
-def test_an_attempt_whose_starter_died_before_its_supervisor_is_begun_by_the_next(
-    watched, monkeypatch
-):
+def test_an_attempt_whose_starter_died_before_its_supervisor_is_begun_by_the_next(watching):
+    begun = []
+    watched = watching(begin=begun.append)
     store.create({}, "", identifier="0000abcd")
     watched.executor.carry_out([AskOrder(1, 1, 2, "0000abcd", False)])
-    until(lambda: not watched.executor._doing)
+    until(lambda: not watched.executor.orders_in_progress())
     assert [one.phase for one in watched.executor.reports()] == [AttemptPhase.ABSENT]
-    begun = []
-    monkeypatch.setattr(service, "begin", begun.append)
     watched.executor.carry_out([START])
-    until(lambda: not watched.executor._doing)
+    until(lambda: not watched.executor.orders_in_progress())
     assert [job.id for job in begun] == ["0000abcd"]
 
 
@@ -150,7 +154,7 @@ def test_an_attempt_whose_record_was_not_completed_is_over_and_never_began(watch
 
 def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absent(watched):
     watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", False)])
-    until(lambda: not watched.executor._doing)
+    until(lambda: not watched.executor.orders_in_progress())
     assert [one.phase for one in watched.executor.reports()] == [AttemptPhase.ABSENT]
     watched.executor.carry_out(
         [AskOrder(1, 1, 1, "0000abcd", True, (("ada", LAST), ("bob", LAST)))]
@@ -158,16 +162,14 @@ def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absen
     until(watched.ended)
 
 
-def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(
-    watched, monkeypatch, tmp_path
-):
+def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(watching, tmp_path):
     calls = []
 
     def call(_, **asked):
         calls.append(asked)
         return 10.0 * len(calls)
 
-    monkeypatch.setattr(parked, "call", call)
+    watched = watching(ask=call)
     template = tmp_path / "t.toml"
     template.write_text("one")
     order = EstimateOrder(1, 1, 2, {"template": str(template), "user": None})
@@ -186,16 +188,16 @@ def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(
     assert estimates(3) == [10.0, 10.0, 20.0]
 
 
-def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watched, monkeypatch):
+def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watching):
     calls = []
 
     def call(_, **asked):
         calls.append(asked["count"])
         if asked["count"] == 2:
-            raise InfeasibleError("there is no plan")
+            raise InfeasibleError("no plan", code="hosts-infeasible")
         return {"hosts": ["bob"], "seconds": 3.0, "otherwise": 4.0}
 
-    monkeypatch.setattr(parked, "call", call)
+    watched = watching(ask=call)
 
     def asked(job, count, seconds=60.0):
         among = ("ada", "bob", "cleo")
@@ -223,8 +225,8 @@ def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watc
     assert calls == [1, 2]
 
 
-def answers(monkeypatch, *given):
-    """Have the parked interpreter give these answers, of which the last stands; return what it was asked."""
+def answers(*given):
+    """Return a parked interpreter that gives these answers, of which the last stands, and what it was asked."""
     calls = []
 
     def call(verb, **asked):
@@ -234,8 +236,7 @@ def answers(monkeypatch, *given):
             raise found
         return found
 
-    monkeypatch.setattr(parked, "call", call)
-    return calls
+    return call, calls
 
 
 WISHES = SelectOrder(1, 1, 1, ("ada", "bob"), 1, (), ("ada",), {}, {}, 60.0, {"template": "t"})
@@ -245,62 +246,61 @@ ESTIMATED = EstimateOrder(1, 1, 2, {"template": "t"})
 @pytest.mark.parametrize(
     ("order", "answer"), [(WISHES, {"hosts": ["bob"], "seconds": 3.0}), (ESTIMATED, 3.0)]
 )
-def test_that_there_was_no_fork_to_ask_a_model_is_not_kept_as_its_answer(
-    watched, monkeypatch, order, answer
-):
-    calls = answers(monkeypatch, LaunchError("the parked interpreter gave no fork"), answer)
+def test_that_there_was_no_fork_to_ask_a_model_is_not_kept_as_its_answer(watching, order, answer):
+    call, calls = answers(LaunchError("no fork", code="fork-server-silent"), answer)
+    watched = watching(ask=call)
     for count in (1, 2, 3):
         watched.hears(order, count)
     assert len(calls) == 2
     assert [one.seconds or 0.0 for one in watched.said] == [0.0, 3.0, 3.0]
 
 
-def test_a_model_has_as_long_for_its_answer_as_somebody_waits_for_it(watched, monkeypatch):
-    calls = answers(monkeypatch, {"hosts": ["bob"]}, 3.0)
+def test_a_model_has_as_long_for_its_answer_as_somebody_waits_for_it(watching):
+    call, calls = answers({"hosts": ["bob"]}, 3.0)
+    watched = watching(ask=call)
     watched.executor.carry_out([WISHES])
     until(watched.executor.reports)
     watched.executor.carry_out([ESTIMATED])
     until(watched.executor.reports)
     (_, wishes), (_, estimate) = calls
     assert 0 < wishes["seconds"] <= 60.0
-    assert estimate["seconds"] == executor.ESTIMATE_SECONDS
+    assert estimate["seconds"] == ESTIMATE_SECONDS
 
 
-def test_a_model_that_never_returns_holds_up_estimates_once_for_all_jobs_that_are_alike(
-    watched, monkeypatch
-):
-    calls = answers(monkeypatch, parked.UnansweredError("there was no answer"))
+def test_a_model_that_never_returns_holds_up_estimates_once_for_all_jobs_that_are_alike(watching):
+    call, calls = answers(parked.UnansweredError("no answer"))
+    watched = watching(ask=call)
     for count in (1, 2):
         watched.hears(ESTIMATED, count)
     assert len(calls) == 1
 
 
-def test_questions_about_jobs_are_known_by_a_short_name(watched, monkeypatch):
-    answers(monkeypatch, 3.0)
+def test_questions_about_jobs_are_known_by_a_short_name():
     work = {"template": "t", "settings": "x" * 100_000}
-    watched.executor.carry_out([EstimateOrder(1, 1, 2, work)])
-    until(watched.executor.reports)
-    assert [len(like) for like in watched.executor._estimates] == [64]
+    assert len(question_key(work, 2)) == 64
+    assert question_key(work, 2) != question_key(work, 3)
 
 
 class Looking:
-    """The lock of an executor, whose holders leave the hosts of all attempts behind."""
+    """The lock of an executor; each release notes the hosts of all attempts."""
 
-    def __init__(self, one):
-        self.lock, self.attempts, self.seen = one._lock, one._attempts, set()
-        one._lock = self
+    def __init__(self):
+        self.lock, self.executor, self.seen = threading.Lock(), None, set()
 
     def __enter__(self):
         self.lock.acquire()
 
     def __exit__(self, *_):
-        self.seen |= {frozenset(one.hosts) for one in self.attempts.values()}
+        if self.executor is not None:
+            self.seen |= {frozenset(hosts) for hosts in self.executor.attempt_hosts().values()}
         self.lock.release()
 
 
-def test_an_attempt_has_its_hosts_from_when_it_is_watched(watched):
+def test_an_attempt_has_its_hosts_from_when_it_is_watched(watching):
     """Looked at in between, it would be over, and have left no host."""
-    looking = Looking(watched.executor)
+    looking = Looking()
+    watched = watching(lock=looking)
+    looking.executor = watched.executor
     watched.executor.carry_out([END])
     until(watched.ended)
     assert looking.seen == {frozenset(("ada", "bob"))}
@@ -311,10 +311,10 @@ def test_hosts_that_are_gone_through_do_not_change_with_the_next_order(watched):
     with job.supervising():
         for hosts in (("ada",), ("ada", "bob")):
             leaving = tuple((host, LAST) for host in hosts)
-            (one,) = watched.executor._attempts.values() or (None,)
-            listed = iter(one.hosts) if one else None
+            (found,) = watched.executor.attempt_hosts().values() or ((),)
+            listed = iter(found)
             watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", True, leaving)])
-            until(lambda: not watched.executor._doing)
+            until(lambda: not watched.executor.orders_in_progress())
         assert list(listed) == ["ada"]
 
 
@@ -351,19 +351,17 @@ def test_jobs_are_watched_on_after_a_look_at_hosts_that_failed(tmp_path, monkeyp
         one.close()
 
 
-def test_a_record_that_was_read_during_a_move_is_read_again_when_that_is_over(
-    watched, monkeypatch
-):
+def test_a_record_that_was_read_during_a_move_is_read_again_when_that_is_over(watching):
     """It was reported without its hosts, and the job may not write again for long."""
-    job, at_it, go_on = running("0000abcd"), threading.Event(), threading.Event()
+    at_it, go_on = threading.Event(), threading.Event()
 
     def busy():
         at_it.set()
         go_on.wait(60)
         return {"busy": True}
 
-    monkeypatch.setattr(executor, "conversation", lambda _: SimpleNamespace(status=busy))
-    monkeypatch.setattr(executor, "SURE_SECONDS", 0.0)
+    watched = watching(control=lambda _: SimpleNamespace(status=busy), poll_seconds=0.0)
+    job = running("0000abcd")
 
     def told(hosts):
         watched.said += watched.executor.reports()
@@ -383,7 +381,7 @@ def test_a_record_that_is_none_keeps_no_other_job_unheard(watched):
     with job.supervising():
         (job.folder / "job.json").write_text("{}")
         watched.executor.carry_out([AskOrder(2, 1, 1, "0000cdef", True)])
-        until(lambda: not watched.executor._doing)
+        until(lambda: not watched.executor.orders_in_progress())
         watched.executor.carry_out([END])
         until(watched.ended)
 
@@ -395,23 +393,28 @@ def running(identifier):
     return job
 
 
-def told_by_the_kernel_alone(monkeypatch):
-    monkeypatch.setattr(executor, "SURE_SECONDS", 1e9)
+class Lost(RecordChanges):
+    """Changes of records whose notifications are all lost."""
+
+    def wait(self, seconds):
+        time.sleep(seconds)
+        return set()
 
 
-def never_told(monkeypatch):
-    monkeypatch.setattr(RecordChanges, "wait", lambda _, seconds: time.sleep(seconds) or ())
-    monkeypatch.setattr(executor, "SURE_SECONDS", 0.1)
+class Unwatched(RecordChanges):
+    """Changes of more records than the kernel watches for one user."""
+
+    def watch(self, _job):
+        return False
 
 
-def not_watched(monkeypatch):
-    monkeypatch.setattr(RecordChanges, "watch", lambda *_: False)
-
-
-@pytest.mark.parametrize("how", [told_by_the_kernel_alone, never_told, not_watched])
-def test_what_a_job_writes_and_that_its_supervisor_is_gone_is_heard(watched, monkeypatch, how):
-    """Told by the kernel, whose word may be lost, and of more jobs than it watches for one user."""
-    how(monkeypatch)
+@pytest.mark.parametrize(
+    ("changes", "poll_seconds"), [(RecordChanges, 1e9), (Lost, 0.1), (Unwatched, 2.0)]
+)
+def test_what_a_job_writes_and_that_its_supervisor_is_gone_is_heard(
+    watching, changes, poll_seconds
+):
+    watched = watching(changes=changes(), poll_seconds=poll_seconds)
 
     def said(iteration):
         watched.said += watched.executor.reports()
@@ -430,10 +433,10 @@ def test_what_a_job_writes_and_that_its_supervisor_is_gone_is_heard(watched, mon
 
 
 def test_a_record_that_nobody_wrote_is_not_read_again_while_its_supervisor_lives(
-    watched, monkeypatch
+    watching, monkeypatch
 ):
-    job, read = running("0000abcd"), []
-    monkeypatch.setattr(executor, "SURE_SECONDS", 0.0)
+    watched, read = watching(poll_seconds=0.0), []
+    job = running("0000abcd")
     record, supervised = store.StoredJob.record, store.StoredJob.supervised
     looks = []
     monkeypatch.setattr(
@@ -465,7 +468,7 @@ class Daemons:
     def _ask(self, host):
         place = self.sockets[host]
         if host in self.down:
-            raise SilentDaemonError(f"no topology daemon at {place}", host)
+            raise SilentDaemonError(f"no topology daemon at {place}", host=host)
 
     def allocate(self, job, hosts, _epoch=0):
         for host in hosts:
@@ -487,16 +490,23 @@ class Sharing(Watched):
     """An executor of jobs that share hosts, and its daemons."""
 
     def __init__(self, tmp_path):
-        self.daemons = daemons = Daemons()
+        self.daemons, self.begun = Daemons(), []
+        daemons, verbs = self.daemons, JobVerbs(begin=self.begun.append)
         looks = partial(HostLooks.by_daemons, [Host("ada"), Host("bob")], daemons, time.monotonic)
         self.executor = JobServiceExecutor(
-            "lab", tmp_path / "h.toml", time.monotonic, lambda: None, looks=looks, daemons=daemons
+            "lab",
+            tmp_path / "h.toml",
+            time.monotonic,
+            lambda: None,
+            looks=looks,
+            daemons=daemons,
+            verbs=verbs,
         )
         self.said = []
 
     def carry_out(self, order):
         self.executor.carry_out([order])
-        until(lambda: not self.executor._doing)
+        until(lambda: not self.executor.orders_in_progress())
 
     def left(self, number, *hosts):
         self.said += self.executor.reports()
@@ -521,30 +531,22 @@ def sharing(tmp_path, monkeypatch):
 SILENT = HostAnswer("bob", "no topology daemon at /bob")
 
 
-def test_an_attempt_whose_daemon_is_down_has_not_begun_and_begins_when_it_answers(
-    sharing, monkeypatch
-):
-    begun = []
-    monkeypatch.setattr(service, "begin", begun.append)
+def test_an_attempt_whose_daemon_is_down_has_not_begun_and_begins_when_it_answers(sharing):
     sharing.daemons.down.add("bob")
     for _ in range(2):
         sharing.carry_out(SHARING)
         sharing.carry_out(AskOrder(1, 1, 1, "0000abcd", False))
     until(lambda: sharing.told(SILENT))
     phases = {one.phase for one in sharing.said if isinstance(one, JobReport)}
-    assert (begun, phases) == ([], {AttemptPhase.ABSENT})
+    assert (sharing.begun, phases) == ([], {AttemptPhase.ABSENT})
     sharing.daemons.down.clear()
     until(lambda: sharing.told(HostAnswer("bob")))
     sharing.carry_out(SHARING)
-    assert [job.id for job in begun] == ["0000abcd"]
+    assert [job.id for job in sharing.begun] == ["0000abcd"]
     assert sharing.daemons.given == {("0000abcd", "ada"), ("0000abcd", "bob")}
 
 
-def test_one_that_is_ended_before_its_daemon_answers_never_begins_and_gives_all_back(
-    sharing, monkeypatch
-):
-    begun = []
-    monkeypatch.setattr(service, "begin", begun.append)
+def test_one_that_is_ended_before_its_daemon_answers_never_begins_and_gives_all_back(sharing):
     sharing.daemons.down.add("bob")
     sharing.carry_out(SHARING)
     sharing.carry_out(END)
@@ -554,7 +556,7 @@ def test_one_that_is_ended_before_its_daemon_answers_never_begins_and_gives_all_
     sharing.daemons.down.clear()
     until(lambda: sharing.left(1, "ada", "bob"))
     sharing.carry_out(SHARING)
-    assert begun == []
+    assert sharing.begun == []
 
 
 def test_a_refusal_of_a_daemon_is_a_failure_of_the_job_and_its_silence_is_said_before_one(sharing):
@@ -590,10 +592,7 @@ def test_the_daemons_of_an_attempt_that_was_cancelled_are_not_asked_whose_fault_
     assert sharing.daemons.checked == []
 
 
-def test_a_job_that_asked_no_daemon_leaves_its_hosts_whatever_their_daemons_say(
-    sharing, monkeypatch
-):
-    monkeypatch.setattr(service, "begin", lambda _: None)
+def test_a_job_that_asked_no_daemon_leaves_its_hosts_whatever_their_daemons_say(sharing):
     sharing.daemons.down |= {"ada", "bob"}
     sharing.carry_out(START)
     sharing.carry_out(END)

@@ -23,12 +23,15 @@ class Machines:
         self.there = Counter()
         self.cut = set()
         self.asked, self.said = [], []
+        self.hold = None
         self.looks = HostLooks(
             [Host(name) for name in names], {"here"}, lambda: self.now, self.said.append, self.look,
             every,
         )  # fmt: skip
 
     def look(self, host, jobs):
+        if self.hold is not None:
+            self.hold(host)
         self.asked.append((host.name, dict(jobs)))
         if host.name in self.cut:
             raise LaunchError(f"{host.name}: no route")
@@ -41,21 +44,20 @@ class Machines:
         """Let time pass, and all looks that are due then be made."""
         self.now += seconds
         self.looks.step(set(used))
-        until(lambda: not any(one.busy for one in self.looks._far.values()))
+        until(self.looks.idle)
         news, self.said[:] = list(self.said), []
         return news
 
     @contextmanager
     def looking(self, seconds):
         """Be in the midst of the looks that are due after some seconds, which end with this."""
-        begun, go_on, look = threading.Event(), threading.Event(), self.looks._look
+        begun, go_on = threading.Event(), threading.Event()
 
-        def slow(host, jobs):
+        def slow(_host):
             begun.set()
             go_on.wait(30)
-            return look(host, jobs)
 
-        self.looks._look = slow
+        self.hold = slow
         self.now += seconds
         self.looks.step(set())
         assert begun.wait(30)
@@ -63,8 +65,8 @@ class Machines:
             yield
         finally:
             go_on.set()
-            self.looks._look = look
-            until(lambda: not any(one.busy for one in self.looks._far.values()))
+            self.hold = None
+            until(self.looks.idle)
 
 
 @pytest.fixture
@@ -217,30 +219,31 @@ def test_what_was_asked_during_a_look_is_asked_by_the_next(machines):
 def test_many_hosts_are_asked_a_few_at_a_time_and_each_by_one_look(machines):
     names = [f"h{k}" for k in range(40)]
     m = machines(*names)
-    at_once, most, lock = Counter(), [0], threading.Lock()
-    look = m.look
+    entered, all_in, leave, lock = [], threading.Event(), threading.Event(), threading.Lock()
 
-    def counted(host, jobs):
+    def counted(host):
         with lock:
-            at_once[host.name] += 1
-            most[0] = max(most[0], at_once.total())
-            assert at_once[host.name] == 1
-        try:
-            return look(host, jobs)
-        finally:
-            with lock:
-                at_once[host.name] -= 1
+            entered.append(host.name)
+            if len(entered) == AT_ONCE:
+                all_in.set()
+        leave.wait(30)
 
-    m.looks._look = counted
+    m.hold = counted
+    m.looks.step(set())
+    assert all_in.wait(30)
+    m.looks.step(set())
+    assert len({*entered}) == len(entered) == AT_ONCE  # the others wait for these
+    leave.set()
     assert len(m.step()) == 40
-    assert most[0] <= AT_ONCE
+    assert sorted(entered) == sorted(names)
 
 
 def test_parts_of_this_machine_are_not_asked_and_hosts_that_left_the_list_are_lost(machines):
     m = machines("ada")
     assert not m.looks.left(1, 1, JOB, "here", 1)
     assert m.looks.left(1, 1, JOB, "gone", 1)
-    assert m.said == [HostAnswer("gone", "it is not in the host list any more")]
+    (answer,) = m.said
+    assert (answer.host, bool(answer.reason)) == ("gone", True)
 
 
 def test_a_host_that_was_taken_back_is_asked_until_it_cannot_be_and_is_empty_then(machines):

@@ -1,5 +1,6 @@
 """What is recorded of a run while it goes on, and what is left of that whatever ends it."""
 
+import errno
 import json
 import os
 import resource
@@ -22,7 +23,6 @@ from apples.jobs import (
     document_so_far,
     read_events,
     recorded,
-    recording,
     run_record,
     store,
 )
@@ -59,11 +59,10 @@ def progress(k, iterations=100):
     return Progress(k, iterations, 0.1 * k, hosts)
 
 
-def test_the_first_progress_is_in_the_record_at_once_and_more_of_it_once_a_second(monkeypatch):
+def test_the_first_progress_is_in_the_record_at_once_and_more_of_it_once_a_second():
     now = [100.0]
-    monkeypatch.setattr(recording.time, "monotonic", lambda: now[0])
     job = store.create({}, "")
-    recorder, shown = RunRecorder(job, pytest.fail), []
+    recorder, shown = RunRecorder(job, pytest.fail, clock=lambda: now[0]), []
     recorder.running()
     for at in recorder.watched(Ran(), map(progress, range(1, 9))):
         shown.append((at.iteration, job.record()["iteration"]))
@@ -71,13 +70,16 @@ def test_the_first_progress_is_in_the_record_at_once_and_more_of_it_once_a_secon
     assert shown == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 5), (7, 5), (8, 5)]
 
 
-def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_together(
-    monkeypatch,
-):
+def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_together():
     recorder, ran = RunRecorder(store.create({}, ""), pytest.fail, 0.0), Ran()
     sizes = []
-    found = ArrayMessages.matrix
-    monkeypatch.setattr(ArrayMessages, "matrix", lambda one: sizes.append(one.ranks) or found(one))
+
+    class Counting(ArrayMessages):
+        def matrix(self):
+            sizes.append(self.ranks)
+            return super().matrix()
+
+    ran.array_messages = Counting()
     for ranks in (24, MOST_RANKS):
         hosts = ("ada", ranks - 1), ("bob", 1)
         ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=0))
@@ -174,13 +176,12 @@ def test_what_ends_a_run_is_recorded_with_all_that_was_measured(error, state, co
     assert record.state == state
     assert record.events[-1]["exit_code"] == code
     assert names(record).count("progress") == 4
-    expected = [f"what is known of it: apples report {recorder.id}"] if code == 130 else []
-    assert told == expected
+    assert [recorder.id in line for line in told] == ([True] if code == 130 else [])
 
 
 def test_of_bad_input_there_is_no_record():
     with pytest.raises(UsageError), recorded({}, pytest.fail):
-        raise UsageError("--blueprint 'x': unknown")
+        raise UsageError("unknown", code="blueprint-unknown")
     assert store.records() == []
 
 
@@ -213,9 +214,8 @@ def test_what_cannot_be_recorded_is_said_once_and_the_run_goes_on():
         recorder.job.events.symlink_to("/dev/full")
         watch(recorder, 5)
     recorder.job.events.unlink()  # it would be read without end
-    assert told == [
-        f"warning: the record is not kept: {recorder.job.events}: No space left on device"
-    ]
+    (line,) = told
+    assert f"{recorder.job.events}: {os.strerror(errno.ENOSPC)}" in line
     assert run_record(recorder.id).state == "finished"
 
 
@@ -229,7 +229,7 @@ def test_a_record_that_cannot_be_made_is_a_warning(path, monkeypatch):
         assert recorder.heard(told.append)("a line of the program's") is None
     assert (recorder.id, recorder.events()) == (None, [])
     warned, line = told
-    assert warned.startswith("warning: no record is kept of this: /")
+    assert path.split("/")[1] in warned
     assert line == "a line of the program's"
 
 
@@ -258,13 +258,10 @@ def test_a_line_that_does_not_fit_is_not_there_at_all(tmp_path):
     assert 0 < refused < 40
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_PROGRESS", 50), ("MOST_PROGRESS_BYTES", 1650)])
-def test_the_progress_of_a_long_run_is_thinned_out_and_reaches_to_its_end(
-    limit, most, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(recording, limit, most)
+@pytest.mark.parametrize("limit", [{"max_progress": 50}, {"max_progress_bytes": 1650}])
+def test_the_progress_of_a_long_run_is_thinned_out_and_reaches_to_its_end(limit, tmp_path):
     seconds = iter(range(10**6))
-    log = EventLog(tmp_path / "events", partial(next, seconds))
+    log = EventLog(tmp_path / "events", partial(next, seconds), **limit)
     for k in range(1000):
         if k % 100 == 0:
             log.append({"event": "moved", "k": k})
@@ -285,11 +282,10 @@ def test_a_damaged_line_of_events_harms_no_other(tmp_path):
     assert [event["event"] for event in read_events(path)] == ["planned", "ended"]
 
 
-def test_the_log_of_a_run_is_bounded(monkeypatch):
-    monkeypatch.setattr(recording, "MOST_LOG_BYTES", 100)
+def test_the_log_of_a_run_is_bounded():
     told = []
     with recorded({}, told.append) as recorder:
-        heard = recorder.heard(told.append)
+        heard = recorder.heard(told.append, max_bytes=100)
         for k in range(100):
             heard(f"line {k}")
     assert len(told) == 100
@@ -327,7 +323,7 @@ def test_a_result_that_no_json_can_hold_does_not_cost_the_run():
     with recorded({}, told.append) as recorder:
         recorder.finished({"execution": {"off": float("nan")}, "verified": None})
     (line,) = told
-    assert line.startswith("warning: the record is not whole: ")
+    assert "JSON" in line
     assert run_record(recorder.id).state == "finished"
 
 
@@ -337,7 +333,7 @@ def test_a_state_that_no_json_can_hold_does_not_cost_the_run():
         recorder.note(predicted_seconds=float("nan"))
         recorder.note(predicted_seconds=1.0)
     (line,) = told
-    assert line.startswith("warning: the record is not kept: ")
+    assert "JSON" in line
     assert run_record(recorder.id).state == "finished"
 
 

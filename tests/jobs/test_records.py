@@ -6,17 +6,17 @@ import signal
 
 import pytest
 
-from apples.errors import LaunchError, UsageError
+from apples.errors import ApplicationError, LaunchError, UsageError
 from apples.jobs import (
     CancelledError,
     JobStatus,
     RunRecord,
     Supervisor,
+    cancel_by_signal,
     position_record,
     service,
     store,
 )
-from apples.jobs.supervisor import _cancel
 from apples.storage import documents
 
 KEYS = [
@@ -71,21 +71,23 @@ def test_a_job_that_is_being_started_is_not_taken_for_one_whose_supervisor_is_go
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("record", "words"),
+    ("record", "code"),
     [
-        ({"state": "finished", "exit_code": 0}, "is finished: there is nothing to go on with"),
-        ({"state": "failed", "reason": "x"}, "has no commit in"),
-        ({"state": "running"}, "has no commit in"),  # its supervisor was killed
+        ({"state": "finished", "exit_code": 0}, "job-finished"),
+        ({"state": "failed", "reason": "x"}, "commit-missing"),
+        ({"state": "running"}, "commit-missing"),  # its supervisor was killed
     ],
 )
-def test_a_job_that_cannot_go_on_says_why_and_stays_as_it_was(job, record, words):
+def test_a_job_that_cannot_go_on_says_why_and_stays_as_it_was(job, record, code):
     write(job, **record)
     before = JobStatus.of(job)
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError) as refused:
         service.restart(job.id)
+    assert (refused.value.code, refused.value.fields["job"]) == (code, job.id)
     assert JobStatus.of(job) == before
-    with job.supervising(), pytest.raises(LaunchError, match="it is not over"):
+    with job.supervising(), pytest.raises(LaunchError) as running:
         service.restart(job.id)
+    assert (running.value.code, running.value.fields["job"]) == ("job-running", job.id)
 
 
 @pytest.mark.parametrize(("name", "kept"), [("apples-abcdefg8", False), ("apples-abc", True)])
@@ -105,7 +107,7 @@ def test_a_damaged_record_is_a_failed_job_among_the_others(job):
     (job.folder / "job.json").write_text("{")
     states = {one.id: one.state for one in service.list_jobs()}
     assert states == {job.id: "failed", other.id: "failed"}
-    assert "cannot be read" in JobStatus.of(job).reason
+    assert "job.json" in JobStatus.of(job).reason
 
 
 @pytest.mark.parametrize(
@@ -164,9 +166,8 @@ def test_a_full_disk_is_a_warning_and_the_last_record_stays(job, monkeypatch, ca
     supervisor.recorder.note(iteration=3)
     with job.supervising():
         assert (job.record()["state"], job.record()["iteration"]) == ("running", 1)
-        assert capsys.readouterr().err.splitlines() == [
-            f"warning: the record is not kept: {job.folder}/job.json: No space left on device"
-        ]
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{job.folder}/job.json: {os.strerror(errno.ENOSPC)}" in line
         disk.full = False
         supervisor.recorder.note(iteration=4)
         assert job.record()["iteration"] == 4
@@ -180,56 +181,60 @@ def test_a_cancellation_is_heard_while_the_job_is_asked_where_it_is(job):
             signal.raise_signal(signal.SIGTERM)
 
     job.announce.touch()
-    before = signal.signal(signal.SIGTERM, _cancel)
+    before = signal.signal(signal.SIGTERM, cancel_by_signal)
     try:
         with pytest.raises(CancelledError):
-            Supervisor(job, lambda _: None)._position(Asked())
+            Supervisor(job, lambda _: None).update_position(Asked())
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("kept", ["by its own model", "here"])
-def test_a_job_whose_result_cannot_be_kept_has_failed(job, monkeypatch, kept):
-    supervisor, document = Supervisor(job, lambda _: None), {"verified": None}
+def test_a_job_whose_result_cannot_be_kept_has_failed(job, kept):
+    document = {"verified": None}
 
     def carried_out():
         if kept != "here":
             supervisor.recorder.came_to(document)
         return document
 
-    monkeypatch.setattr(supervisor, "_carried_out", carried_out)
+    told = []
+    supervisor = Supervisor(job, told.append, carried_out)
     job.result.mkdir()
     assert supervisor.run() == 4
     assert JobStatus.of(job).state == "failed"
-    assert JobStatus.of(job).reason.startswith("the result cannot be kept: ")
+    assert [news["failure"]["code"] for news in told] == ["result-unwritable"]
 
 
 @pytest.mark.parametrize("by_its_own_model", [True, False])
-def test_the_result_of_a_job_is_written_once(job, monkeypatch, by_its_own_model):
-    supervisor, document = Supervisor(job, lambda _: None), {"verified": None}
-    written, write = [], store.StoredJob.write_result
+def test_the_result_of_a_job_is_written_once(job, by_its_own_model):
+    document, written = {"verified": None}, []
+
+    class Counting(store.StoredJob):
+        def write_result(self, result):
+            written.append(result)
+            super().write_result(result)
 
     def carried_out():
         if by_its_own_model:
             supervisor.recorder.came_to(document)
         return document
 
-    def writes(one, result):
-        written.append(result)
-        write(one, result)
-
-    monkeypatch.setattr(supervisor, "_carried_out", carried_out)
-    monkeypatch.setattr(store.StoredJob, "write_result", writes)
+    supervisor = Supervisor(Counting(job.folder), lambda _: None, carried_out)
     assert supervisor.run() == 0
     assert written == [document]
     assert job.result.exists()
 
 
 def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, monkeypatch):
-    supervisor = Supervisor(job, lambda _: None)
-    FullDisk(job, monkeypatch)
-    assert supervisor._over("finished", "", 0) == 0
-    assert JobStatus.of(job).state == "finished"
+    def fails():
+        FullDisk(job, monkeypatch)
+        raise ApplicationError("rank 0 fell", code="program-failed")
+
+    told = []
+    assert Supervisor(job, told.append, fails).run() == ApplicationError.exit_code
+    assert JobStatus.of(job).state == "failed"
+    assert [news["failure"]["code"] for news in told] == ["program-failed"]
     assert not job.reserve.exists()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.agent import RunSpec, load, plan
-from apples.errors import UsageError
+from apples.errors import InfeasibleError, UsageError
 from apples.jobs import JobSpec, select
 from apples.resources import read_host_list
 from apples.scheduling import HostPreference
@@ -115,5 +115,17 @@ def test_a_program_without_a_template_has_no_model_to_be_asked(tmp_path):
         "program": ["true"], "hosts": "h.toml", "on": [], "signal": "USR1", "signal_seconds": 1.0,
         "output": None, "directory": str(tmp_path),
     }  # fmt: skip
-    with pytest.raises(UsageError, match="template"):
+    with pytest.raises(UsageError) as refused:
         select(spec, ["ada", "bob"], 1, (), ("ada",), {}, {})
+    assert refused.value.code == "model-missing"
+
+
+def test_hosts_without_memory_for_the_job_are_no_selection(tmp_path):
+    hosts = {"ada": ("x", 2, 1.0), "bob": ("x", 2, 1.0)}
+    spec = listed(tmp_path, hosts)
+    small = (tmp_path / "hosts.toml").read_text().replace("cpu = ", "free_memory = 10\ncpu = ")
+    (tmp_path / "hosts.toml").write_text(small)
+    with pytest.raises(InfeasibleError) as refused:
+        select(spec.document(), list(hosts), 1, (), ("ada",), {}, {})
+    assert refused.value.code == "hosts-infeasible"
+    assert refused.value.fields["hosts"] == ["ada", "bob"]

@@ -44,20 +44,27 @@ def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
     balanced = jobs.rebalance(job.id[:4]).status
     assert (set(balanced.hosts), sum(balanced.rows)) == ({"ada", "bob"}, 60)
 
-    with pytest.raises(UsageError, match="unknown host 'zoe'"):
+    with pytest.raises(UsageError) as refused:
         jobs.resize(job.id, {"zoe": 1})
-    with pytest.raises(UsageError, match="its weight must be above 0"):
+    assert (refused.value.code, refused.value.fields["host"]) == ("host-unknown", "zoe")
+    with pytest.raises(UsageError) as refused:
         jobs.resize(job.id, {"ada": 0})
-    with pytest.raises(UsageError, match="--from dan: the job is not there"):
+    assert refused.value.code == "value-range"
+    assert refused.value.fields == {"field": "weight", "host": "ada", "value": 0, "bound": 0}
+    with pytest.raises(UsageError) as refused:
         jobs.migrate(job.id, "dan", "cleo")
+    assert (refused.value.code, refused.value.fields["host"]) == ("host-unknown", "dan")
+    assert refused.value.fields["option"] == "--from"
     assert jobs.status(job.id).epoch == 3
 
     with pytest.raises(DeadlineError):
         jobs.wait(job.id, seconds=0.0)
     assert jobs.cancel(job.id).state == "cancelled"
     assert marked(job.id) == []
-    with pytest.raises(LaunchError, match="is cancelled"):
+    with pytest.raises(LaunchError) as refused:
         jobs.rebalance(job.id)
+    assert refused.value.code == "job-ended"
+    assert refused.value.fields == {"job": job.id, "value": "cancelled"}
     assert capfd.readouterr() == ("", "")
 
 
@@ -108,12 +115,14 @@ def test_what_keeps_a_job_from_running_is_raised_and_its_id_is_told(tmp_path):
     with pytest.raises(InfeasibleError):
         jobs.submit(spec, talk=told.append)
     (job,) = jobs.list_jobs()
-    assert told == [f"job {job.id} failed; see: apples logs {job.id}"]
+    (line,) = told
+    assert job.id in line
     assert (job.state, job.exit_code) == ("failed", 3)
-    assert "no feasible plan" in jobs.log(job.id)
+    assert jobs.log(job.id)
 
 
 def test_an_actuator_that_is_none_is_refused_before_there_is_a_job():
-    with pytest.raises(UsageError, match="--actuator 'cloud'"):
+    with pytest.raises(UsageError) as refused:
         jobs.submit(RunSpec(*FILES, weather="static", actuator="cloud"))
+    assert (refused.value.code, refused.value.fields["value"]) == ("launcher-unknown", "cloud")
     assert jobs.list_jobs() == []

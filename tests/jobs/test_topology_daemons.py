@@ -97,36 +97,47 @@ def test_one_that_does_not_answer_is_its_hosts_and_the_others_are_used(tmp_path)
     with Daemon("pu:4") as daemon:
         daemons = TopologyDaemons.of(listed(ada=daemon.socket, bob=none), 0.5)
         assert (daemons.cpus, list(daemons.silent)) == (4, ["bob"])
-        assert f"no topology daemon at {none}" in daemons.silent["bob"]
+        assert str(none) in daemons.silent["bob"]
         with pytest.raises(SilentDaemonError) as silence:
             daemons.allocate("0000abcd", ["ada", "bob"])
         assert (silence.value.host, str(silence.value)) == ("bob", daemons.silent["bob"])
+        assert silence.value.code == "daemon-unreachable"
+        assert silence.value.fields == {"host": "bob", "socket": str(none)}
         ada = Host("ada")
         assert daemons.look(ada, {"0000abcd": True, "0000cdef": True}) == {
             "0000abcd": 0, "0000cdef": 0,
         }  # fmt: skip
         assert daemon.jobs == {}
-    with pytest.raises(LaunchError, match="no topology daemon at"):
+    with pytest.raises(LaunchError) as silence:
         daemons.look(ada, {})
+    assert (silence.value.code, silence.value.fields["host"]) == ("daemon-unreachable", "ada")
 
 
 @pytest.mark.parametrize("other", ["link.sock", "there/../d.sock"])
 def test_a_daemon_that_is_named_in_two_ways_is_one_and_two_hosts_need_two(tmp_path, other):
     (tmp_path / "there").mkdir()
     (tmp_path / "link.sock").symlink_to(tmp_path / "d.sock")
-    with pytest.raises(
-        UsageError, match=rf"2 hosts have the topology daemon at {tmp_path}/d\.sock"
-    ):
+    with pytest.raises(UsageError) as refused:
         TopologyDaemons.of(listed(ada=tmp_path / "d.sock", bob=f"{tmp_path}/{other}"), 0.5)
+    assert refused.value.code == "daemon-shared"
+    assert refused.value.fields["value"] == f"{tmp_path}/d.sock"
+
+
+def test_a_host_without_a_daemon_is_refused():
+    with pytest.raises(UsageError) as refused:
+        TopologyDaemons.of(listed(ada=""), 0.5)
+    assert refused.value.code == "field-missing"
+    assert refused.value.fields == {"file": "h.toml", "field": "topologyd", "host": "ada"}
 
 
 @pytest.mark.parametrize(
-    ("machine", "factor", "said"),
-    [("pu:2", 0.5, "gives 2 CPUs, and those of the other hosts 4 each"),
-     ("pu:4", 0.25, "takes 0.25 of a mate's CPUs, and the policy 0.5")],
-)  # fmt: skip
-def test_one_that_came_back_as_another_is_not_asked_for_cpus(machine, factor, said):
+    ("machine", "factor", "value", "bound"), [("pu:2", 0.5, 2, 4), ("pu:4", 0.25, 0.25, 0.5)]
+)
+def test_one_that_came_back_as_another_is_not_asked_for_cpus(machine, factor, value, bound):
     with Daemon(machine, options=DaemonOptions(sharing_factor=factor)) as daemon:
         daemons = TopologyDaemons({"ada": str(daemon.socket)}, 4, 0.5)
-        with pytest.raises(LaunchError, match=said):
+        with pytest.raises(LaunchError) as changed:
             daemons.look(Host("ada"), {})
+    assert changed.value.code == "daemon-changed"
+    fields = changed.value.fields
+    assert (fields["host"], fields["value"], fields["bound"]) == ("ada", value, bound)
