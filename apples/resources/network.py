@@ -48,7 +48,9 @@ class Network:
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     default: Link | None = None
     sites: dict[str, str] = field(default_factory=dict)
-    _assumed: dict[tuple[str, str], Link] = field(default_factory=dict, repr=False, compare=False)
+    assumed_links: dict[tuple[str, str], Link] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def link(self, source: Host, target: Host) -> Link:
         """Return the link a message from `source` to `target` takes."""
@@ -74,9 +76,13 @@ class Network:
             yield from pair
 
     def _assume(self, source: str, target: str) -> Link:
-        if not self._assumed:
-            self._assumed.update(self._worst_of_site_pairs())
-        return self._assumed.get((source, target)) or self._assumed.get(("", "")) or NEVER_MEASURED
+        if not self.assumed_links:
+            self.assumed_links.update(self._worst_of_site_pairs())
+        return (
+            self.assumed_links.get((source, target))
+            or self.assumed_links.get(("", ""))
+            or NEVER_MEASURED
+        )
 
     def _worst_of_site_pairs(self) -> dict[tuple[str, str], Link]:
         by_sites: dict[tuple[str, str], list[Link]] = {}

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from commands import command
+from commands import command, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import ROOMY, pool, symmetric
@@ -168,42 +168,53 @@ def test_the_messages_of_a_run_are_read_as_they_were_written(tmp_path):
     assert MessageMatrix.of_run(place) == found
 
 
+MESSAGES = "execution.messages"
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "field"),
     [
-        ("", "is no document of a run .*, nor rows of numbers"),
-        ("[" * 100_000, "is no document of a run"),
-        ('{"execution": 3}', "is no document of a run"),
-        ('{"execution": {"moved": true}}', "was moved"),
-        ('{"execution": {"messages": null}}', "--count-messages"),
-        (document(ranks=None), "--count-messages"),
-        (document(ranks=[]), "1 to 256 ranks"),
-        (document(ranks=[{}] * 300), "1 to 256 ranks"),
-        (document(ranks=[{}, {}]), "host, world and rank"),
-        (document(ranks=[{"host": "a", "world": 1e999, "rank": 0}] * 2), "host, world and rank"),
-        (document(rank_bytes=[[0, 1]]), "rank_bytes must be 2 x 2 counts"),
-        (document(rank_bytes=[[0, 1], [True, 0]]), "rank_bytes must be 2 x 2 counts"),
-        (document(rank_bytes=[[0, 1], [-1, 0]]), "rank_bytes must be 2 x 2 counts"),
-        (document(rank_messages={"a": 1}), "rank_messages must be 2 x 2 counts"),
+        ("", "file-invalid", None),
+        ("[" * 100_000, "file-invalid", None),
+        ('{"execution": 3}', "file-invalid", None),
+        ('{"execution": {"moved": true}}', "run-moved", None),
+        ('{"execution": {"messages": null}}', "field-missing", f"{MESSAGES}.ranks"),
+        (document(ranks=None), "field-missing", f"{MESSAGES}.ranks"),
+        (document(ranks=[]), "value-range", f"{MESSAGES}.ranks"),
+        (document(ranks=[{}] * 300), "value-range", f"{MESSAGES}.ranks"),
+        (document(ranks=[{}, {}]), "value-invalid", f"{MESSAGES}.ranks"),
+        (
+            document(ranks=[{"host": "a", "world": 1e999, "rank": 0}] * 2),
+            "value-invalid",
+            f"{MESSAGES}.ranks",
+        ),
+        (document(rank_bytes=[[0, 1]]), "value-invalid", f"{MESSAGES}.rank_bytes"),
+        (document(rank_bytes=[[0, 1], [True, 0]]), "value-invalid", f"{MESSAGES}.rank_bytes"),
+        (document(rank_bytes=[[0, 1], [-1, 0]]), "value-invalid", f"{MESSAGES}.rank_bytes"),
+        (document(rank_messages={"a": 1}), "value-invalid", f"{MESSAGES}.rank_messages"),
     ],
 )
-def test_what_is_no_matrix_of_a_run_is_refused_in_a_line(tmp_path, text, said):
+def test_a_file_without_a_matrix_of_a_run_is_refused_with_its_field(tmp_path, text, code, field):
     place = tmp_path / "run.json"
     place.write_text(text if isinstance(text, str) else json.dumps(text))
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError) as refused:
         MessageMatrix.of_run(place)
-    assert str(place) in str(refused.value)
+    assert refused.value.code == code
+    assert refused.value.fields["file"] == str(place)
+    assert refused.value.fields.get("field") == field
     assert "\n" not in str(refused.value)
 
 
-def test_a_document_that_is_not_there_or_too_long_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="No such file"):
+def test_a_document_that_is_missing_or_too_large_is_refused(tmp_path):
+    with pytest.raises(UsageError) as raised:
         MessageMatrix.of_run(tmp_path / "none")
+    assert raised.value.code == "file-missing"
     long = tmp_path / "long"
     with long.open("wb") as file:
         file.truncate((1 << 23) + 1)
-    with pytest.raises(UsageError, match="is longer than 8388608 bytes"):
+    with pytest.raises(UsageError) as raised:
         MessageMatrix.of_run(long)
+    assert (raised.value.code, raised.value.fields["bound"]) == ("file-too-large", 1 << 23)
 
 
 # ----------------------------------------------------------------- real runs
@@ -284,22 +295,21 @@ def test_a_run_by_the_messages_of_one_before_sends_less_between_sites(crosswise)
     saved.write_text(json.dumps(first))
     words = ["--weather", "static", "--messages", saved, "--blueprint"]
     shown = command("apples", "plan", *words, "blocked")
-    assert "Ordered by messages (counted): 0." in shown.out
+    assert "(counted)" in shown.out
     assert f"--messages {saved}" in shown.out.splitlines()[-1]
-    other = command("apples", "plan", *words, "single_host")
-    assert "The messages are of 4 ranks, not as many as here: the order is kept." in other.out
+    other = command("apples", "plan", *words, "single_host", "--json")
+    assert other.code == 0
+    arrangement = other.document["arrangement"]
+    assert (arrangement["ranks"], arrangement["bytes_times_distance"]) == (4, None)
 
 
 def test_a_run_that_nobody_knows_is_refused(crosswise):
     del crosswise
-    for name, said in (
-        ("0badc0de", "--messages: no file of that name, and run '0badc0de': there is none"),
-        ("0badc0de" * 64, "File name too long"),
-    ):
-        done = command("apples", "plan", "--weather", "static", "--messages", name)
-        assert done.code == 2
-        assert name[:200] in done.err
-        assert said in done.err
+    for name, code in (("0badc0de", "run-unknown"), ("0badc0de" * 64, "file-unreadable")):
+        failure = refused("apples", "plan", "--weather", "static", "--messages", name)
+        assert (failure["exit_code"], failure["code"]) == (2, code)
+        assert failure["fields"]["option"] == "--messages"
+        assert name[:200] in failure["message"]
 
 
 def test_an_actuator_is_told_what_the_ranks_of_each_host_send_each_other():

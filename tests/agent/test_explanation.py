@@ -61,7 +61,7 @@ def with_latency(information, name, factor):
             if other.name != name:
                 link = network.link(a, b)
                 links[a.name, b.name] = Link(link.latency * factor, link.bandwidth)
-    listed = HostList(hosts.hosts, replace(network, links=links, _assumed={}))
+    listed = HostList(hosts.hosts, replace(network, links=links, assumed_links={}))
     return replace(information, conditions=Conditions(listed, information.conditions.weather))
 
 
