@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import command
+from commands import command, refused
 from waiting import until
 
 from apples import jobs
@@ -81,17 +82,18 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     assert even["rows"] == [30, 30]
     assert even["iteration"] > 0
 
-    for words, code, reason in (
-        (("resize", name, "--hosts", "zoe"), 2, "unknown host 'zoe'"),
-        (("resize", name, "--hosts", "ada,bob,cleo,dan"), 2, "at most 3"),
-        (("resize", name, "--hosts", "ada=0"), 2, "NAME=WEIGHT above 0"),
-        (("resize", name, "--hosts", "ada,ada"), 2, "named twice"),
-        (("migrate", name, "--from", "dan", "--to", "bob"), 2, "the job is not there"),
-        (("migrate", name, "--from", "ada", "--to", "bob"), 2, "is there already"),
-        (("resize", "ffffffff", "--hosts", "ada"), 2, "there is none"),
+    for words, code, fields in (
+        (("resize", name, "--hosts", "zoe"), "host-unknown", {"host": "zoe"}),
+        (("resize", name, "--hosts", "ada,bob,cleo,dan"), "resize-over-maximum", {"job": name}),
+        (("resize", name, "--hosts", "ada=0"), "value-invalid", {"value": "ada=0"}),
+        (("resize", name, "--hosts", "ada,ada"), "host-repeated", {"host": "ada"}),
+        (("migrate", name, "--from", "dan", "--to", "bob"), "host-unknown", {"option": "--from"}),
+        (("migrate", name, "--from", "ada", "--to", "bob"), "host-in-use", {"host": "bob"}),
+        (("resize", "ffffffff", "--hosts", "ada"), "job-unknown", {"value": "ffffffff"}),
     ):
-        refused = command("apples", *words)
-        assert (refused.code, reason in refused.err) == (code, True), refused.err
+        failure = refused("apples", *words)
+        assert (failure["exit_code"], failure["code"]) == (2, code)
+        assert failure["fields"].items() >= fields.items()
     unchanged = ask("jobs", name).document
     assert unchanged["epoch"] == even["epoch"]
     assert ask("jobs").document["jobs"][0]["id"] == name
@@ -103,7 +105,8 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
     ended = ask("cancel", name)
     assert (ended.code, ended.document["state"]) == (0, "cancelled")
     assert marked(name) == []
-    assert command("apples", "resize", name, "--hosts", "ada").code == 4
+    over = refused("apples", "resize", name, "--hosts", "ada")
+    assert (over["exit_code"], over["code"]) == (4, "job-ended")
     assert ask("wait", name).code == 5
 
 
@@ -134,7 +137,8 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
         fork = job.supervisor()
         os.killpg(asker.pid, signal.SIGINT)
         said = asker.stderr.read()
-    assert (asker.returncode, said) == (130, f"job {job.id} is cancelled\napples: interrupted\n")
+    assert (asker.returncode, said.count("\n")) == (130, 2)
+    assert job.id in said
     assert job.record()["state"] == "cancelled"
     assert select.select([fork], [], [], 300)[0]
     os.close(fork)
@@ -148,11 +152,11 @@ def test_wait_prints_the_record_of_the_run(tmp_path):
     assert waited.document["schema"] == "apples.run/1"
     assert set(waited.document["timeline"]["hosts"]) == {"ada", "bob", "cleo"}
     told = command("apples", "wait", name, "--timeline").out
-    assert "# compute  = halo and wait  ~ other" in told
+    assert {"ada", "bob", "cleo"} <= {*told.split()}
     page = tmp_path / "page.html"
     reported = command("apples", "report", name, "--timeline", "--out", page)
     assert (reported.code, page.exists()) == (0, True)
-    assert "# compute  = halo and wait  ~ other" in reported.out
+    assert {"ada", "bob", "cleo"} <= {*reported.out.split()}
     assert waited.document["execution"]["iterations"] == 40
     assert waited.document["result_sha256"]
     assert waited.document["record"] == name
@@ -170,7 +174,7 @@ def test_a_job_that_fails_says_why_and_wait_ends_as_the_run_did():
     name = detach("--set", "iterations=1000", "--set", "fail_at=30")["id"]
     waited = command("apples", "wait", name, "--timeout", "300")
     assert waited.code == 5
-    assert "as was asked for" in waited.err
+    assert "as was asked for" in waited.err  # the program's own words
     assert "as was asked for" in ask("jobs", name).document["reason"]
     assert "as was asked for" in command("apples", "logs", name).out
     assert marked(name) == []
@@ -188,16 +192,16 @@ def kill_supervisor(name, *others):
 
 def test_a_job_whose_supervisor_is_killed_ends_and_the_record_says_so():
     name = detach(*LONG)["id"]
-    running = command("apples", "restart", name)
-    assert (running.code, "it is not over" in running.err) == (4, True), running.err
+    running = refused("apples", "restart", name)
+    assert (running["exit_code"], running["code"]) == (4, "job-running")
     kill_supervisor(name)
     found = ask("jobs", name).document
     assert (found["state"], found["reason"]) == ("failed", store.LOST)
     assert command("apples", "wait", name).code == 4
     assert ask("cancel", name).document["state"] == "failed"
     assert marked(name) == []
-    again = command("apples", "restart", name)
-    assert (again.code, "has no commit" in again.err) == (2, True), again.err
+    again = refused("apples", "restart", name)
+    assert (again["exit_code"], again["code"]) == (2, "commit-missing")
     assert ask("jobs", name).document == found
 
 
@@ -251,12 +255,12 @@ def test_a_job_whose_supervisor_was_killed_goes_on_from_its_last_commit(tmp_path
     assert 0 < again["iteration"] <= ITERATIONS
     assert again["last_change"]["answer"] == "rolled back"
     assert again["last_change"]["iteration"] > 0
-    said = f"epoch 1: rolled back to iteration {again['last_change']['iteration']}"
-    until(lambda: said in command("apples", "logs", name).out)
+    said = re.compile(rf"epoch 1: .*\b{again['last_change']['iteration']}\b")
+    until(lambda: said.search(command("apples", "logs", name).out))
     slow.unlink()
     assert right(name)
-    finished = command("apples", "restart", name)
-    assert (finished.code, "is finished" in finished.err) == (2, True), finished.err
+    finished = refused("apples", "restart", name)
+    assert (finished["exit_code"], finished["code"]) == (2, "job-finished")
     assert marked(name) == []
 
 
@@ -285,11 +289,11 @@ def test_a_job_of_which_everything_was_killed_or_cancelled_goes_on_unless_its_co
         path = data_path(job.commits, manifest["commit"])
         kept[path] = path.read_bytes()
         path.write_bytes(bytes(len(kept[path])))
-    refused = command("apples", "restart", name)
-    assert (refused.code, "no commit in" in refused.err) == (4, True), refused.err
+    damaged = command("apples", "restart", name)
+    assert damaged.code == 4, damaged.err
     found = ask("jobs", name).document
     assert (found["state"], found["attempt"]) == ("failed", 3)
-    assert "is whole and of what the program declares" in found["reason"]
+    assert str(job.commits) in found["reason"]
     assert marked(name) == []
 
     for path, data in kept.items():
@@ -305,17 +309,15 @@ def test_what_cannot_start_is_said_by_the_command_that_asked(tmp_path):
     options = [str(template) if word.endswith("template.toml") else word for word in FILES]
     done = command("apples", "run", "--detach", *options, "--weather", "static", "--json")
     assert done.code in {4, 5}
-    assert "nowhere.py" in done.err
+    assert "nowhere.py" in done.failure["message"]
     assert ask("jobs").document["jobs"][0]["state"] == "failed"
-    refused = command("apples", "run", "--detach", *FILES, "--set", "grid=-1")
-    assert refused.code == 2
+    assert command("apples", "run", "--detach", *FILES, "--set", "grid=-1").code == 2
 
 
 @pytest.mark.parametrize("words", ["--planner rectangles", "--blueprint square_blocks"])
 def test_rectangles_for_a_job_that_can_be_moved_are_refused_before_there_is_a_record(words):
-    done = command("apples", "run", "--detach", *FILES, "--weather", "static", *words.split())
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "a job that can be moved has strips of whole rows" in done.err
+    failure = refused("apples", "run", "--detach", *FILES, "--weather", "static", *words.split())
+    assert (failure["exit_code"], failure["code"]) == (2, "rectangles-unsupported")
     assert store.jobs() == []
 
 
@@ -327,7 +329,7 @@ def test_a_broken_record_does_not_stop_the_others():
     documents = {one["id"]: one for one in ask("jobs").document["jobs"]}
     assert documents[name]["state"] == "finished"
     assert documents[broken.id]["state"] == "failed"
-    assert "job.json cannot be read" in documents[broken.id]["reason"]
+    assert "job.json" in documents[broken.id]["reason"]
 
 
 def test_the_secret_is_in_no_command_line_or_environment_and_readable_by_nobody_else():
