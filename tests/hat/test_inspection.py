@@ -1,6 +1,7 @@
 """A file is known by what is in it, and checked for what only shows beside others."""
 
 import pytest
+from problems import assert_problem
 from pydantic import BaseModel
 
 from hat import check, inspect
@@ -44,22 +45,23 @@ def test_a_good_file_comes_back_as_its_model(tmp_path):
 
 def test_a_file_of_no_kind_is_one_line(tmp_path):
     path = written(tmp_path, "zzz = 1")
-    assert [str(problem) for problem in check(path, OTHERS)] == [
-        f"{path}: is no application template or user specifications or host list (it sets 'zzz')"
-    ]
+    (problem,) = check(path, OTHERS)
+    assert problem.file == str(path)
+    assert_problem(problem, (None, "", "document-unknown", "host list", "'zzz'"))
 
 
 def test_a_broken_and_a_missing_file_are_one_line_each(tmp_path):
-    assert len(check(written(tmp_path, "[", "broken.toml"))) == 1
-    assert len(check(tmp_path / "missing.toml")) == 1
+    (broken,) = check(written(tmp_path, "[", "broken.toml"))
+    (missing,) = check(tmp_path / "missing.toml")
+    assert (broken.code, missing.code) == ("file-invalid", "file-missing")
 
 
 def test_a_size_that_fails_at_the_defaults_is_found(tmp_path):
     text = 'name = "x"\nprogram = ["x"]\n[structure]\nrows = "grid - 1000"\ncolumns = "1"\n'
     path = written(tmp_path, text)
-    assert [str(problem) for problem in check(path)] == [
-        f"{path}:4: structure.rows: 'grid - 1000' is 0: must be at least 1"
-    ]
+    (problem,) = check(path)
+    assert problem.file == str(path)
+    assert_problem(problem, (4, "structure.rows", "value-range", "'grid - 1000'", "0", "1"))
 
 
 def test_sizes_wait_for_parameters_that_the_user_must_set(tmp_path):
@@ -69,8 +71,8 @@ def test_sizes_wait_for_parameters_that_the_user_must_set(tmp_path):
 
 def test_a_script_that_is_not_there_is_found(tmp_path):
     path = written(tmp_path, 'name = "x"\n\nprogram = ["{python}", "x.py"]\n')
-    assert [str(p) for p in check(path)] == [
-        f"{path}:3: program: there is no file 'x.py' beside it"
-    ]
+    (problem,) = check(path)
+    assert problem.file == str(path)
+    assert_problem(problem, (3, "program", "file-missing", "'x.py'"))
     (tmp_path / "x.py").touch()
     assert check(path) == []

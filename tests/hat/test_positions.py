@@ -8,8 +8,7 @@ import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hat import Document
-from hat.positions import lines_of
+from hat import Document, lines_of
 
 KEYS = st.sampled_from(["a", "b", "c.d", "host", "[x]", "#"]) | st.text(min_size=1, max_size=6)
 TAILS = st.sampled_from(["", "\n", "\nx\n[[host]]\ny = 1\n", "]", '"', "\\", "#"])

@@ -8,6 +8,7 @@ import time
 from typing import Annotated, Literal
 
 import pytest
+from problems import assert_problem
 from pydantic import BaseModel, ByteSize, Field, TypeAdapter, model_validator
 
 from hat import DocumentError, Fault, Problem, nearest, parse, read, refuse, shown
@@ -45,7 +46,10 @@ class Hosts(BaseModel, extra="forbid", frozen=True):
         legal = [host.name for host in self.host]
         refuse(
             Fault(
-                ("link", i, "between", k), f"there is no host {shown(name)}", nearest(name, legal)
+                ("link", i, "between", k),
+                f"there is no host {shown(name)}",
+                nearest(name, legal),
+                code="host-unknown",
             )
             for i, link in enumerate(self.link)
             for k, name in enumerate(link.between)
@@ -57,114 +61,113 @@ class Hosts(BaseModel, extra="forbid", frozen=True):
 ADA = '[[host]]\nname = "ada"\n'
 
 CATALOGUE = {
-    "too large": (ADA + "cpu = 2", "h:3: host[0].cpu: must be at most 1 (is 2)"),
-    "too small": (ADA + "cpu = -3", "h:3: host[0].cpu: must be greater than 0 (is -3)"),
-    "not a number": (ADA + "cpu = nan", "h:3: host[0].cpu: must be a finite number (is nan)"),
-    "text for a number": (ADA + 'cpu = "x"', "h:3: host[0].cpu: must be a number (is 'x')"),
+    "too large": (ADA + "cpu = 2", (3, "host[0].cpu", "value-range", "1", "2")),
+    "too small": (ADA + "cpu = -3", (3, "host[0].cpu", "value-range", "0", "-3")),
+    "not a number": (ADA + "cpu = nan", (3, "host[0].cpu", "value-range", "nan")),
+    "text for a number": (ADA + 'cpu = "x"', (3, "host[0].cpu", "value-type", "'x'")),
     "fraction": (
         ADA + "slots = 1.5",
-        "h:3: host[0].slots: must be a whole number (is 1.5)",
+        (3, "host[0].slots", "value-type", "1.5"),
     ),
-    "below a bound": (ADA + "slots = 0", "h:3: host[0].slots: must be at least 1 (is 0)"),
+    "below a bound": (ADA + "slots = 0", (3, "host[0].slots", "value-range", "1", "0")),
     "above a bound": (
         ADA + "slots = 10",
-        "h:3: host[0].slots: must be less than 10 (is 10)",
+        (3, "host[0].slots", "value-range", "10"),
     ),
-    "number for text": ("[[host]]\nname = 3", "h:2: host[0].name: must be text in quotes (is 3)"),
-    "bad name": ('[[host]]\nname = "A"', "h:2: host[0].name: must have the form [a-z]+ (is 'A')"),
-    "no list": (ADA + "cpus = 3", "h:3: host[0].cpus: must be a list in [ ] (is 3)"),
+    "number for text": ("[[host]]\nname = 3", (2, "host[0].name", "value-type", "3")),
+    "bad name": ('[[host]]\nname = "A"', (2, "host[0].name", "value-invalid", "'A'")),
+    "no list": (ADA + "cpus = 3", (3, "host[0].cpus", "value-type", "3")),
     "entry of a list": (
         ADA + 'cpus = [\n 1,\n "b",\n]',
-        "h:5: host[0].cpus[1]: must be a whole number (is 'b')",
+        (5, "host[0].cpus[1]", "value-type", "'b'"),
     ),
     "bytes": (
         ADA + 'free_memory = "2 gobs"',
-        (
-            """h:3: host[0].free_memory: must be a number of bytes, """
-            """such as 500000 or "2 GiB" (is '2 gobs')"""
-        ),
+        ((3, "host[0].free_memory", "value-type", "500000", "2", "'2 gobs'")),
     ),
     "one of two kinds": (
         ADA + "size = [1]",
-        "h:3: host[0].size: must be a whole number or text in quotes (is a list of 1)",
+        (3, "host[0].size", "value-type", "a list of 1"),
     ),
-    "table of two kinds": (ADA + "span = {first = 1}", "h:3: host[0].span.last: is missing"),
+    "table of two kinds": (ADA + "span = {first = 1}", (3, "host[0].span.last", "field-missing")),
     "list of two kinds": (
         ADA + "span = ['a']",
-        "h:3: host[0].span[0]: must be a whole number (is 'a')",
+        (3, "host[0].span[0]", "value-type", "'a'"),
     ),
     "neither of two kinds": (
         ADA + "span = 'a'",
-        "h:3: host[0].span: must be a table or a list in [ ] (is 'a')",
+        (3, "host[0].span", "value-type", "'a'"),
     ),
     "choice": (
         ADA + '[[link]]\nbetween = ["ada", "ada"]\nkind = "wam"',
-        "h:5: link[0].kind: must be 'lan' or 'wan' (is 'wam'): did you mean 'wan'?",
+        (5, "link[0].kind", "value-unknown", "lan", "wan", "'wam'"),
     ),
     "truth": (
         ADA + '[[link]]\nbetween = ["ada", "ada"]\nup = "perhaps"',
-        "h:5: link[0].up: must be true or false (is 'perhaps')",
+        (5, "link[0].up", "value-type", "'perhaps'"),
     ),
-    "missing field": ("\n[[host]]\ncpu = 1", "h:2: host[0].name: is missing"),
-    "missing table": ("", "h:1: host: is missing"),
-    "empty list": ("host = []", "h:1: host: must have at least an entry (has 0)"),
-    "no table": ("host = [3]", "h:1: host[0]: must be a table (is 3)"),
+    "missing field": ("\n[[host]]\ncpu = 1", (2, "host[0].name", "field-missing")),
+    "missing table": ("", (1, "host", "field-missing")),
+    "empty list": ("host = []", (1, "host", "value-range", "0")),
+    "no table": ("host = [3]", (1, "host[0]", "value-type", "3")),
     "unknown field": (
         ADA + '[[link]]\nbetween = ["ada", "ada"]\nbandwith = 3',
-        "h:5: link[0]: unknown field 'bandwith': did you mean 'bandwidth'?",
+        (5, "link[0]", "field-unknown", "bandwith", "bandwidth"),
     ),
     "unknown field at the top": (
         ADA + "[[lnk]]",
-        "h:3: unknown field 'lnk': did you mean 'link'?",
+        (3, "", "field-unknown", "lnk", "link"),
     ),
     "unknown field of a mapping": (
         ADA + '[extra."x y"]\nname = "x"\nCPU = 1',
-        "h:5: extra.\"x y\": unknown field 'CPU': did you mean 'cpu'?",
+        (5, 'extra."x y"', "field-unknown", "CPU", "cpu"),
     ),
-    "unlike anything": (ADA + "zzzzz = 1", "h:3: host[0]: unknown field 'zzzzz'"),
+    "unlike anything": (ADA + "zzzzz = 1", (3, "host[0]", "field-unknown", "zzzzz")),
     "an author's fault": (
         ADA + '[[link]]\nbetween = ["ada",\n  "adda"]',
-        "h:5: link[0].between[1]: there is no host 'adda': did you mean 'ada'?",
+        (5, "link[0].between[1]", "host-unknown", "adda", "ada"),
     ),
     "inline table": (
         'host = [\n  {name = "a"},\n  {name = "b", cpu = 2},\n]',
-        "h:3: host[1].cpu: must be at most 1 (is 2)",
+        (3, "host[1].cpu", "value-range", "1", "2"),
     ),
     "dotted key": (
         ADA + "extra.b.name = 'b'\nextra.b.cpu = 0",
-        "h:3: host[0]: unknown field 'extra'",
+        (3, "host[0]", "field-unknown", "extra"),
     ),
-    "broken value": ("a = 1\nb = \n", "h:2: is not valid TOML: invalid value (column 5)"),
+    "broken value": ("a = 1\nb = \n", (2, "", "file-invalid", "5")),
     "two values": (
         "a = 1 2",
-        (
-            "h:1: is not valid TOML: expected newline or end of "
-            "document after a statement (column 7)"
-        ),
+        ((1, "", "file-invalid", "7")),
     ),
     "no end": (
         'a = 1\nb = "x',
-        "h:2: is not valid TOML: unterminated string (at the end)",
+        (2, "", "file-invalid"),
     ),
     "twice": (
         ADA + "cpu = 1\n\ncpu = 1",
-        "h:5: host[0].cpu: is set twice (first on line 3)",
+        (5, "host[0].cpu", "field-repeated", "3"),
     ),
-    "table set twice": ("[a]\n[b]\n[a]", "h:3: a: is set twice (first on line 1)"),
-    "inline key set twice": ("a = {b = 1, b = 2}", "h:1: a.b: is set twice (first on line 1)"),
-    "deep list": ("a = " + "[" * 5000, "h: is nested too deeply"),
-    "deep key": ("x = 1\n" + "a." * 5000 + "b = 1", "h:2: a key of more than 64 parts"),
-    "deep header": ("x = 1\n[" + "a." * 5000 + "b]", "h:2: a key of more than 64 parts"),
-    "huge number": ("b = 1\na = " + "9" * 5000, "h:2: a number of more than 4300 digits"),
-    "huge fraction": ("a = 0." + "9_" * 5000 + "9", "h:1: a number of more than 4300 digits"),
-    "not UTF-8": (b"a = 1\nb = '\xff'", "h:2: is not UTF-8 text (byte 0xff)"),
+    "table set twice": ("[a]\n[b]\n[a]", (3, "a", "field-repeated", "1")),
+    "inline key set twice": ("a = {b = 1, b = 2}", (1, "a.b", "field-repeated", "1")),
+    "deep list": ("a = " + "[" * 5000, (None, "", "file-invalid")),
+    "deep key": ("x = 1\n" + "a." * 5000 + "b = 1", (2, "", "file-invalid", "64")),
+    "deep header": ("x = 1\n[" + "a." * 5000 + "b]", (2, "", "file-invalid", "64")),
+    "huge number": ("b = 1\na = " + "9" * 5000, (2, "", "file-invalid", "4300")),
+    "huge fraction": ("a = 0." + "9_" * 5000 + "9", (1, "", "file-invalid", "4300")),
+    "not UTF-8": (b"a = 1\nb = '\xff'", (2, "", "file-invalid", "0xff")),
     "control characters": (
         ADA + 'cpu = "\\u001b[31m\\n"',
-        "h:3: host[0].cpu: must be a number (is '\\x1b[31m\\n')",
+        (3, "host[0].cpu", "value-type", "'\\x1b[31m\\n'"),
     ),
     "long value": (
         ADA + f'cpu = "{"x" * 200}"',
-        f"h:3: host[0].cpu: must be a number (is '{'x' * 29}..{'x' * 29}')",
+        (
+            3,
+            "host[0].cpu",
+            "value-type",
+            "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx..xxxxxxxxxxxxxxxxxxxxxxxxxxxxx'",
+        ),
     ),
 }
 
@@ -174,7 +177,27 @@ def test_each_mistake_has_its_line(case):
     content, expected = CATALOGUE[case]
     with pytest.raises(DocumentError) as caught:
         parse(content, Hosts, source="h")
-    assert str(caught.value) == expected
+    (problem,) = caught.value.problems
+    assert problem.file == "h"
+    assert_problem(problem, expected)
+
+
+def test_a_problem_is_one_line_of_file_line_field_and_suggestion():
+    problem = Problem("h", 3, "host[0].kind", "must be 'wan' (is 'wam')", "wan", "value-unknown")
+    assert str(problem) == "h:3: host[0].kind: must be 'wan' (is 'wam'): did you mean 'wan'?"
+    assert str(Problem("h", None, "", "is nested too deeply")) == "h: is nested too deeply"
+
+
+def test_an_error_has_the_code_that_its_problems_share():
+    with pytest.raises(DocumentError) as caught:
+        parse(ADA + "cpu = 2\nslots = 0", Hosts, source="h")
+    error = caught.value
+    assert (error.code, error.fields["file"]) == ("value-range", "h")
+    assert (error.fields["line"], error.fields["field"]) == (3, "host[0].cpu")
+    assert [problem["line"] for problem in error.fields["problems"]] == [3, 4]
+    with pytest.raises(DocumentError) as caught:
+        parse(ADA + "cpu = 2\nsots = 0", Hosts, source="h")
+    assert caught.value.code == "document-invalid"
 
 
 def test_every_kind_of_value_is_echoed_short():
@@ -186,12 +209,14 @@ def test_every_kind_of_value_is_echoed_short():
     text = f'day = 1.5\ncode = "a"\nwhole = 1{"0" * 400}\n{"x" * 100} = 1\n'
     with pytest.raises(DocumentError) as caught:
         parse(text, Form, source="f")
-    assert str(caught.value).split("\n") == [
-        "f:1: day: Datetimes provided to dates should have zero time - e.g. be exact dates (is 1.5)",
-        "f:2: code: must have at least 3 characters (has 1: 'a')",
-        "f:3: whole: must be a number (is a whole number of 1329 bits)",
-        f"f:4: unknown field '{'x' * 29}..{'x' * 29}'",
+    expected = [
+        (1, "day", "value-invalid", "1.5"),
+        (2, "code", "value-range", "3", "1: 'a'"),
+        (3, "whole", "value-type", "1329 bits"),
+        (4, "", "field-unknown", f"'{'x' * 29}..{'x' * 29}'"),
     ]
+    for problem, one in zip(caught.value.problems, expected, strict=True):
+        assert_problem(problem, one)
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_file():
@@ -199,7 +224,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_file():
     with pytest.raises(DocumentError) as caught:
         parse(text, Hosts, source="h")
     assert [problem.line for problem in caught.value.problems] == [3, 5, 6, 7]
-    assert caught.value.problems[2] == Problem("h", 6, "host[1]", "unknown field 'sots'", "slots")
+    assert_problem(caught.value.problems[2], (6, "host[1]", "field-unknown", "'sots'", "slots"))
 
 
 def test_a_flood_of_problems_is_cut():
@@ -207,7 +232,9 @@ def test_a_flood_of_problems_is_cut():
     with pytest.raises(DocumentError) as caught:
         parse(text, Hosts, source="h")
     assert len(caught.value.problems) == 1000
-    assert str(caught.value).splitlines()[-1] == ".. and 950 more"
+    assert len(str(caught.value).splitlines()) == 51
+    assert "950" in str(caught.value).splitlines()[-1]
+    assert len(caught.value.fields["problems"]) == 50
 
 
 def test_a_good_document_is_its_model():
@@ -217,8 +244,9 @@ def test_a_good_document_is_its_model():
 
 def test_windows_line_ends_and_byte_order_marks_do_not_matter():
     text = "\ufeff" + (ADA + "cpu = 2").replace("\n", "\r\n")
-    with pytest.raises(DocumentError, match=r"^h:3: host\[0\].cpu"):
+    with pytest.raises(DocumentError) as caught:
         parse(text.encode(), Hosts, source="h")
+    assert_problem(caught.value.problems[0], (3, "host[0].cpu", "value-range", "2"))
 
 
 def test_a_dataclass_will_do_as_a_model():
@@ -228,16 +256,19 @@ def test_a_dataclass_will_do_as_a_model():
         y: int = 0
 
     assert parse("x = 1", Point) == Point(1)
-    with pytest.raises(DocumentError, match=r"^t:2: y: must be a whole number \(is 'a'\)$"):
+    with pytest.raises(DocumentError) as caught:
         parse('x = 1\ny = "a"', Point, source="t")
+    assert_problem(caught.value.problems[0], (2, "y", "value-type", "'a'"))
 
 
 def test_a_model_without_a_json_schema_gets_no_suggestion():
     class Odd(BaseModel, extra="forbid", arbitrary_types_allowed=True):
         time: TypeAdapter | None = None
 
-    with pytest.raises(DocumentError, match=r"^t:1: unknown field 'tme'$"):
+    with pytest.raises(DocumentError) as caught:
         parse("tme = 1", Odd, source="t")
+    assert_problem(caught.value.problems[0], (1, "", "field-unknown", "'tme'"))
+    assert caught.value.problems[0].suggestion == ""
 
 
 def test_a_model_that_recurses_or_overflows_is_answered_in_one_line():
@@ -250,10 +281,11 @@ def test_a_model_that_recurses_or_overflows_is_answered_in_one_line():
                 raise RecursionError
             return math.exp(self.a)
 
-    with pytest.raises(DocumentError, match=r"^t: a number in it is too large$"):
-        parse("a = 1000", Sum, source="t")
-    with pytest.raises(DocumentError, match=r"^t: is nested too deeply$"):
-        parse("a = 1", Sum, source="t")
+    for text, code in (("a = 1000", "value-range"), ("a = 1", "file-invalid")):
+        with pytest.raises(DocumentError) as caught:
+            parse(text, Sum, source="t")
+        (problem,) = caught.value.problems
+        assert (problem.file, problem.line, problem.field, problem.code) == ("t", None, "", code)
 
 
 def test_a_file_is_read(tmp_path):
@@ -263,19 +295,19 @@ def test_a_file_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "code", "value"),
     [
-        ("missing.toml", "there is no such file"),
-        (".", "is a directory, not a file"),
-        ("pipe", "is a pipe, not a regular file"),
-        ("loop", "is a symbolic link that leads to itself"),
-        ("hosts.toml/x", "there is no such file (a part of its path is no directory)"),
-        ("x" * 300, "the name is too long"),
-        ("nul\0", "this is no file name"),
-        ("large.toml", "is larger than 16,777,216 bytes"),
+        ("missing.toml", "file-missing", ""),
+        (".", "file-not-regular", "directory"),
+        ("pipe", "file-not-regular", "pipe"),
+        ("loop", "file-unreadable", "itself"),
+        ("hosts.toml/x", "file-missing", ""),
+        ("x" * 300, "file-unreadable", "too long"),
+        ("nul\0", "name-invalid", ""),
+        ("large.toml", "file-too-large", "16,777,216"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line_at_once(tmp_path, name, reason):
+def test_a_file_that_cannot_be_read_is_one_line_at_once(tmp_path, name, code, value):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "hosts.toml").write_text(ADA)
@@ -284,21 +316,24 @@ def test_a_file_that_cannot_be_read_is_one_line_at_once(tmp_path, name, reason):
     with pytest.raises(DocumentError) as caught:
         read(tmp_path / name, Hosts)
     assert len(str(caught.value).splitlines()) == 1
-    assert caught.value.problems[0].message == reason
+    assert caught.value.code == caught.value.problems[0].code == code
+    assert value in caught.value.problems[0].message
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/tty"])
 def test_a_device_is_refused(device):
-    with pytest.raises(DocumentError, match="is a device"):
+    with pytest.raises(DocumentError) as caught:
         read(device, Hosts)
+    assert caught.value.code == "file-not-regular"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_forbidden_file_is_one_line(tmp_path):
     path = tmp_path / "secret.toml"
     path.touch(mode=0)
-    with pytest.raises(DocumentError, match=r"may not be read \(permission denied\)$"):
+    with pytest.raises(DocumentError) as caught:
         read(path, Hosts)
+    assert (caught.value.code, caught.value.fields["file"]) == ("file-unreadable", str(path))
 
 
 def test_hostile_text_is_answered_and_not_pondered():

@@ -76,7 +76,8 @@ def test_a_master_workers_folder_passes_the_check_and_its_agent_is_short(tmp_pat
         "README.md", "agent.py", "hosts.toml", "master-worker.toml", "program.py",
     }  # fmt: skip
     checked = command("hat", "check", str(folder / "master-worker.toml"))
-    assert "master/worker, ok" in checked.out
+    assert checked.code == 0
+    assert "master/worker" in checked.out
     assert len((folder / "agent.py").read_text().splitlines()) <= 60
 
 
@@ -135,7 +136,7 @@ def test_every_line_is_short(folder):
 def test_two_kinds_at_once_are_refused(tmp_path, options):
     done = command("hat", "new", "heat", "--into", tmp_path, *options)
     assert done.code == 2
-    assert "keeps the hosts it was started on" in done.err
+    assert done.err.rstrip().endswith("[option-conflict]")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,29 +144,35 @@ def test_two_kinds_at_once_are_refused(tmp_path, options):
     "name", ["", "9lives", "../up", "a b", "a/b", ".hid", "-x", "x" * 65, "é", "a\n"]
 )
 def test_an_unfit_name_is_refused(tmp_path, name):
-    with pytest.raises(ScaffoldError, match="must start with a letter"):
+    with pytest.raises(ScaffoldError) as raised:
         new(name, tmp_path)
+    assert raised.value.code == "name-invalid"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_that_exists_is_touched(folder):
     (folder / "template.toml").write_text("mine")
-    with pytest.raises(ScaffoldError, match="is there already; nothing was written"):
+    with pytest.raises(ScaffoldError) as raised:
         new("my-solver", folder.parent)
+    assert (raised.value.code, raised.value.fields["file"]) == ("file-exists", str(folder))
     assert (folder / "template.toml").read_text() == "mine"
     assert [path.name for path in folder.parent.iterdir()] == ["my-solver"]
 
 
 def test_a_dangling_link_is_not_followed(tmp_path):
     (tmp_path / "x").symlink_to("nowhere")
-    with pytest.raises(ScaffoldError, match="is there already"):
+    with pytest.raises(ScaffoldError) as raised:
         new("x", tmp_path)
+    assert raised.value.code == "file-exists"
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ScaffoldError, match=r"cannot be made \(Not a directory\)$"):
+    with pytest.raises(ScaffoldError) as raised:
         new("x", tmp_path / "file")
+    assert raised.value.code == "file-unwritable"
+    assert raised.value.fields["file"] == str(tmp_path / "file" / "x")
+    assert "\n" not in str(raised.value)
 
 
 def task(tmp_path, **fields):
@@ -240,8 +247,8 @@ def test_the_program_measures_its_kernel(folder, tmp_path):
 @needs_mpiexec
 def test_the_program_says_what_failed(folder, tmp_path):
     path = task(tmp_path, mode="run", save=False, output=None)
-    message = "the task's partition is not a list of one entry or more"
-    assert run(folder, path, 1)[-1] == {"event": "error", "message": message, "rank": 0}
+    event = run(folder, path, 1)[-1]
+    assert (event["event"], event["code"], event["rank"]) == ("error", "task-invalid", 0)
 
 
 def run_agent(folder, tmp_path):
@@ -263,7 +270,8 @@ def test_a_mistake_in_the_program_is_named_with_its_line(folder, tmp_path):
     program.write_text(program.read_text().replace("    new[1:-1", mistake, 1))
     line = program.read_text().splitlines().index("        raise ValueError('row 7 is bad')") + 1
     said = run_agent(folder, tmp_path).stderr
-    assert f'rank 1 (there): row 7 is bad; its last words: File "{program}", line {line}' in said
+    assert "rank 1 (there): row 7 is bad" in said
+    assert f'File "{program}", line {line}' in said
 
 
 @pytest.mark.mpi

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import assert_problem
 
 from hat import ApplicationTemplate, DocumentError, active_set, dump, parse, schema
 
@@ -65,7 +66,7 @@ def template(text=JACOBI):
 def problems(text):
     with pytest.raises(DocumentError) as caught:
         template(text)
-    return str(caught.value).split("\n")
+    return caught.value.problems
 
 
 def test_a_bound_template_has_the_numbers_of_the_model():
@@ -95,31 +96,38 @@ def test_a_vector_field_takes_as_much_as_its_elements():
 
 
 @pytest.mark.parametrize(
-    ("given_", "line"),
+    ("given_", "expected"),
     [
-        ({"grid": "0"}, "--set: grid: must be at least 3 (is 0)"),
-        ({"grid": 99_999}, "--set: grid: must be at most 10000 (is 99999)"),
-        ({"grid": "many"}, "--set: grid: must be a whole number (is 'many')"),
-        ({"grid": "2.5"}, "--set: grid: must be a whole number (is '2.5')"),
-        ({"grid": "nan"}, "--set: grid: must be a finite number (is 'nan')"),
+        ({"grid": "0"}, (None, "grid", "value-range", "3", "0")),
+        ({"grid": 99_999}, (None, "grid", "value-range", "10000", "99999")),
+        ({"grid": "many"}, (None, "grid", "value-type", "'many'")),
+        ({"grid": "2.5"}, (None, "grid", "value-type", "'2.5'")),
+        ({"grid": "nan"}, (None, "grid", "value-range", "'nan'")),
         (
             {"grid": "9" * 5000},
-            f"--set: grid: must be a finite number (is '{'9' * 29}..{'9' * 29}')",
+            (
+                None,
+                "grid",
+                "value-range",
+                "'99999999999999999999999999999..99999999999999999999999999999'",
+            ),
         ),
-        ({"grid": "1e30"}, "--set: grid: must be at most 1e18 (is '1e30')"),
-        ({"weight": "x"}, "--set: weight: must be a number (is 'x')"),
-        ({"weight": "2.1"}, "--set: weight: must be at most 2 (is 2.1)"),
-        ({"gird": "3"}, "--set: gird: there is no such parameter: did you mean 'grid'?"),
+        ({"grid": "1e30"}, (None, "grid", "value-range", "1e18", "'1e30'")),
+        ({"weight": "x"}, (None, "weight", "value-type", "'x'")),
+        ({"weight": "2.1"}, (None, "weight", "value-range", "2", "2.1")),
+        ({"gird": "3"}, (None, "gird", "parameter-unknown", "grid")),
         (
             {"source": "\x1b[2J"},
-            "--set: source: must be text of one line, at most 4096 characters (is '\\x1b[2J')",
+            (None, "source", "value-invalid", "4096", "'\\x1b[2J'"),
         ),
     ],
 )
-def test_a_bad_parameter_is_named_with_its_range(given_, line):
+def test_a_bad_parameter_is_named_with_its_range(given_, expected):
     with pytest.raises(DocumentError) as caught:
         template().bind(given_)
-    assert str(caught.value) == line
+    (problem,) = caught.value.problems
+    assert problem.file == "--set"
+    assert_problem(problem, expected)
 
 
 @pytest.mark.parametrize("value", ["2e3", "2000", 2000, 2000.0, " 2000 "])
@@ -129,25 +137,27 @@ def test_whole_numbers_are_taken_in_every_notation(value):
 
 
 @pytest.mark.parametrize(
-    ("structure", "line"),
+    ("structure", "expected"),
     [
-        ('rows = "grid-2000"', "structure.rows: 'grid-2000' is 0: must be at least 1"),
-        ('rows = "grid/3"', "structure.rows: 'grid/3' is 666.6666666666666: must be a whole number"),
-        ('columns = "1//(grid-2000)"', ("structure.columns: '1//(grid-2000)' divides by zero"
-         " at grid = 2000")),
-        ('rows = "source"', "structure.rows: 'source' needs a value of 'source'"),
+        ('rows = "grid-2000"', (None, "structure.rows", "value-range", "grid-2000", "0", "1")),
+        ('rows = "grid/3"', (None, "structure.rows", "value-type", "grid/3", "666.6666666666666")),
+        ('columns = "1//(grid-2000)"', (None, "structure.columns", "expression-undefined",
+                                        "1//(grid-2000)", "2000")),
+        ('rows = "source"', (None, "structure.rows", "parameter-missing", "source")),
     ],
 )  # fmt: skip
-def test_a_size_without_a_value_is_named(structure, line):
+def test_a_size_without_a_value_is_named(structure, expected):
     with pytest.raises(DocumentError) as caught:
         template(JACOBI.replace('rows = "grid"\ncolumns = "grid"', structure)).bind()
-    assert str(caught.value).split("\n")[0] == f"--set: {line}"
+    assert caught.value.problems[0].file == "--set"
+    assert_problem(caught.value.problems[0], expected)
 
 
 def test_a_parameter_without_a_default_must_be_set():
     heat = template(HEAD + "[parameters.grid]\nminimum = 1\n")
-    with pytest.raises(DocumentError, match=r"^--set: grid: has no default: set grid=VALUE$"):
+    with pytest.raises(DocumentError) as caught:
         heat.bind()
+    assert_problem(caught.value.problems[0], (None, "grid", "parameter-missing", "grid=VALUE"))
     assert heat.bind({"grid": "4"}).iterations == 1
 
 
@@ -156,24 +166,29 @@ def test_an_array_for_every_condition_leaves_none():
         HEAD
         + '[parameters]\ngrid = {default = 9}\nx = {default = 0}\n[[data]]\nname="a"\nwhen="x"'
     )
-    with pytest.raises(DocumentError, match="data: no grid array is left"):
+    with pytest.raises(DocumentError) as caught:
         template(text).bind()
+    assert_problem(caught.value.problems[0], (None, "data", "data-missing"))
 
 
 def test_name_and_program_are_enough_and_all_else_is_named():
     heat = template(HEAD)
-    assert [str(assumption) for assumption in heat.missing()] == [
-        "parameters: grid (1000) and iterations (100)",
-        "data: two grid arrays of 8 bytes a point",
-        "task: one task, sweep, that talks to neighbours",
-        "implementation: one, default, for any platform",
-        "interface: one row of elements per border, in one message",
-        "structure.rows: grid",
-        "structure.columns: grid",
-        "structure.iterations: iterations",
-        "structure.model: strip",
-        "implementation[0].seconds_per_point: the host list's, or a calibration",
+    assert [assumption.field for assumption in heat.missing()] == [
+        "parameters",
+        "data",
+        "task",
+        "implementation",
+        "interface",
+        "structure.rows",
+        "structure.columns",
+        "structure.iterations",
+        "structure.model",
+        "implementation[0].seconds_per_point",
     ]
+    assert {name: one.default for name, one in heat.parameters.items()} == {
+        "grid": 1000,
+        "iterations": 100,
+    }
     bound = heat.bind()
     assert (bound.rows, bound.iterations, bound.arrays, bound.element_bytes) == (1000, 100, 2, 8)
     assert (bound.border_bytes, bound.messages, bound.model) == (8000, 1, "strip")
@@ -187,81 +202,82 @@ def test_a_full_template_misses_only_what_nobody_measured():
 
 
 MISTAKES = {
-    "no program": ('name = "x"', "t:1: program: is missing"),
+    "no program": ('name = "x"', (1, "program", "field-missing")),
     "a shell's line": ('name = "x"\nprogram = "python x.py"',
-                       "t:2: program: must be a list in [ ] (is 'python x.py')"),
+                       (2, "program", "value-type", "'python x.py'")),
     "an empty program": ('name = "x"\nprogram = []',
-                         "t:2: program: must have at least an entry (has 0)"),
+                         (2, "program", "value-range", "0")),
     "a null byte": ('name = "x"\nprogram = ["a\\u0000b"]',
-                    "t:2: program[0]: must have the form [^\\x00-\\x1f\\x7f]* (is 'a\\x00b')"),
+                    (2, "program[0]", "value-invalid", "'a\\x00b'")),
     "braces": ('name = "x"\nprogram = ["{a.b}"]',
-               "t:2: program[0]: braces must enclose a name, as in {python}"),
+               (2, "program[0]", "placeholder-invalid")),
     "a placeholder": ('name = "x"\nprogram = ["{pyton}"]',
-                      "t:2: program: there is no parameter 'pyton': did you mean 'python'?"),
+                      (2, "program", "parameter-unknown", "pyton", "python")),
     "a path as a name": ('name = "../x"\nprogram = ["x"]',
-                         "t:1: name: must have the form [A-Za-z0-9][A-Za-z0-9._-]* (is '../x')"),
+                         (1, "name", "value-invalid", "'../x'")),
     "an unknown parameter in a size": (
         HEAD + '[structure]\nrows = "gird"',
-        "t:4: structure.rows: there is no parameter 'gird': did you mean 'grid'?"),
+        (4, "structure.rows", "parameter-unknown", "gird", "grid")),
     "a size that is none": (
         HEAD + '[structure]\nrows = "grid."',
-        "t:4: structure.rows: 'grid.' is no size expression"),
+        (4, "structure.rows", "expression-invalid", "grid.")),
     "a huge power": (
         HEAD + '[[interface]]\nfrom = "sweep"\nto = "sweep"\nbytes = "10**10**10"',
-        "t:6: interface[0].bytes: '10**10**10' is larger than 1e18"),
+        (6, "interface[0].bytes", "value-range", "10**10**10", "1e18")),
     "no grid to assume": (
         HEAD + "[parameters.n]\ndefault = 3",
-        "t:1: structure.rows: there is no parameter 'grid'"),
+        (1, "structure.rows", "parameter-unknown", "grid")),
     "a default out of range": (
         HEAD + "[parameters.grid]\ndefault = 0\nminimum = 1",
-        "t:3: parameters.grid: default must be at least 1 (is 0)"),
+        (3, "parameters.grid", "value-range", "1", "0")),
     "a default of another kind": (
         HEAD + '[parameters.grid]\ndefault = "x"\nkind = "integer"',
-        "t:3: parameters.grid: default must be a whole number (is 'x')"),
+        (3, "parameters.grid", "value-type", "'x'")),
     "a truth value": (
         HEAD + "[parameters.grid]\ndefault = true",
-        ("t:4: parameters.grid.default: must be a whole number or a number or text in quotes"
-        " (is true)")),
+        (4, "parameters.grid.default", "value-type", "true")),
     "a range upside down": (
         HEAD + "[parameters.grid]\nminimum = 3\nmaximum = 2",
-        "t:3: parameters.grid: minimum must be at most maximum (are 3 and 2)"),
+        (3, "parameters.grid", "value-range", "3 and 2")),
     "a range of text": (
         HEAD + '[parameters.grid]\ndefault = "x"\nminimum = 3',
-        "t:3: parameters.grid: text has no minimum and no maximum"),
+        (3, "parameters.grid", "field-conflict")),
     "a reserved name": (
         HEAD + "[parameters]\ngrid = {}\nmax = {}",
-        "t:5: parameters.max: 'max' has a meaning of its own: rename it"),
+        (5, "parameters.max", "name-reserved", "max")),
     "an unknown condition": (
         HEAD + '[[data]]\nname = "a"\nwhen = "grids"',
-        "t:5: data[0].when: there is no parameter 'grids': did you mean 'grid'?"),
+        (5, "data[0].when", "parameter-unknown", "grids", "grid")),
     "no grid array": (
         HEAD + '[[data]]\nname = "a"\ndistribution = "replicated"',
-        't:3: data: must have an entry with distribution = "strip"'),
+        (3, "data", "data-missing")),
     "unknown data": (
         HEAD + '[[data]]\nname = "a"\n[[task]]\nname = "t"\ndata = ["b"]',
-        "t:7: task[0].data: there is no data structure 'b'"),
+        (7, "task[0].data", "data-unknown", "b")),
     "an unknown task": (
         HEAD + '[[task]]\nname = "sweep"\n[[implementation]]\nname = "i"\ntask = "sweap"',
-        "t:7: implementation[0].task: there is no task 'sweap': did you mean 'sweep'?"),
+        (7, "implementation[0].task", "task-unknown", "sweap", "sweep")),
     "an unknown sender": (
         HEAD + '[[task]]\nname = "sweep"\n[[interface]]\nfrom = "a"\nto = "sweep"',
-        "t:6: interface[0].from: there is no task 'a'"),
+        (6, "interface[0].from", "task-unknown", "a")),
     "an unknown implementation": (
         HEAD + '[[implementation]]\nname = "numpy"\n[active_set]\nada = "numby"',
-        "t:6: active_set.ada: there is no implementation 'numby': did you mean 'numpy'?"),
+        (6, "active_set.ada", "implementation-unknown", "numby", "numpy")),
     "a name twice": (
         HEAD + '[[implementation]]\nname = "i"\n[[implementation]]\nname = "i"',
-        "t:6: implementation[1].name: 'i' is there twice"),
+        (6, "implementation[1].name", "name-repeated", "i")),
     "no cost": (
         HEAD + '[[implementation]]\nname = "i"\nmeasured = {x86 = 0}',
-        "t:5: implementation[0].measured.x86: must be greater than 0 (is 0)"),
+        (5, "implementation[0].measured.x86", "value-range", "0")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MISTAKES)
 def test_each_mistake_of_a_template_has_its_line(case):
-    text, line = MISTAKES[case]
-    assert problems(text) == [line]
+    text, expected = MISTAKES[case]
+    (problem,) = problems(text)
+    assert problem.file == "t"
+    assert_problem(problem, expected)
 
 
 def test_a_template_survives_being_written_and_read():
@@ -315,43 +331,36 @@ threads = true
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         (
             ("threads = true", "threads = 4"),
-            "t.toml:7: implementation[1].threads: must be true or false",
+            (7, "implementation[1].threads", "value-type", "4"),
         ),
         (
             ("threads = true", "threads = true\nsweeps = 2"),
-            (
-                "t.toml:7: implementation[1].threads: is for a set of one host, which has no borders: sweeps says"
-                " nothing there"
-            ),
+            (7, "implementation[1].threads", "field-conflict"),
         ),
         (
             ("threads = true", "threads = true\nrectangles = true"),
-            (
-                "t.toml:7: implementation[1].threads: is for a set of one host, which has no borders: rectangles"
-                " says nothing there"
-            ),
+            (7, "implementation[1].threads", "field-conflict"),
         ),
         (
             ('name = "ranks"', 'name = "ranks"\nthreads = true'),
-            (
-                "t.toml:5: implementation[0].threads: is for a set of one host: an implementation by ranks, for"
-                " several, is missing"
-            ),
+            (5, "implementation[0].threads", "implementation-missing"),
         ),
         (
             ("threads = true", 'threads = true\n[active_set]\nada = "threads"'),
-            "t.toml:9: active_set.ada: 'threads' is by threads, for a set of one host: name one by ranks",
+            (9, "active_set.ada", "implementation-unsuitable", "threads"),
         ),
     ],
 )
-def test_an_implementation_by_threads_is_named_wrongly_in_one_line(changed, said):
+def test_an_implementation_by_threads_is_named_wrongly_in_one_line(changed, expected):
     with pytest.raises(DocumentError) as refused:
         parse(BY_THREADS.replace(*changed), ApplicationTemplate, source="t.toml")
-    assert said in str(refused.value)
+    (problem,) = refused.value.problems
+    assert problem.file == "t.toml"
+    assert_problem(problem, expected)
     assert str(refused.value).count("\n") == 0
 
 
