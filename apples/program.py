@@ -204,7 +204,7 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise TaskError(f"the task is not JSON: {error}") from None
+        raise TaskError(f"the task is not JSON: {error}", code="task-not-json") from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode = raw.get("mode")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,6 @@ import apples.program
 from apples.launch import hydra
 from apples.program import Piece, TaskDocument, TaskError, parameters_by_hand, read_task
 
-NO_ROWS = (
-    "rows: the parameter 'grid' is 0, no whole number of 1 or more;"
-    " Task(rows=..) says which parameter it is"
-)
 SWEEPS = """
 import sys
 import numpy as np
@@ -104,7 +101,7 @@ def test_a_copy_beside_the_program_serves_where_apples_is_not_installed(run, tmp
     assert f"{tmp_path}/apples/program.py" in said.splitlines()
     code, _, said = run(HIDES + SWEEPS.replace("WRONG", "task.array('u', (24, 24))"))
     assert code == 2
-    assert "what a program declares needs apples on every host" in said
+    assert "[apples-missing]" in said
 
 
 @pytest.mark.mpi
@@ -148,18 +145,19 @@ def test_who_leaves_the_loop_has_done_the_iteration_and_the_result_is_kept(run, 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "numbers", "more"),
     [
-        ("if i == 3: raise ArithmeticError('row 7 is bad')", "row 7 is bad"),
-        ("task.result(u)", "the result has 26 rows on rank 0; the plan gives it 24"),
+        ("if i == 3: raise ArithmeticError('row 7 is bad')", "7", {}),
+        ("task.result(u)", "26 0 24", {"code": "result-shape"}),
     ],
 )
-def test_what_goes_wrong_is_an_event(run, wrong, message):
+def test_what_goes_wrong_is_an_event(run, wrong, numbers, more):
     alone = task(partition=partition(("ada", 1, 24)))
     code, events, _ = run(SWEEPS.replace("WRONG", wrong), asked=alone)
     assert code != 0
-    assert events[-1] == {"event": "error", "message": events[-1]["message"], "rank": 0}
-    assert events[-1]["message"].startswith(message)
+    message = events[-1]["message"]
+    assert events[-1] == {"event": "error", "message": message, "rank": 0, **more}
+    assert re.findall(r"\d+", message) == numbers.split()
 
 
 @pytest.mark.mpi
@@ -176,30 +174,37 @@ def test_a_program_without_a_result_is_not_done(run):
     text = SWEEPS.replace("WRONG", "").replace("    task.result(u[1:-1])\n", "")
     code, events, _ = run(text, asked=task(partition=partition(("ada", 1, 24))))
     assert code != 0
-    assert events[-1]["message"] == "the program ended without task.result(..)"
-    assert "sweeps: the program ended without task.result(..)" in run(text)[2].splitlines()
+    assert events[-1]["code"] == "result-missing"
+    (line,) = [line for line in run(text)[2].splitlines() if line.endswith(" [result-missing]")]
+    assert line.startswith("sweeps: ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "fields"),
     [
-        (["--set", "gird=5"], "--set gird=5: no parameter 'gird'; there are grid, iterations"),
-        (["--set", "grid=x"], "--set grid=x: not a whole number"),
-        (["--set=grid"], "--set grid: not NAME=VALUE"),
-        (["-v", "--set"], "--set : not NAME=VALUE"),
+        (
+            ["--set", "gird=5"],
+            "parameter-unknown",
+            {"field": "gird", "known": ["grid", "iterations"]},
+        ),
+        (["--set", "grid=x"], "parameter-type", {"field": "grid", "value": "x"}),
+        (["--set=grid"], "parameter-invalid", {"value": "grid"}),
+        (["-v", "--set"], "parameter-invalid", {"value": ""}),
     ],
 )
-def test_a_setting_that_says_nothing_known_is_refused(arguments, message):
+def test_a_setting_that_says_nothing_known_is_refused(arguments, code, fields):
     with pytest.raises(TaskError) as refusal:
         parameters_by_hand({"grid": 24, "iterations": 9}, arguments, Path("/nowhere"))
-    assert str(refusal.value) == message
+    assert (refusal.value.code, refusal.value.fields) == (code, fields)
 
 
 @pytest.mark.mpi
 def test_what_is_wrong_by_hand_is_one_line(run):
     code, _, said = run(SWEEPS, "--set", "grid=0")
     assert code == 2
-    assert f"sweeps: {NO_ROWS}" in said.splitlines()
+    (line,) = [line for line in said.splitlines() if line.endswith(" [parameter-range]")]
+    assert line.startswith("sweeps: ")
+    assert "'grid'" in line
     assert "Traceback" not in said
 
 
@@ -210,11 +215,15 @@ def test_a_template_beside_the_program_has_its_parameters_and_limits(tmp_path):
     assert parameters_by_hand({"grid": 5, "more": "x"}, ["-v", "--set", "omega=1"], tmp_path) == {
         "grid": 7, "more": "x", "omega": 1.0,
     }  # fmt: skip
-    with pytest.raises(TaskError, match="--set grid=2: must be at least 3"):
+    with pytest.raises(TaskError) as raised:
         parameters_by_hand({}, ["--set", "grid=2"], tmp_path)
+    assert raised.value.code == "parameter-range"
+    assert raised.value.fields == {"field": "grid", "value": 2, "bound": 3}
     (tmp_path / "template.toml").write_text("[parameters")
-    with pytest.raises(TaskError, match=r"template\.toml: "):
+    with pytest.raises(TaskError) as raised:
         parameters_by_hand({}, [], tmp_path)
+    assert raised.value.code == "template-invalid"
+    assert raised.value.fields["file"] == str(tmp_path / "template.toml")
 
 
 def test_ranks_of_a_host_share_its_rows_the_earlier_ones_the_larger_pieces():
@@ -226,24 +235,28 @@ def test_ranks_of_a_host_share_its_rows_the_earlier_ones_the_larger_pieces():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "fields"),
     [
-        ({"schema": "apples.task/2"}, "schema is not apples.task/1"),
-        ({"mode": "dream"}, "mode is 'dream', neither run nor calibrate"),
-        ({"parameters": []}, r"parameters is \[\]"),
-        ({"save": True}, "save is True"),
-        ({"progress_seconds": -1}, "progress_seconds is -1"),
-        ({"partition": []}, "partition is not a list of one entry or more"),
-        ({"partition": [{"host": "ada"}]}, r"partition\[0\] does not say host, ranks, first_row, rows"),
-        ({"partition": partition(("ada", 1, 5)) * 2}, r"partition\[1\] has rows 0 to 5 .* begins at row 5"),
-        ({"partition": partition(("ada", 6, 5))}, r"for 6 ranks; each rank has a row"),
-        ({"partition": partition(("ada", 1, True))}, r"partition\[0\] is "),
-        ({"mode": "calibrate", "sizes": [0]}, r"sizes are \[0\], not numbers of rows"),
+        ({"schema": "apples.task/2"}, "task-invalid", {"field": "schema"}),
+        ({"mode": "dream"}, "task-invalid", {"field": "mode", "value": "dream"}),
+        ({"parameters": []}, "task-invalid", {"field": "parameters", "value": []}),
+        ({"save": True}, "task-invalid", {"field": "save", "value": True}),
+        ({"progress_seconds": -1}, "task-invalid", {"field": "progress_seconds", "value": -1}),
+        ({"partition": []}, "task-invalid", {"field": "partition"}),
+        ({"partition": [{"host": "ada"}]}, "partition-invalid",
+         {"index": 0, "known": ["host", "ranks", "first_row", "rows"]}),
+        ({"partition": partition(("ada", 1, 5)) * 2}, "partition-invalid",
+         {"index": 1, "rows": [0, 5], "ranks": 1}),
+        ({"partition": partition(("ada", 6, 5))}, "partition-invalid",
+         {"index": 0, "rows": [0, 5], "ranks": 6}),
+        ({"partition": partition(("ada", 1, True))}, "partition-invalid", {"index": 0}),
+        ({"mode": "calibrate", "sizes": [0]}, "task-invalid", {"field": "sizes", "value": [0]}),
     ],
 )  # fmt: skip
-def test_a_task_that_does_not_say_what_it_should_is_refused(change, message):
-    with pytest.raises(TaskError, match=message):
+def test_a_task_that_does_not_say_what_it_should_is_refused(change, code, fields):
+    with pytest.raises(TaskError) as raised:
         read_task(json.dumps(task() | change))
+    assert (raised.value.code, raised.value.fields) == (code, fields)
 
 
 def rectangles(*pieces):
@@ -252,21 +265,27 @@ def rectangles(*pieces):
 
 
 @pytest.mark.parametrize(
-    ("partition", "message"),
+    ("partition", "code", "fields"),
     [
-        (rectangles(("ada", 1, 0, 9, 0, 9), ("bob", 1, 8, 1, 8, 1)), r"\[1\] overlaps that of ada"),
-        (rectangles(("ada", 1, 0, 9, 0, 4), ("bob", 1, 0, 8, 4, 5)), "76 points of 9 rows of 9"),
-        (rectangles(("ada", 1, 0, 9, -1, 9)), r"partition\[0\] is no rectangle of a grid"),
-        (rectangles(("ada", 1, 0, 9, 0, 0)), r"partition\[0\] is no rectangle of a grid"),
-        (rectangles(("ada", 1, 0, 9, 0, 4)) + partition(("bob", 1, 9)), "is no rectangle of a grid"),
-        ([*rectangles(("ada", 1, 0, 9, 0, 4)), {"host": "bob", "columns": 1}], r"does not say host, .*columns"),
-        (rectangles(("ada", 10, 0, 9, 0, 9)), r"for 10 ranks; each rank has a row"),
-        (rectangles(("ada", 1, 0, 9, 0, 2.5)), r"partition\[0\] is \{"),
+        (rectangles(("ada", 1, 0, 9, 0, 9), ("bob", 1, 8, 1, 8, 1)), "rectangles-overlap",
+         {"index": 1, "host": "ada"}),
+        (rectangles(("ada", 1, 0, 9, 0, 4), ("bob", 1, 0, 8, 4, 5)), "rectangles-incomplete",
+         {"value": 76, "bound": 81}),
+        (rectangles(("ada", 1, 0, 9, -1, 9)), "rectangle-invalid", {"index": 0}),
+        (rectangles(("ada", 1, 0, 9, 0, 0)), "rectangle-invalid", {"index": 0}),
+        (rectangles(("ada", 1, 0, 9, 0, 4)) + partition(("bob", 1, 9)), "rectangle-invalid",
+         {"index": 1}),
+        ([*rectangles(("ada", 1, 0, 9, 0, 4)), {"host": "bob", "columns": 1}], "partition-invalid",
+         {"index": 1, "known": ["host", "ranks", "first_row", "rows", "first_column", "columns"]}),
+        (rectangles(("ada", 10, 0, 9, 0, 9)), "partition-invalid",
+         {"index": 0, "rows": [0, 9], "ranks": 10}),
+        (rectangles(("ada", 1, 0, 9, 0, 2.5)), "partition-invalid", {"index": 0}),
     ],
 )  # fmt: skip
-def test_rectangles_that_do_not_cover_the_grid_once_are_refused(partition, message):
-    with pytest.raises(TaskError, match=message):
+def test_rectangles_that_do_not_cover_the_grid_once_are_refused(partition, code, fields):
+    with pytest.raises(TaskError) as raised:
         read_task(json.dumps(task(partition=partition)), rectangles=True)
+    assert (raised.value.code, raised.value.fields) == (code, fields)
 
 
 SIDES = """
@@ -314,35 +333,37 @@ def test_rectangles_come_to_the_result_of_one_process_whatever_they_are(run, tmp
 @pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("program", "wrong"),
     [
-        (SIDES.replace("WRONG", "task.exchange(u[1:])"), "an array of 25 x 14 with a halo of 1: of 24 x 12"),
-        (SIDES.replace("WRONG", "task.result(u)"), "26 x 14 points on rank 0; the plan gives it 24 x 12"),
-        (SIDES.replace("u = ", "task.array('u', (24, 24)); u = "), "in whole rows, not with rectangles=True"),
-        (SIDES.replace("rectangles=True", "columns=12, rectangles=True"), "24 columns; 12 is 12: "),
-        (SIDES.replace("rectangles=True, ", ""), "wrong in its template, or Task(rectangles=True)"),
+        (SIDES.replace("WRONG", "task.exchange(u[1:])"), "array-shape"),
+        (SIDES.replace("WRONG", "task.result(u)"), "result-shape"),
+        (SIDES.replace("u = ", "task.array('u', (24, 24)); u = "), "declaration-needs-rows"),
+        (SIDES.replace("rectangles=True", "columns=12, rectangles=True"), "columns-differ"),
+        (SIDES.replace("rectangles=True, ", ""), "rectangles-undeclared"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_program_of_rectangles_is_one_line(run, program, message):
+def test_what_is_wrong_with_a_program_of_rectangles_is_named(run, program, wrong):
     halves = rectangles(("ada", 1, 0, 24, 0, 12), ("bob", 1, 0, 24, 12, 12))
-    code, events, said = run(program, ranks=2, asked=task(partition=halves))
+    code, _, said = run(program, ranks=2, asked=task(partition=halves))
     assert code != 0
-    found = [event["message"] for event in events if event["event"] == "error"]
-    assert any(message in one for one in found or [said]), said
+    assert f'"code": "{wrong}"' in said
 
 
 def test_a_task_that_is_no_json_is_refused():
-    with pytest.raises(TaskError, match="the task is not JSON"):
+    with pytest.raises(TaskError) as raised:
         read_task("{")
+    assert (raised.value.code, raised.value.fields) == ("task-not-json", {})
 
 
 @pytest.mark.mpi
 def test_a_task_for_other_ranks_or_rows_is_refused(run):
     _, events, _ = run(SWEEPS, asked=task())
-    assert events[-1]["message"] == "the task is for 3 ranks; MPI has 1"
+    assert events[-1]["code"] == "ranks-differ"
+    assert re.findall(r"\d+", events[-1]["message"]) == ["3", "1"]
     other = task(partition=partition(("ada", 1, 20)))
     _, events, _ = run(SWEEPS, asked=other)
-    assert events[-1]["message"].startswith("the task's partition has 20 rows; grid is 24: ")
+    assert events[-1]["code"] == "rows-differ"
+    assert re.findall(r"\d+", events[-1]["message"]) == ["20", "24"]
 
 
 JOB = """
@@ -396,7 +417,8 @@ def test_a_job_that_is_handed_rectangles_ends_on_every_rank(run):
     halves = rectangles(("ada", 1, 0, 24, 0, 12), ("bob", 1, 0, 24, 12, 12))
     code, _, said = run(JOB, ranks=2, asked=task(partition=halves))
     assert code != 0
-    assert "partition[0] is a rectangle: this program takes whole rows alone" in said
+    assert "TaskError: " in said
+    assert "partition[0] is a rectangle" in said
 
 
 SWAPS = """
@@ -417,7 +439,7 @@ for swaps in range(1, 4):
 try:
     u.swap(narrow)
 except malleable.DeclarationError as error:
-    assert "'u' and 'narrow' cannot change places" in str(error)
+    assert "'u' and 'narrow'" in str(error)
 else:
     raise AssertionError
 job.finish()
