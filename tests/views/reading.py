@@ -37,6 +37,19 @@ class Page(HTMLParser):
         elif not any(tag == "style" or kind == "tick" for tag, kind in self._open):
             self.words.append(text)
 
+    @property
+    def verdicts(self):
+        """The kinds of the marked words in their order, such as good, bad and watch."""
+        marked = (own.get("class", "") for tag, own in self.tags if tag == "span")
+        return [kind.split()[1] for kind in marked if kind.startswith("word ")]
+
+    @property
+    def sections(self):
+        """The identities of the headings of sections."""
+        return [
+            own["id"].removeprefix("h-") for tag, own in self.tags if tag == "h2" and own.get("id")
+        ]
+
     def shape(self):
         """Return the kinds of element and attribute, without values."""
         return {(tag, name) for tag, attributes in self.tags for name in (None, *attributes)}

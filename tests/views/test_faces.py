@@ -27,6 +27,7 @@ from apples.agent import (
     thresholds,
 )
 from apples.launch import BorderTimes, HostTimes, Outcome
+from apples.units import duration
 from apples.views import METHODS, demo_document, demo_text, explained_text, plan_text
 from apples.views import text_of_run as run_text
 from blueprints import minimum_execution_time
@@ -180,16 +181,15 @@ def test_every_number_of_a_runs_face_is_in_the_json():
         if document["execution"]:
             text = run_text(document, "")
             assert missing(text, document) == []
-            assert text.splitlines()[0].startswith(
-                f"{document['execution']['iterations']} iterations in "
-            )
+            assert text.split()[0] == str(document["execution"]["iterations"])
 
 
 def test_a_run_says_where_its_seconds_went_unless_they_cannot_be_felt():
     run = run_of(pool([Host("ada", seconds_per_point=1e-9)]), np.random.default_rng(5))
     run |= {"phases": {"imports": 0.72, "plan": 0.04, "loop": 2.31}, "seconds": 3.07}
-    assert run_text(run, "x").splitlines()[-2] == "3.1 s in all: imports 0.7 s, loop 2.3 s"
-    assert "in all" not in run_text({**run, "phases": {}}, "x")
+    line = run_text(run, "x").splitlines()[-2]
+    assert re.findall(r"[\d.]+ s", line) == ["3.1 s", "0.7 s", "2.3 s"]
+    assert "3.1 s" not in run_text({**run, "phases": {}}, "x")
 
 
 def test_every_number_of_the_demos_face_is_in_the_json():
@@ -201,14 +201,13 @@ def test_every_number_of_the_demos_face_is_in_the_json():
         runs.append(run)
     document = demo_document(runs)
     assert missing(demo_text(document), document) == []
-    assert demo_text(document).splitlines()[0].startswith("Run-time AppLeS takes ")
 
 
 def test_the_demo_without_a_run_verifies_nothing():
     plan = {"blueprint": METHODS[0], "chosen": None}
     document = demo_document([refused_document(plan, "no memory")])
     assert document["verified"] is None
-    assert "no plan: no memory" in demo_text(document)
+    assert "no memory" in demo_text(document)
 
 
 def test_the_reader_of_numbers_reads_them():
@@ -230,7 +229,6 @@ def test_the_short_face_has_eight_lines_and_one_a_host_up_to_twelve_of_80_column
     assert len(document["chosen"]["hosts"]) >= count
     assert len(lines) <= 8 + min(len(document["chosen"]["hosts"]), 12)
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith("Run on ")
 
 
 def test_an_interval_that_is_empty_but_for_rounding_is_no_forecast_error(tmp_path):
@@ -239,8 +237,7 @@ def test_an_interval_that_is_empty_but_for_rounding_is_no_forecast_error(tmp_pat
     for end, known in ((np.nextafter(seconds, 1e9), False), (1.01 * seconds, True)):
         document["chosen"]["iteration_interval"] = [seconds, float(end)]
         (first, *_) = plan_text(document, "").splitlines()
-        assert ("no forecast error known" in first) is not known
-        assert ("likely" in first) is known
+        assert (duration(float(end)) in first.replace(duration(seconds), "", 1)) is known
 
 
 def test_the_long_face_keeps_to_80_columns_and_lists_every_assumption(tmp_path):

@@ -186,21 +186,18 @@ def explained_by(factor):
 
 def test_a_page_opens_with_what_explains_the_waits_or_gives_no_verdict(runs):
     good, bad = (page_of(runs, explained_by(factor)) for factor in (1.1, 14.0))
-    assert good.index("explains the site's waits".replace("'", "&#39;")) < good.index(
-        " beats easy on this log:"
-    )
-    assert "do not conclude" in bad
-    assert "<h1>Do not conclude" in bad
-    assert " beats " not in bad
-    assert "sd against easy, no verdict: in this simulation" in bad
+    assert Page(good).verdicts[0] == "good"
+    assert Page(bad).verdicts[0] == "bad"
+    documents = [comparison_document("few", runs, explained_by(factor)) for factor in (1.1, 14.0)]
+    assert [one["explained"] for one in documents] == [True, False]
+    assert documents[0]["headline"] != documents[1]["headline"]
 
 
 def test_where_nobody_knows_whether_the_waits_are_explained_no_verdict_is_given(runs):
     why = "few: does not tell how long its jobs waited"
     text = page_of(runs, why)
-    assert "<h1>Do not conclude: whether" in text
+    assert Page(text).verdicts[0] == "bad"
     assert why in text
-    assert " beats " not in text
     assert comparison_document("few", runs, why)["withheld"] is True
     assert comparison_document("few", runs)["withheld"] is False  # a model's jobs are of no site
 
@@ -210,7 +207,7 @@ def test_names_that_differ_by_their_ends_differ_in_a_drawing(runs):
     long = [replace(other, name=f"equipartition malleable=0.{k}") for k in (2, 7)]
     text = page_of([easy, *long])
     for k in (2, 7):
-        assert f"equipart\u2026eable=0.{k}: mean slowdown" in text
+        assert f"equipart\u2026eable=0.{k}" in text
 
 
 def test_fractions_of_malleable_jobs_are_a_curve_with_the_smallest_that_gains(tmp_path):
@@ -223,8 +220,7 @@ def test_fractions_of_malleable_jobs_are_a_curve_with_the_smallest_that_gains(tm
     (entry,) = document["fractions"]
     assert [point["malleable"] for point in entry["mean_wait"]] == [0.2, 1.0]
     text = (tmp_path / "p.html").read_text()
-    assert "How many jobs must be malleable" in text
-    assert "% of the jobs malleable" in text
+    assert "fractions" in Page(text).sections
     assert entry["finding"] in document["findings"]
 
 
@@ -254,14 +250,11 @@ def test_the_smallest_fraction_with_a_clear_gain_is_named():
     rows = sweep_rows([(0.2, unsure), (0.4, clear), (1.0, most)])
     figures = sweep_table(rows, "easy")
     (entry,) = figures["fractions"]
-    assert "the smallest with a clear gain is 40% of the jobs malleable" in entry["finding"]
-    assert "the most is gained with 100%" in entry["finding"]
+    assert {"40%", "100%"} <= {*re.findall(r"\d+%", entry["finding"])}
     text = sweep_page(rows, figures, {"log": "x"})
-    assert text.index("40% of the jobs") < text.index("<h2")
-    assert text.count("of the jobs malleable</text>") == 3
+    assert text.index("40%") < text.index("<h2")
     none = sweep_table(sweep_rows([(0.2, unsure), (1.0, unsure)]), "easy")["fractions"][0]
-    assert "no clear gain" in none["finding"]
-    assert "20% to 100%" in none["finding"]
+    assert re.findall(r"\d+%", none["finding"]) == ["20%", "100%"]
 
 
 def test_the_baseline_of_a_sweep_is_the_one_asked_for_or_resizes_no_job():
@@ -278,28 +271,11 @@ def test_a_page_is_one_file_that_asks_nobody_for_anything(tmp_path):
     assert answer.code == 0, answer.err
     text = page.read_text()
     assert not re.search(r'(src|href)\s*=\s*"?(https?:)?//', text)
-    assert text.index("on this log: mean slowdown") < text.index("<h2")
+    assert text.index('<ul class="findings">') < text.index("<h2")
     assert text.count("<h1>") == 1
-    assert text.count(" lost most of ") + text.count("nobody lost") == text.count(
-        " gained most of "
-    ) + text.count("nobody gained")
-    assert "submitted, for" in text
-    assert "inside the nodes of its mates" in text
     assert "<script" not in text
-    assert "wait s" in answer.out
-    assert answer.out.startswith("sd ")
-    for word in (
-        "copy as Markdown",
-        "Rejected decisions",
-        "best single job",
-        "tie rule",
-        "seed",
-        "log sha256",
-        "command",
-        "worst single job",
-        "Figure 7",
-    ):
-        assert word in text
+    assert answer.out.split()[0] == "sd"
+    assert {"policies", "machine", "refused", "method"} <= {*Page(text).sections}
     pictures = sorted(path.name for path in (tmp_path / "svg").iterdir())
     assert "slowdown_per_day-sd.svg" in pictures
     assert "heat-slowdown-sd.svg" in pictures
@@ -313,9 +289,16 @@ def test_why_a_job_shrank_is_what_happened_at_that_instant(runs):
     run = runs[1]
     k = int(np.flatnonzero(run.schedule.mate)[0])
     told = story(run, k)
-    assert "submitted" in told[0]
-    assert "ended" in told[-1]
-    assert any("shrunk" in step and "started inside mates' nodes" in step for step in told)
+    times = [float(step.split()[0]) for step in told]
+    assert times[0] == pytest.approx(run.workload.submit[k])
+    assert times[1] == pytest.approx(run.schedule.start[k])
+    assert times[-1] == pytest.approx(run.schedule.end[k])
+    begun = run.schedule.start[run.schedule.guest]
+    sizes = [re.search(r"(\d+) to (\d+)", step) for step in told[2:-1]]
+    shrinks = [
+        at for at, size in zip(times[2:-1], sizes, strict=True) if int(size[1]) > int(size[2])
+    ]
+    assert any(np.isclose(begun, at).any() for at in shrinks)
 
 
 def test_refusals_are_counted_by_reason(runs):
@@ -361,9 +344,8 @@ def test_a_sweep_page_has_bars_over_options_and_curves_over_load(tmp_path):
     answer = command("apples", "report", str(results), "--out", str(page))
     assert answer.code == 0, answer.err
     text = page.read_text()
-    assert "Figures 7-10" in text
-    assert "Figures 1 to 3" in text
-    assert "equipartition on kale:jobs=200,load=0.3, mean slowdown: " in text
+    assert {"changes", "load", "runs", "method"} <= {*Page(text).sections}
+    assert "kale:jobs=200,load=0.3" in text
 
 
 @pytest.mark.more

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from views.documents import run
+from views.reading import Page
 from views.timelines import host, moved, report, steady
 
 from apples.views import MARKS, timeline_document, timeline_text
@@ -18,7 +19,7 @@ RUN = run(("ada", "bob"))
 def test_where_nothing_was_reported_there_is_no_timeline():
     assert timeline_document(RUN, []) is None
     assert timeline_document(RUN, [{"event": "running", "hosts": ["ada"], "rows": [1]}]) is None
-    assert "Over time" not in run_page(RUN)
+    assert "timeline" not in Page(run_page(RUN)).sections
 
 
 def test_a_steady_run_is_the_same_in_every_slice():
@@ -63,9 +64,8 @@ def test_each_move_says_what_its_time_went_to():
     for one in told:
         if one["event"] == "decision":
             one |= {"event": "moved", "seconds": 0.25, "phases": {"start": 0.2, "wait": 0.05}}
-    assert "took 250 ms (start 200 ms, wait 50.0 ms)" in timeline_text(
-        timeline_document(RUN, told)
-    )
+    last = timeline_text(timeline_document(RUN, told)).splitlines()[-1]
+    assert re.findall(r"[\d.]+ ms", last)[:3] == ["250 ms", "200 ms", "50.0 ms"]
     page = run_page(RUN, told)
     assert 'start <data value="0.2">200 ms</data>, wait <data value="0.05">50.0 ms</data>' in page
 
@@ -80,7 +80,7 @@ def test_a_job_that_was_resized_by_hand_has_a_move_without_a_promise():
     found = timeline_document(RUN, told)
     assert [epoch["promised"] is None for epoch in found["epochs"]] == [False, True]
     assert found["moves"][0]["gain_seconds"] is None
-    assert "asked for" in run_page(RUN, told)
+    assert not found["moves"][0]["reason"]
 
 
 def test_a_move_is_where_the_reports_say_it_however_late_it_was_noticed():
@@ -101,7 +101,8 @@ def test_the_text_has_a_line_a_host_of_80_columns_and_blanks_where_it_was_not():
     assert marks[:28].strip() == ""
     assert set(marks[34:]) == {MARKS[2]}
     assert "0 > 700 rows" in eve
-    assert lines[-1].startswith("1  at 2.25 s to ada 700, bob 737, eve 700; took 250 ms; ")
+    numbers = re.findall(r"[\d.]+", lines[-1])
+    assert numbers[:6] == ["1", "2.25", "700", "737", "700", "250"]
 
 
 def test_of_a_program_that_cannot_tell_its_halo_from_waiting_no_face_says_that_it_does():
@@ -127,7 +128,7 @@ def test_of_a_program_that_cannot_tell_its_halo_from_waiting_no_face_says_that_i
 
 def test_a_page_has_a_lane_for_each_host_and_no_script_over_300_kb():
     page = run_page(RUN, moved())
-    assert "Over time" in page
+    assert "timeline" in Page(page).sections
     assert len(page.encode()) < 100_000
     many = [f"host-{k}" for k in range(60)]
     assert len(run_page(run(many), steady(many, parts=400)).encode()) <= 300_000
