@@ -191,7 +191,12 @@ def make(made: list[LabCgroup], record: Callable[[str, str], None]) -> None:
             except OSError as error:
                 if name not in group.optional:
                     where = group.path / name
-                    raise LaunchError(f"{where}: {value}: {error.strerror}") from None
+                    raise LaunchError(
+                        f"{where}: {value}: {error.strerror}",
+                        code="cgroup-unwritable",
+                        file=where,
+                        value=value,
+                    ) from None
 
 
 def members(path: Path) -> list[int]:

@@ -42,10 +42,20 @@ def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> s
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LaunchError(f"{words[0]} did not end within {LIMIT_SECONDS:g} s") from None
+        raise LaunchError(
+            f"{words[0]} did not end within {LIMIT_SECONDS:g} s",
+            code="tool-timeout",
+            tool=words[0],
+            seconds=LIMIT_SECONDS,
+        ) from None
     if done.returncode != 0:
         said = " / ".join((done.stderr or done.stdout).split("\n")[:3]).strip(" /")
-        raise LaunchError(f"{' '.join(words[:4])}: {said}")
+        raise LaunchError(
+            f"{' '.join(words[:4])}: {said}",
+            code="tool-failed",
+            tool=words[0],
+            value=done.returncode,
+        )
     return done.stdout
 
 
@@ -128,7 +138,9 @@ def captured(lab: Lab, host: str, words: Sequence[str]) -> tuple[int, str, str]:
 def _living(lab: Lab, host: str) -> EmulatedHost:
     machine = lab.machine(host)
     if not machine.alive:
-        raise LaunchError(f"{host}: the host is gone (its first process ended)")
+        raise LaunchError(
+            f"{host}: the host is gone (its first process ended)", code="host-lost", host=host
+        )
     return machine
 
 
@@ -150,4 +162,10 @@ def leave_running(lab: Lab | str, machine: EmulatedHost, words: Sequence[str], l
         check=False,
     )
     if done.returncode != 0:
-        raise LaunchError(f"{machine.name}: {words[0]}: {done.stderr.strip()}")
+        raise LaunchError(
+            f"{machine.name}: {words[0]}: {done.stderr.strip()}",
+            code="tool-failed",
+            tool=words[0],
+            host=machine.name,
+            value=done.returncode,
+        )

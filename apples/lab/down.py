@@ -43,7 +43,12 @@ def undo(folder: Path) -> None:
     _end(steps)
     left = [f"{kind} {name}" for kind, name in steps if not _undone(kind, name)]
     if left:
-        raise LaunchError(f"lab '{folder.name}': cannot be removed: {', '.join(left)}")
+        raise LaunchError(
+            f"lab '{folder.name}': cannot be removed: {', '.join(left)}",
+            code="lab-not-removed",
+            lab=folder.name,
+            failures=left,
+        )
     _forget(folder)
 
 
@@ -67,7 +72,11 @@ def _end(steps: list[tuple[str, str]]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            raise LaunchError(f"processes that cannot be killed: {sorted(alive)}")
+            raise LaunchError(
+                f"processes that cannot be killed: {sorted(alive)}",
+                code="processes-left",
+                value=sorted(alive),
+            )
         time.sleep(0.01)
 
 

@@ -89,7 +89,9 @@ def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
             stack.enter_context(documents.locked(folder, patience, directory=True))
         except BlockingIOError:
             raise LaunchError(
-                f"lab '{folder.name}': another process is taking it up or down"
+                f"lab '{folder.name}': another process is taking it up or down",
+                code="lab-busy",
+                lab=folder.name,
             ) from None
         yield
 

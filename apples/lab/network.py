@@ -222,9 +222,21 @@ def shape(lab: Lab, site: str, bandwidth: float) -> None:
         The lab has no such site, or that is no rate.
     """
     if site not in lab.sites:
-        raise UsageError(f"lab '{lab.name}' has no site '{site}' (it has {', '.join(lab.sites)})")
+        raise UsageError(
+            f"lab '{lab.name}' has no site '{site}' (it has {', '.join(lab.sites)})",
+            code="site-unknown",
+            lab=lab.name,
+            value=site,
+            known=[*lab.sites],
+        )
     if not SLOWEST <= bandwidth <= FASTEST:
-        raise UsageError(f"{bandwidth:g} bytes/s: must be from {SLOWEST:g} to {FASTEST:g}")
+        raise UsageError(
+            f"{bandwidth:g} bytes/s: must be from {SLOWEST:g} to {FASTEST:g}",
+            code="value-range",
+            field="bandwidth",
+            value=bandwidth,
+            bound=[SLOWEST, FASTEST],
+        )
     number = lab.sites[site]
     lines = [shaped(f"{end}{number}", bandwidth, verb="replace") for end in ("up", "down")]
     commands.in_network(lab.switch.pid, ["tc", "-batch", "-"], "".join(lines))

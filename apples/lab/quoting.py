@@ -63,7 +63,12 @@ def login() -> str:
     """
     name = getpass.getuser()
     if not name or not re.fullmatch(USER_PATTERN, name):
-        raise UsageError(f"no user can be called {name!r} (LOGNAME, USER)")
+        raise UsageError(
+            f"user name {name!r}: not a valid name; set LOGNAME or USER",
+            code="name-invalid",
+            field="user",
+            value=name,
+        )
     return name
 
 
@@ -89,6 +94,10 @@ def _checked(path: Path, reader: str, *never: re.Pattern[str]) -> str:
         if found := pattern.search(text):
             raise UsageError(
                 f"{text!r}: {reader}'s configuration cannot name a path with {found[0]!r} in it:"
-                " set XDG_STATE_HOME to another directory"
+                " set XDG_STATE_HOME to another directory",
+                code="path-unsupported",
+                file=text,
+                reader=reader,
+                value=found[0],
             )
     return text

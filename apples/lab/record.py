@@ -102,7 +102,13 @@ class Lab:
             if machine.name == name:
                 return machine
         known = ", ".join(machine.name for machine in self.machines)
-        raise UsageError(f"lab '{self.name}' has no host '{name}' (it has {known})")
+        raise UsageError(
+            f"lab '{self.name}' has no host '{name}' (it has {known})",
+            code="host-unknown",
+            lab=self.name,
+            host=name,
+            known=[machine.name for machine in self.machines],
+        )
 
 
 def labs() -> Path:
@@ -161,13 +167,16 @@ def find(name: str | None) -> Lab:
     known = [folder.name for folder in begun()]
     if name is None and len(known) != 1:
         which = f"several labs are up ({', '.join(known)}): name one" if known else "no lab is up"
-        raise UsageError(which)
+        raise UsageError(which, code="lab-ambiguous" if known else "lab-missing", known=known)
     lab = read(labs() / (name or known[0]))
     if lab is None:
         half = name in known or name is None
         raise UsageError(
-            f"lab '{name or known[0]}' is only half-way up: apples lab down {name or known[0]}"
+            f"lab '{name or known[0]}' is only partly up; remove it with: apples lab down {name or known[0]}"
             if half
-            else f"no lab '{name}' is up" + (f" (up: {', '.join(known)})" if known else "")
+            else f"no lab '{name}' is up" + (f" (up: {', '.join(known)})" if known else ""),
+            code="lab-incomplete" if half else "lab-unknown",
+            lab=name or known[0],
+            known=known,
         )
     return lab

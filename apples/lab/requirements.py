@@ -49,7 +49,12 @@ def path_of(command: str) -> str:
     """
     place = find(command)
     if place is None:
-        raise UsageError(f"the lab needs {command} (Debian: {PACKAGES.get(command, command)})")
+        raise UsageError(
+            f"the lab needs {command} (Debian: {PACKAGES.get(command, command)})",
+            code="tool-missing",
+            tool=command,
+            package=PACKAGES.get(command, command),
+        )
     return place
 
 
@@ -77,7 +82,12 @@ def require(document: LabDocument) -> None:
     """
     missing = list(_missing(document))
     if missing:
-        raise UsageError(f"lab '{document.name}' cannot be had here: {'; '.join(missing)}")
+        raise UsageError(
+            f"lab '{document.name}' cannot be had here: {'; '.join(missing)}",
+            code="lab-unsupported",
+            lab=document.name,
+            missing=missing,
+        )
 
 
 def can_delay() -> bool:

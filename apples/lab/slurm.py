@@ -144,5 +144,10 @@ def _all_idle(conf: Path, count: int) -> bool:
 def _patience(deadline: float, what: str, log: Path) -> None:
     if time.monotonic() > deadline:
         said = log.read_text(errors="replace").strip()[-300:] if log.exists() else ""
-        raise LaunchError(f"{what} is not ready within {READY_SECONDS:g} s: {said}")
+        raise LaunchError(
+            f"{what} is not ready within {READY_SECONDS:g} s: {said}",
+            code="startup-timeout",
+            value=what,
+            seconds=READY_SECONDS,
+        )
     time.sleep(0.05)

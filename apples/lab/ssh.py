@@ -114,5 +114,10 @@ def _await(machine: EmulatedHost, deadline: float, folder: Path) -> None:
         if time.monotonic() > deadline:
             log = folder / f"host-{machine.name}.sshd.log"
             said = log.read_text(errors="replace").strip() if log.exists() else ""
-            raise LaunchError(f"{machine.name}: sshd does not answer: {said[-300:]}")
+            raise LaunchError(
+                f"{machine.name}: sshd does not answer: {said[-300:]}",
+                code="startup-timeout",
+                host=machine.name,
+                value="sshd",
+            )
         time.sleep(0.02)

@@ -71,7 +71,9 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
     with held(folder):
         if (folder / FILE).exists():
             raise UsageError(
-                f"lab '{document.name}' is up, or was left half-way: apples lab down {document.name}"
+                f"lab '{document.name}' is up, or only partly up; remove it with: apples lab down {document.name}",
+                code="lab-exists",
+                lab=document.name,
             )
         try:
             return _Builder(document, folder, talk).build(speeds)
@@ -152,7 +154,11 @@ class _Builder:
         )
         found = network.free_network(self.identity, known)
         if found is None:
-            raise LaunchError(f"no network of {network.POOL} is free: all are routed elsewhere")
+            raise LaunchError(
+                f"no network of {network.POOL} is free: all are routed elsewhere",
+                code="network-unavailable",
+                value=str(network.POOL),
+            )
         return found
 
     def _write_names(self, addresses: network.Addresses) -> None:
@@ -193,7 +199,12 @@ class _Builder:
             try:
                 control.write_text(f"+{controller}")
             except OSError as error:
-                raise LaunchError(f"{control}: +{controller}: {error.strerror}") from None
+                raise LaunchError(
+                    f"{control}: +{controller}: {error.strerror}",
+                    code="cgroup-unwritable",
+                    file=control,
+                    value=f"+{controller}",
+                ) from None
 
     def _start(self, name: str, joined: tuple[str, ...]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -256,9 +267,15 @@ def _ready(process: subprocess.Popen[str]) -> int:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=1)
-        raise LaunchError(f"a host was not ready within {READY_SECONDS:g} s") from None
+        raise LaunchError(
+            f"a host was not ready within {READY_SECONDS:g} s",
+            code="startup-timeout",
+            seconds=READY_SECONDS,
+        ) from None
     lines = said.split()
     numbers = [line for line in lines if line.isdigit()]
     if "ready" not in lines or not numbers:
-        raise LaunchError(f"a host could not be made: {errors.strip() or said.strip()}")
+        raise LaunchError(
+            f"a host could not be made: {errors.strip() or said.strip()}", code="host-not-made"
+        )
     return int(numbers[0])

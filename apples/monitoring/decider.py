@@ -69,7 +69,14 @@ class NodeCapacity:
     def __post_init__(self) -> None:
         for name, part in self.available.items():
             if not 0 <= part <= 1:
-                raise UsageError(f"{self.host}: an available {name} of {part} is no part of it")
+                raise UsageError(
+                    f"{self.host}: available {name}: must be 0 to 1 (is {part})",
+                    code="value-range",
+                    host=self.host,
+                    field=name,
+                    value=part,
+                    bound=[0, 1],
+                )
 
     def capacity(self, priorities: Mapping[str, float]) -> float:
         """Return C_j, the sum of k_i c_ij over that of k_i; attributes that nobody measured count as used up."""
@@ -129,10 +136,22 @@ def check_for_migration(
     'load 0.90 of ada is above 0.60, capacity 0.90 of bob above 0.40'
     """
     if not 0 <= threshold <= 1:
-        raise UsageError(f"threshold {threshold}: must be between 0 and 1")
+        raise UsageError(
+            f"threshold: must be between 0 and 1 (is {threshold})",
+            code="value-range",
+            field="threshold",
+            value=threshold,
+            bound=[0, 1],
+        )
     usable = all(math.isfinite(k) and k >= 0 for k in priorities.values())
     if not usable or sum(priorities.values()) <= 0:
-        raise UsageError("priorities: every one must be 0 or more, and one above 0")
+        raise UsageError(
+            "priorities: every one must be 0 or more, and one above 0",
+            code="value-range",
+            field="priorities",
+            value=dict(priorities),
+            bound=0,
+        )
     capacity = [node.capacity(priorities) for node in nodes]
     load_room = [(capacity[i] - 1, i) for i, node in enumerate(nodes) if node.tasks]
     capacity_room = [

@@ -131,7 +131,12 @@ class MessageMatrix:
             with path.open("rb") as file:
                 text = file.read(MOST_READ + 1)
         except OSError as error:
-            raise UsageError(f"--messages: {path}: {error.strerror}") from None
+            raise UsageError(
+                f"--messages: {path}: {error.strerror}",
+                code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+                option="--messages",
+                file=path,
+            ) from None
         return cls.parse(text, path)
 
     @classmethod
@@ -150,7 +155,13 @@ class MessageMatrix:
         ((0, 8), (8, 0))
         """
         if len(text) > MOST_READ:
-            raise UsageError(f"--messages: {path}: is longer than {MOST_READ} bytes")
+            raise UsageError(
+                f"--messages: {path}: is longer than {MOST_READ} bytes",
+                code="file-too-large",
+                option="--messages",
+                file=path,
+                bound=MOST_READ,
+            )
         if (first := text.lstrip()[:1]) and first in NUMBERS:
             return cls._rows(text.decode(errors="replace"), path)
         try:
@@ -160,11 +171,17 @@ class MessageMatrix:
         execution = document.get("execution") if isinstance(document, dict) else None
         if not isinstance(execution, dict):
             raise UsageError(
-                f"--messages: {path}: is no document of a run (apples run --json), nor rows of numbers"
+                f"--messages: {path}: is no document of a run (apples run --json), nor rows of numbers",
+                code="file-invalid",
+                option="--messages",
+                file=path,
             )
         if execution.get("moved"):
             raise UsageError(
-                f"--messages: {path}: the run was moved: its ranks are not those of one plan"
+                f"--messages: {path}: the run was moved: its ranks are not those of one plan",
+                code="run-moved",
+                option="--messages",
+                file=path,
             )
         return cls._read(execution.get("messages"), path)
 
@@ -175,17 +192,33 @@ class MessageMatrix:
             words = content.partition("#")[0].replace(",", " ").split(None, MOST_RANKS_SHOWN)
             if len(words) > MOST_RANKS_SHOWN or (words and len(rows) == MOST_RANKS_SHOWN):
                 raise UsageError(
-                    f"--messages: {path}:{line}: is of more than {MOST_RANKS_SHOWN} ranks"
+                    f"--messages: {path}:{line}: is of more than {MOST_RANKS_SHOWN} ranks",
+                    code="too-many-ranks",
+                    option="--messages",
+                    file=path,
+                    line=line,
+                    bound=MOST_RANKS_SHOWN,
                 )
             if words:
-                rows[line] = tuple(_count(word, f"{path}:{line}") for word in words)
+                rows[line] = tuple(_count(word, path, line) for word in words)
         if not rows:
-            raise UsageError(f"--messages: {path}: has no row of numbers")
+            raise UsageError(
+                f"--messages: {path}: has no row of numbers",
+                code="file-empty",
+                option="--messages",
+                file=path,
+            )
         for line, row in rows.items():
             if len(row) != len(rows):
                 raise UsageError(
                     f"--messages: {path}:{line}: has {counted(len(row), 'number')}, and the file "
-                    f"{counted(len(rows), 'row')}: must be as many"
+                    f"{counted(len(rows), 'row')}: must be as many",
+                    code="shape-invalid",
+                    option="--messages",
+                    file=path,
+                    line=line,
+                    value=len(row),
+                    needed=len(rows),
                 )
         ranks = tuple(CountedRank("", 0, rank) for rank in range(len(rows)))
         return cls(ranks, tuple(rows.values()), ((0,) * len(rows),) * len(rows), source="declared")
@@ -194,12 +227,21 @@ class MessageMatrix:
     def _read(cls, found: Any, path: Path) -> MessageMatrix:
         if not isinstance(found, dict) or not isinstance(found.get("ranks"), list):
             raise UsageError(
-                f"--messages: {path}: execution.messages names no ranks; run it with --count-messages"
+                f"--messages: {path}: execution.messages names no ranks; run it with --count-messages",
+                code="field-missing",
+                option="--messages",
+                file=path,
+                field="execution.messages.ranks",
             )
         named = found["ranks"][: MOST_RANKS_SHOWN + 1]
         if not 0 < len(named) <= MOST_RANKS_SHOWN:
             raise UsageError(
-                f"--messages: {path}: execution.messages.ranks must be 1 to {MOST_RANKS_SHOWN} ranks"
+                f"--messages: {path}: execution.messages.ranks must be 1 to {MOST_RANKS_SHOWN} ranks",
+                code="value-range",
+                option="--messages",
+                file=path,
+                field="execution.messages.ranks",
+                bound=MOST_RANKS_SHOWN,
             )
         try:
             ranks = tuple(
@@ -207,7 +249,11 @@ class MessageMatrix:
             )
         except (TypeError, KeyError, ValueError, OverflowError):
             raise UsageError(
-                f"--messages: {path}: execution.messages.ranks must each say host, world and rank"
+                f"--messages: {path}: execution.messages.ranks must each say host, world and rank",
+                code="value-invalid",
+                option="--messages",
+                file=path,
+                field="execution.messages.ranks",
             ) from None
         matrices = [
             _matrix(found, name, len(ranks), path) for name in ("rank_bytes", "rank_messages")
@@ -251,14 +297,21 @@ class MessageMatrix:
         }
 
 
-def _count(word: str, place: str) -> int:
+def _count(word: str, path: Path, line: int) -> int:
     """Return a number of bytes of a row, to a whole one; `UsageError` where it is none."""
     try:
         count = round(float(word))
     except (ValueError, OverflowError):
         count = -1
     if not 0 <= count < MOST_COUNT:
-        raise UsageError(f"--messages: {place}: {word[:40]!r} is no number of bytes")
+        raise UsageError(
+            f"--messages: {path}:{line}: must be a number of bytes (is {word[:40]!r})",
+            code="value-invalid",
+            option="--messages",
+            file=path,
+            line=line,
+            value=word[:40],
+        )
     return count
 
 
@@ -274,7 +327,12 @@ def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matri
         type(n) is not int or not 0 <= n < MOST_COUNT for row in rows for n in row
     ):
         raise UsageError(
-            f"--messages: {path}: execution.messages.{name} must be {size} x {size} counts"
+            f"--messages: {path}: execution.messages.{name} must be {size} x {size} counts",
+            code="value-invalid",
+            option="--messages",
+            file=path,
+            field=f"execution.messages.{name}",
+            needed=size,
         )
     return tuple(map(tuple, rows))
 
@@ -443,7 +501,10 @@ def counting_library() -> Path:
     )
     if wrapper is None:
         raise LaunchError(
-            f"--count-messages: no mpicc beside {sys.executable}: install the 'mpich' wheel there"
+            f"--count-messages: no mpicc beside {sys.executable}: install the 'mpich' wheel there",
+            code="mpi-missing",
+            option="--count-messages",
+            tool="mpicc",
         )
     source = SOURCE.read_bytes()
     key = hashlib.sha256(source + str(wrapper.resolve()).encode() + _version(wrapper)).hexdigest()
@@ -451,7 +512,10 @@ def counting_library() -> Path:
     if any(letter in str(folder) for letter in SEPARATORS):
         raise LaunchError(
             f"--count-messages: the loader takes a space or colon in '{folder}' for the end of a name: "
-            "set XDG_STATE_HOME to a path without"
+            "set XDG_STATE_HOME to a path without",
+            code="directory-unusable",
+            option="--count-messages",
+            file=folder,
         )
     made = folder / f"count-messages-{key[:16]}.so"
     if made.is_file():
@@ -469,14 +533,20 @@ def counting_library() -> Path:
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LaunchError(
-                f"--count-messages: the counting library cannot be compiled: {error}"
+                f"--count-messages: the counting library cannot be compiled: {error}",
+                code="library-not-built",
+                option="--count-messages",
             ) from None
         if ran.returncode:
             said = ran.stderr.splitlines()
             first = next((one for one in said if "error" in one or "not found" in one), "")
             raise LaunchError(
                 f"--count-messages: {wrapper} does not compile the counting library: "
-                f"{(first or ran.stderr)[:300]}"
+                f"{(first or ran.stderr)[:300]}",
+                code="library-not-built",
+                option="--count-messages",
+                tool=str(wrapper),
+                value=ran.returncode,
             )
         fresh.replace(made)
     return made

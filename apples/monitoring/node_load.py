@@ -151,17 +151,32 @@ def read_line(line: str | bytes) -> list[NodeSnapshot]:
     True
     """
     if len(line) > MOST_BYTES:
-        raise UsageError(f"a snapshot of {len(line)} bytes: at most {MOST_BYTES}")
+        raise UsageError(
+            f"a snapshot of {len(line)} bytes: at most {MOST_BYTES}",
+            code="message-too-long",
+            value=len(line),
+            bound=MOST_BYTES,
+        )
     try:
         found = json.loads(line)
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise UsageError(f"a snapshot has the schema {SCHEMA}")
+            raise UsageError(
+                f"a snapshot has the schema {SCHEMA}", code="schema-unknown", known=[SCHEMA]
+            )
         hosts = found["hosts"]
         if not isinstance(hosts, list) or len(hosts) > MOST_HOSTS:
-            raise UsageError(f"a snapshot has at most {MOST_HOSTS} hosts")
+            raise UsageError(
+                f"a snapshot has at most {MOST_HOSTS} hosts",
+                code="too-many-hosts",
+                bound=MOST_HOSTS,
+            )
         return [_snapshot(one) for one in hosts]
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
-        raise UsageError(f"no snapshot: {type(error).__name__}") from None
+        raise UsageError(
+            f"not a snapshot of the load: {type(error).__name__}",
+            code="snapshot-invalid",
+            kind=type(error).__name__,
+        ) from None
 
 
 def _snapshot(found: Mapping[str, Any]) -> NodeSnapshot:

@@ -57,9 +57,14 @@ class SharedHost:
     room: int | None = None
 
     def __post_init__(self) -> None:
-        if not (self.speed > 0 and self.cpus >= 1 and self.others >= 0):
+        valid = {"speed": self.speed > 0, "cpus": self.cpus >= 1, "others": self.others >= 0}
+        if wrong := [name for name in valid if not valid[name]]:
             raise UsageError(
-                f"{self.name}: speed above 0, 1 or more CPUs and a load of 0 or more are needed"
+                f"{self.name}: needs a speed above 0, 1 or more CPUs and a load of 0 or more",
+                code="value-range",
+                host=self.name,
+                field=wrong[0],
+                value=getattr(self, wrong[0]),
             )
 
     @property
@@ -97,11 +102,21 @@ class SharedHosts:
 
     def __post_init__(self) -> None:
         if (self.messages is None) != (self.seconds_per_byte is None):
-            raise UsageError("messages and seconds_per_byte: both, or neither")
+            raise UsageError(
+                "messages and seconds_per_byte: both, or neither",
+                code="field-missing",
+                field="messages" if self.messages is None else "seconds_per_byte",
+            )
         if self.messages is not None:
             sent = np.asarray(self.messages, dtype=float)
             if sent.shape != (len(self.work),) * 2:
-                raise UsageError(f"messages: must be {len(self.work)} x {len(self.work)} numbers")
+                raise UsageError(
+                    f"messages: must be {len(self.work)} x {len(self.work)} numbers",
+                    code="shape-invalid",
+                    field="messages",
+                    value=list(sent.shape),
+                    needed=[len(self.work)] * 2,
+                )
             object.__setattr__(self, "_talk", sent + sent.T)
 
     def task_seconds(self, owners: Sequence[int]) -> Array:

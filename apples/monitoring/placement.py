@@ -82,22 +82,55 @@ class PlacementProblem:
         ):
             array = np.asarray(matrix, dtype=float)
             if array.shape != (size, size):
-                raise UsageError(f"{name}: must be {size} x {size} numbers, not {array.shape}")
+                raise UsageError(
+                    f"{name}: must be {size} x {size} numbers, not {array.shape}",
+                    code="shape-invalid",
+                    field=name,
+                    value=list(array.shape),
+                    needed=[size, size],
+                )
             _demand_numbers(name, array)
         _demand_numbers("loads", np.asarray(self.loads, dtype=float))
         _demand_numbers("speeds", np.asarray(self.speeds, dtype=float))
         for name, number in (("weight", self.weight), ("tolerated", self.tolerated)):
             if not (math.isfinite(number) and number >= 0):
-                raise UsageError(f"{name}: {number} must be 0 or more")
+                raise UsageError(
+                    f"{name}: {number} must be 0 or more",
+                    code="value-range",
+                    field=name,
+                    value=number,
+                    bound=0,
+                )
         if not (hosts and min(self.speeds) > 0):
-            raise UsageError("speeds: at least one host, and each speed above 0, are needed")
+            raise UsageError(
+                "speeds: at least one host, and each speed above 0, are needed",
+                code="value-range",
+                field="speeds",
+                bound=0,
+            )
         distances = np.asarray(self.distances, dtype=float)
         if not np.allclose(distances, distances.T):
-            raise UsageError("distances: must be the same in both directions")
+            raise UsageError(
+                "distances: must be the same in both directions",
+                code="distances-asymmetric",
+                field="distances",
+            )
         if self.room and (len(self.room) != hosts or min(self.room) < 0):
-            raise UsageError(f"room: must be {hosts} numbers of 0 or more")
+            raise UsageError(
+                f"room: must be {hosts} numbers of 0 or more",
+                code="value-range",
+                field="room",
+                value=list(self.room),
+                bound=0,
+            )
         if self.room and sum(self.room) < tasks:
-            raise UsageError(f"room: {sum(self.room)} places for {tasks} tasks")
+            raise UsageError(
+                f"room: {sum(self.room)} places for {tasks} tasks",
+                code="room-insufficient",
+                field="room",
+                value=sum(self.room),
+                needed=tasks,
+            )
 
     @cached_property
     def tie(self) -> Array:
@@ -131,7 +164,12 @@ class PlacementProblem:
 
 def _demand_numbers(name: str, array: Array) -> None:
     if not np.isfinite(array).all() or (array < 0).any():
-        raise UsageError(f"{name}: every number must be finite and 0 or more")
+        raise UsageError(
+            f"{name}: every number must be finite and 0 or more",
+            code="value-range",
+            field=name,
+            bound=0,
+        )
 
 
 def _work(owners: Places, loads: Sequence[float] | Array, hosts: int) -> Array:
