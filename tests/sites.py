@@ -102,6 +102,12 @@ class Site:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def refused(self, *words):
+        """Run a command that prints one error line; return its exit code, its code and the line."""
+        done = self.run(*words)
+        (line,) = done.stderr.splitlines()
+        return done.returncode, line.rpartition("[")[2].rstrip("]"), line
+
     def submit(self, *words):
         return self.ask("submit", *words)["job"]
 
