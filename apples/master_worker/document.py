@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.errors import UsageError, within
+from apples.errors import UsageError, coded, within
 from apples.master_worker.rates import UnitCosts
 from apples.resources.host import Name, PositiveNumber
 from apples.sweeps.document import ParameterName, PlainName, Value
@@ -71,7 +71,9 @@ class MasterWorkerFile(hat.StrictTable):
             said: hat.Expression | None = getattr(self, field)
             for name in sorted(said.names - set(numeric) if said else ()):
                 message = f"names '{name}', which is no parameter that is a number"
-                yield hat.Fault((field,), message, hat.nearest(name, sorted(numeric)))
+                yield hat.Fault(
+                    (field,), message, hat.nearest(name, sorted(numeric)), "parameter-unknown"
+                )
 
     def settings(self, given: Mapping[str, str]) -> dict[str, Value]:
         """Return the parameters with those that a user has set, each of the kind that it is in the file."""
@@ -89,7 +91,11 @@ class MasterWorkerFile(hat.StrictTable):
         value = self._value("units", parameters)
         if value != int(value) or not 1 <= value <= MOST_UNITS_OF_ALL:
             raise UsageError(
-                f"units: must be a whole number from 1 to {MOST_UNITS_OF_ALL} (is {value:g})"
+                f"units: must be a whole number from 1 to {MOST_UNITS_OF_ALL} (is {value:g})",
+                code="value-range",
+                field="units",
+                value=value,
+                bound=MOST_UNITS_OF_ALL,
             )
         return int(value)
 
@@ -105,7 +111,13 @@ class MasterWorkerFile(hat.StrictTable):
         amounts = [self._value(name, parameters) for name in names]
         for name, amount in zip(names, amounts, strict=True):
             if amount < 0 or (name == "work" and amount == 0):
-                raise UsageError(f"{name}: must be positive (is {amount:g})")
+                raise UsageError(
+                    f"{name}: must be positive (is {amount:g})",
+                    code="value-range",
+                    field=name,
+                    value=amount,
+                    bound=0,
+                )
         return UnitCosts(*amounts)
 
     def _value(self, field: str, parameters: Mapping[str, Value]) -> float:
@@ -116,7 +128,7 @@ class MasterWorkerFile(hat.StrictTable):
         try:
             return float(said.evaluate(numbers))
         except hat.ExpressionError as error:
-            raise UsageError(f"{field}: {error}") from None
+            raise UsageError(f"{field}: {error}", **{**coded(error), "field": field}) from None
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,8 @@ def _beside(document: MasterWorkerFile, folder: Path) -> dict[str, Path]:
     found = {name: folder / name for name in dict.fromkeys([document.program, *document.files])}
     for name, path in found.items():
         if not path.is_file():
+            field = "program" if name == document.program else "files"
             raise UsageError(
-                f"{'program' if name == document.program else 'files'}: there is no file {path}"
+                f"{field}: there is no file {path}", code="file-missing", field=field, file=path
             )
     return found

@@ -137,7 +137,11 @@ class CommandedHosts(HostGiver):
             Its scheduler cannot command it any more: it would keep its hosts whatever was said.
         """
         if self._broken:
-            raise LaunchError(f"its scheduler cannot command it any more: {self._broken}")
+            raise LaunchError(
+                f"its scheduler cannot command it any more: {self._broken}",
+                code="control-lost",
+                reason=self._broken,
+            )
         self._standing = standing
         hosts, asks = list(standing.hosts), standing.asks
         if asks is not None and not self._evolving:

@@ -198,7 +198,13 @@ class MasterWorkerResult:
         if failed := self.outcome.failed if self.outcome else {}:
             unit, why = next(iter(failed.items()))
             more = f" ({counted(len(failed) - 1, 'more unit')} failed)" if len(failed) > 1 else ""
-            raise ApplicationError(f"unit {unit} {why}{more}")
+            raise ApplicationError(
+                f"unit {unit} {why}{more}",
+                code="unit-failed",
+                unit=unit,
+                reason=why,
+                failed=len(failed),
+            )
 
 
 @dataclass(frozen=True)
@@ -281,7 +287,13 @@ def run_master_worker(
 
 def _prepare(spec: MasterWorkerSpec) -> _Job:
     if spec.verify not in ("sample", "full", "none"):
-        raise UsageError(f"--verify '{spec.verify}': known are sample, full, none")
+        raise UsageError(
+            f"--verify '{spec.verify}': known are sample, full, none",
+            code="value-unknown",
+            option="--verify",
+            value=spec.verify,
+            known=["sample", "full", "none"],
+        )
     program = MasterWorkerProgram.read(spec.file, spec.settings)
     document, hosts = program.document, _reached(read_host_list(spec.hosts), spec.actuator)
     with within(spec.file):
@@ -320,7 +332,11 @@ def _of(hosts: tuple[Host, ...], on: tuple[str, ...], field_: str) -> tuple[Host
     found = tuple(host for host in hosts if not on or host.name in on)
     if not found:
         raise InfeasibleError(
-            f"{field_}: none of them is among {', '.join(on)}, which it is given"
+            f"{field_}: none of them is among {', '.join(on)}, which it is given",
+            code="hosts-not-given",
+            field=field_,
+            hosts=[host.name for host in hosts],
+            given=list(on),
         )
     return found
 
@@ -331,7 +347,13 @@ def _named(hosts: HostList, names: list[str] | tuple[str, ...], field_: str) -> 
         if name not in known:
             near = hat.nearest(name, known)
             hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(f"{field_}: '{name}' is no host of {hosts.source}{hint}")
+            raise UsageError(
+                f"{field_}: '{name}' is no host of {hosts.source}{hint}",
+                code="host-unknown",
+                field=field_,
+                host=name,
+                host_list=hosts.source,
+            )
     return tuple(hosts[name] for name in dict.fromkeys(names))
 
 
@@ -402,7 +424,12 @@ class _Run:
             told |= self._outcome.lost.keys()
             if not self._lanes and not self._begin_again():
                 reason = next(reversed(self._outcome.lost.values()), "none could be started")
-                raise LaunchError(f"no worker is left: {reason}")
+                raise LaunchError(
+                    f"no worker is left: {reason}",
+                    code="hosts-lost",
+                    reason=reason,
+                    lost=dict(self._outcome.lost),
+                )
             if (
                 time.monotonic() - looked >= self._job.document.every
                 and not self._job.spec.workers
@@ -428,7 +455,12 @@ class _Run:
             if found := _read(worker, f"{folder}/{PORT}"):
                 self._port = int(found["port"])
             elif time.monotonic() > deadline:
-                raise LaunchError(f"master {host.name}: does not begin to listen")
+                raise LaunchError(
+                    f"master {host.name}: does not listen within {START_SECONDS:g} s",
+                    code="master-silent",
+                    host=host.name,
+                    seconds=START_SECONDS,
+                )
 
     @property
     def _most(self) -> int:
@@ -509,7 +541,7 @@ class _Run:
         code = header.get("code")
         if lane in self._leaving or code == 0:
             return
-        words = error or ending(header, said)
+        words = error or ending(header, said).text
         if code == MASTERLESS:
             words = "its connection to the master ended"
         elif not error:
@@ -689,16 +721,31 @@ class _Run:
     def _finish(self, header: Mapping[str, Any], said: bytes, error: str) -> MasterWorkerOutcome:
         name = self._master.name
         if error:
-            raise LaunchError(f"master {name} is lost, and with it all results: {error}")
+            raise LaunchError(
+                f"master {name} is lost, and with it all results: {error}",
+                code="master-lost",
+                host=name,
+                reason=error,
+            )
         code = header.get("code")
         if code != 0:
             if isinstance(code, int) and code < 0:
-                words = ending(header, said)
-                raise LaunchError(f"master {name} is lost, and with it all results: {words}")
-            raise ApplicationError(f"master {name}: {last_line(said)}")
+                fault = ending(header, said)
+                raise LaunchError(
+                    f"master {name} is lost, and with it all results: {fault.text}",
+                    code="master-lost",
+                    host=name,
+                    reason=fault.text,
+                )
+            reason = last_line(said)
+            raise ApplicationError(
+                f"master {name}: {reason}", code="program-failed", host=name, reason=reason
+            )
         found, wrong = result_of(said)
         if wrong:
-            raise ApplicationError(f"master {name}: {wrong}")
+            raise ApplicationError(
+                f"master {name}: {wrong.text}", code="result-invalid", host=name, reason=wrong.text
+            )
         outcome = self._outcome
         outcome.seconds, outcome.total = float(found["seconds"]), found["total"]
         outcome.service_seconds = float(found["service_seconds"])
@@ -739,16 +786,25 @@ class _Run:
             )  # fmt: skip
         again, wrong = result_of(done.stdout)
         if done.returncode or wrong:
+            reason = last_line(done.stderr) if done.returncode or wrong is None else wrong.text
             raise ApplicationError(
-                f"verifying here: {last_line(done.stderr) if done.returncode else wrong}"
+                f"verifying here: {reason}", code="program-failed", reason=reason
             )
         for unit, digest in again["samples"].items():
             if digests.get(unit) != digest:
                 raise VerificationError(
-                    f"unit {unit} came to another result when it was done again here"
+                    f"unit {unit} came to another result when it was done again here",
+                    code="result-differs",
+                    unit=int(unit),
                 )
         if whole and again["total"] != outcome.total:
-            raise VerificationError("the units come to another total one after the other here")
+            raise VerificationError(
+                "the units come to another total one after the other here",
+                code="result-differs",
+                field="total",
+                value=outcome.total,
+                bound=again["total"],
+            )
         left_out = len(
             outcome.failed.keys() if whole else outcome.failed.keys() & set(self._samples)
         )
@@ -775,7 +831,11 @@ def _meeting(master: Host, job: _Job) -> tuple[str, str]:
     else:
         address = address_towards(known.values())
         if not address:
-            raise LaunchError(f"master {master.name}: there is no way from its workers to it")
+            raise LaunchError(
+                f"master {master.name}: its workers cannot reach it",
+                code="host-unreachable",
+                host=master.name,
+            )
     return "::" if ":" in address else "0.0.0.0", address  # noqa: S104 - a secret is asked for
 
 
@@ -800,5 +860,11 @@ def _read(worker: WorkerConnection, path: str) -> dict[str, Any]:
         return {}
     found, wrong = result_of(data)
     if wrong:
-        raise LaunchError(f"{worker.name}: {wrong}")
+        raise LaunchError(
+            f"{worker.name}: {wrong.text}",
+            code="answer-invalid",
+            host=worker.name,
+            file=path,
+            reason=wrong.text,
+        )
     return found

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.resources import Host
 from apples.resources.host import Name, PositiveNumber
 
@@ -97,22 +97,29 @@ class PipelineFile(hat.StrictTable):
         tasks = [task.name for task in self.task]
         for number, name in enumerate(tasks):
             if name in tasks[:number]:
-                yield hat.Fault(("task", number, "name"), f"'{name}' is there twice")
+                yield hat.Fault(
+                    ("task", number, "name"), f"'{name}' is there twice", code="name-repeated"
+                )
         for number, one in enumerate(self.implementation):
             if one.task not in tasks:
                 near = hat.nearest(one.task, tasks)
                 yield hat.Fault(
-                    ("implementation", number, "task"), f"'{one.task}' is no task", near
+                    ("implementation", number, "task"),
+                    f"'{one.task}' is no task",
+                    near,
+                    "task-unknown",
                 )
         pairs: list[tuple[str, str]] = []
         for number, each in enumerate(self.interface):
             for field, name in (("from", each.sender), ("to", each.receiver)):
                 if name not in tasks:
                     near = hat.nearest(name, tasks)
-                    yield hat.Fault(("interface", number, field), f"'{name}' is no task", near)
+                    yield hat.Fault(
+                        ("interface", number, field), f"'{name}' is no task", near, "task-unknown"
+                    )
             if (each.sender, each.receiver) in pairs:
                 message = f"from {each.sender} to {each.receiver} there is one already"
-                yield hat.Fault(("interface", number), message)
+                yield hat.Fault(("interface", number), message, code="interface-repeated")
             pairs.append((each.sender, each.receiver))
 
     def _expressions(self) -> Iterator[hat.Fault]:
@@ -130,7 +137,7 @@ class PipelineFile(hat.StrictTable):
             for name in sorted(expression.names if expression is not None else ()):
                 if name not in self.parameters:
                     message = f"names '{name}', which is no parameter"
-                    yield hat.Fault(place, message, hat.nearest(name, known))
+                    yield hat.Fault(place, message, hat.nearest(name, known), "parameter-unknown")
 
     def _order(self) -> Iterator[hat.Fault]:
         before: dict[str, set[str]] = {task.name: set() for task in self.task}
@@ -140,7 +147,9 @@ class PipelineFile(hat.StrictTable):
             tuple(TopologicalSorter(before).static_order())
         except CycleError as error:
             circle = " -> ".join(reversed(error.args[1]))
-            yield hat.Fault(("interface",), f"must not lead back to a task: {circle}")
+            yield hat.Fault(
+                ("interface",), f"must not lead back to a task: {circle}", code="interface-cyclic"
+            )
             return
         alone = [
             task.name
@@ -150,7 +159,7 @@ class PipelineFile(hat.StrictTable):
         for name in alone:
             number = [task.name for task in self.task].index(name)
             message = f"'{name}' is at no interface: it is an application of its own"
-            yield hat.Fault(("task", number), message)
+            yield hat.Fault(("task", number), message, code="task-unconnected")
 
     def settings(self, given: Mapping[str, str]) -> dict[str, float]:
         """Return the parameters with those that a user has set, each of the kind that it is in the file."""
@@ -186,7 +195,13 @@ def evaluated(where: str, expression: hat.Expression | None, values: Mapping[str
     try:
         found = float(expression.evaluate(values))
     except hat.ExpressionError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}", **{**coded(error), "field": where}) from None
     if found < 0:
-        raise UsageError(f"{where}: must not be negative (is {found:g})")
+        raise UsageError(
+            f"{where}: must not be negative (is {found:g})",
+            code="value-range",
+            field=where,
+            value=found,
+            bound=0,
+        )
     return found

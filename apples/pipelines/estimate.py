@@ -106,11 +106,21 @@ class PipelineCosts:
         items = evaluated("items", document.items, values)
         if items != int(items) or not 1 <= items <= MOST_ITEMS:
             raise UsageError(
-                f"items: must be a whole number from 1 to {MOST_ITEMS} (is {items:g})"
+                f"items: must be a whole number from 1 to {MOST_ITEMS} (is {items:g})",
+                code="value-range",
+                field="items",
+                value=items,
+                bound=MOST_ITEMS,
             )
         self.items = int(items)
         if self.unit is not None and self.unit > self.items:
-            raise UsageError(f"unit: must be at most the {self.items} items (is {self.unit})")
+            raise UsageError(
+                f"unit: must be at most the {self.items} items (is {self.unit})",
+                code="value-range",
+                field="unit",
+                value=self.unit,
+                bound=self.items,
+            )
         before: dict[str, list[str]] = {task.name: [] for task in document.task}
         for each in document.interface:
             before[each.receiver].append(each.sender)
@@ -128,14 +138,23 @@ class PipelineCosts:
         self.seconds = np.array(work)[:, None] * factors * self.point
         for task, row in zip(tasks, factors, strict=True):
             if not np.isfinite(row).any():
-                platforms = ", ".join(sorted({host.platform or "unknown" for host in self.hosts}))
-                why = f"no implementation is for any host's platform ({platforms})"
-                raise UsageError(f"task {task.name}: {why}")
+                platforms = sorted({host.platform or "unknown" for host in self.hosts})
+                raise UsageError(
+                    f"task {task.name}: no implementation is for any host's platform ({', '.join(platforms)})",
+                    code="implementation-missing",
+                    task=task.name,
+                    platforms=platforms,
+                )
         rows = [evaluated(f"rows of task {t.name}", t.rows, values) for t in tasks]
         for task, many in zip(tasks, rows, strict=True):
             if many != int(many) or not 1 <= many <= MOST_ROWS:
                 raise UsageError(
-                    f"rows of task {task.name}: must be a whole number from 1 to {MOST_ROWS} (is {many:g})"
+                    f"rows of task {task.name}: must be a whole number from 1 to {MOST_ROWS} (is {many:g})",
+                    code="value-range",
+                    task=task.name,
+                    field="rows",
+                    value=many,
+                    bound=MOST_ROWS,
                 )
         self.rows = [int(each) for each in rows]
         self.exchange = [

@@ -117,14 +117,26 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
         if name not in known:
             near = hat.nearest(name, known)
             hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(f"{spec.file}: hosts: '{name}' is no host of {hosts.source}{hint}")
+            raise UsageError(
+                f"{spec.file}: hosts: '{name}' is no host of {hosts.source}{hint}",
+                code="host-unknown",
+                file=spec.file,
+                field="hosts",
+                host=name,
+                host_list=hosts.source,
+            )
     if spec.actuator:
         actuator_class(spec.actuator)
     usable = tuple(h for h in hosts if not document.hosts or h.name in document.hosts)
     weather = Weather()
     if spec.weather != "static":
         if not Path(spec.weather).exists():
-            raise UsageError(f"--weather '{spec.weather}': neither static nor a file of that name")
+            raise UsageError(
+                f"--weather '{spec.weather}': neither static nor a file of that name",
+                code="file-missing",
+                option="--weather",
+                file=spec.weather,
+            )
         weather = read_weather(spec.weather)
     conditions = Conditions(replace(hosts, hosts=usable), weather)
     parameters = document.settings(spec.settings)

@@ -60,11 +60,19 @@ def run_pipeline(
     result = plan_pipeline_file(spec)
     document, hosts = result.costs.document, read_host_list(spec.hosts)
     if not document.program:
-        raise UsageError(f"{spec.file}: program is missing: the command that is run, as a list")
+        raise UsageError(
+            f"{spec.file}: program is missing: the command that is run, as a list",
+            code="field-missing",
+            file=spec.file,
+            field="program",
+        )
     for name in GIVEN:
         if name in document.parameters:
             raise UsageError(
-                f"{spec.file}: parameters.{name}: must be another name: the plan gives it"
+                f"{spec.file}: parameters.{name}: must be another name: the plan gives it",
+                code="name-reserved",
+                file=spec.file,
+                field=f"parameters.{name}",
             )
     plan = result.decision.plan
     actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts, "ssh"), None)
@@ -81,7 +89,12 @@ def run_pipeline(
         reference = LocalActuator().actuate(one).outcome()
         verified = reference is not None and reference.sha256 == outcome.sha256
         if not verified:
-            raise VerificationError("the result is not that of the same program as one process")
+            raise VerificationError(
+                "the result is not that of the same program as one process",
+                code="result-differs",
+                value=outcome.sha256,
+                bound=reference.sha256 if reference else None,
+            )
     seconds = outcome.seconds if outcome else 0.0
     return replace(result, execution=PipelineExecution(plan, seconds, verified))
 

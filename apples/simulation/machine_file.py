@@ -70,7 +70,7 @@ class MachineDocument(hat.StrictTable):
             for place, value in enumerate(values):
                 if count[value] > 1:
                     message = f"must be unique ('{value}' is there {count[value]} times)"
-                    yield hat.Fault(("partition", place, field), message)
+                    yield hat.Fault(("partition", place, field), message, code="name-repeated")
 
     def _defaults(self) -> Iterator[hat.Fault]:
         places = [place for place, one in enumerate(self.partition) if one.default]
@@ -79,6 +79,7 @@ class MachineDocument(hat.StrictTable):
             yield hat.Fault(
                 ("partition", place, "default"),
                 f"must be true for one partition only ('{first}' is the default one already)",
+                code="field-conflict",
             )
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import hat
 from apples.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
 from apples.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
-from apples.errors import LaunchError
+from apples.errors import ApplesError, LaunchError, coded
 from apples.resources import Host, HostList
 from apples.sweeps.hosts import (
     ANSWER_SECONDS,
@@ -74,7 +74,7 @@ def _run_task(key: str, what: dict[str, Any]) -> Answer:
     """Run one task of a sweep in a thread of a worker."""
     keeper = _KEEPERS.get(key)
     if keeper is None:
-        raise LaunchError("the sweep is over")
+        raise LaunchError("the sweep is over", code="sweep-ended")
     worker = keeper.worker
     del keeper  # it is not to live as long as the task
     return worker.ask("run", within=None, **what)
@@ -121,14 +121,19 @@ class DaskHost(WorkerConnection):
         else:
             return
         self.close()
-        raise LaunchError(f"{self.name}: {self.reason or words}")
+        reason = self.reason or words
+        raise LaunchError(
+            f"{self.name}: {reason}", code="host-unreachable", host=self.name, reason=reason
+        )
 
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
     ) -> Answer:
         """Return the program's answer."""
         if self.reason:
-            raise LaunchError(f"{self.name}: {self.reason}")
+            raise LaunchError(
+                f"{self.name}: {self.reason}", code="host-lost", host=self.name, reason=self.reason
+            )
         if do == "run":
             return self._run(what)
         if do == "stop" and (waiting := self._waiting.get(what["path"])):
@@ -136,10 +141,16 @@ class DaskHost(WorkerConnection):
         try:
             found: Answer = self._keeper.ask(do, body, what).result(timeout=within)
         except Exception as error:  # noqa: BLE001 - whatever was raised there
-            words = (
-                "does not answer" if isinstance(error, TimeoutError) else _words(error, self.name)
-            )
-            raise LaunchError(f"{self.name}: {self.reason or words}") from None
+            late = isinstance(error, TimeoutError)
+            reason = self.reason or ("does not answer" if late else _words(error, self.name))
+            if isinstance(error, ApplesError) and not self.reason:
+                raise LaunchError(f"{self.name}: {reason}", **coded(error)) from None
+            raise LaunchError(
+                f"{self.name}: {reason}",
+                code="host-silent" if late else "host-lost",
+                host=self.name,
+                reason=reason,
+            ) from None
         return found
 
     def close(self) -> None:
@@ -180,7 +191,10 @@ class DaskHost(WorkerConnection):
         finally:
             del self._waiting[what["path"]]
             future.cancel()
-        raise LaunchError(f"{self.name}: {self.reason or words}")
+        reason = self.reason or words
+        raise LaunchError(
+            f"{self.name}: {reason}", code="host-lost", host=self.name, reason=reason
+        )
 
     def _submit(self, function: Any, key: str, *told: Any, actor: bool = False) -> Any:
         return self._cluster.client.submit(
@@ -235,13 +249,25 @@ class DaskHosts:
             told = client.sync(client.run, _describe, callback_timeout=SCHEDULER_SECONDS)
         except ModuleNotFoundError as error:
             raise LaunchError(
-                f"a worker of the Dask cluster at {address} has {_words(error)}: its workers need what "
-                "runs here"
+                f"a worker of the Dask cluster at {address} has {_words(error)}: its workers need the packages "
+                "of this machine",
+                code="worker-package-missing",
+                address=address,
+                package=error.name,
             ) from None
         except Exception as error:  # noqa: BLE001 - whatever was raised there
-            raise LaunchError(f"the Dask cluster at {address}: {_words(error)}") from None
+            raise LaunchError(
+                f"the Dask cluster at {address}: {_words(error)}",
+                code="dask-unreachable",
+                address=address,
+                reason=_words(error),
+            ) from None
         if not told:
-            raise LaunchError(f"the Dask cluster at {address} has no worker")
+            raise LaunchError(
+                f"the Dask cluster at {address} has no worker",
+                code="dask-workers-missing",
+                address=address,
+            )
         return {
             _plain(each["name"]): _Found(
                 address, min(MOST_SLOTS, max(1, int(each["slots"]))), each["python"]

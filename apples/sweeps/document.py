@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.resources.host import Name, PositiveNumber, Text
 from apples.sweeps.hosts import HOLE
 
@@ -118,13 +118,23 @@ class ParameterSweepFile(hat.StrictTable):
     def _clashes(self) -> Iterator[hat.Fault]:
         for name in {*self.parameters, *self.input} & BUILT_IN:
             table = "parameters" if name in self.parameters else "input"
-            yield hat.Fault((table, name), "must be another name: it stands for the interpreter")
+            yield hat.Fault(
+                (table, name),
+                "must be another name: it stands for the interpreter",
+                code="name-reserved",
+            )
         for name in self.parameters.keys() & self.input.keys():
-            yield hat.Fault(("input", name), "must be another name: a parameter has it")
+            yield hat.Fault(
+                ("input", name), "must be another name: a parameter has it", code="name-repeated"
+            )
         sites = [entry.site for entry in self.cache]
         for number, site in enumerate(sites):
             if site in sites[:number]:
-                yield hat.Fault(("cache", number, "site"), f"'{site}' has a cache already")
+                yield hat.Fault(
+                    ("cache", number, "site"),
+                    f"'{site}' has a cache already",
+                    code="name-repeated",
+                )
 
     def _unknown(self) -> Iterator[hat.Fault]:
         known = {*self.parameters, *self.input, *BUILT_IN}
@@ -132,26 +142,37 @@ class ParameterSweepFile(hat.StrictTable):
             for name in HOLE.findall(word):
                 if name not in known:
                     message = f"names '{name}', which is no parameter and no input"
-                    yield hat.Fault(("command", number), message, hat.nearest(name, sorted(known)))
+                    yield hat.Fault(
+                        ("command", number),
+                        message,
+                        hat.nearest(name, sorted(known)),
+                        "parameter-unknown",
+                    )
         for key, entry in self.input.items():
             for name in HOLE.findall(entry.file):
                 if name not in self.parameters:
                     near = hat.nearest(name, sorted(self.parameters))
                     message = f"names '{name}', which is no parameter"
-                    yield hat.Fault(("input", key, "file"), message, near)
+                    yield hat.Fault(("input", key, "file"), message, near, "parameter-unknown")
         numeric = {name for name in self.parameters if self._is_numeric(name)}
         for name in sorted(self.work.names - numeric if self.work else ()):
             message = f"names '{name}', which is no parameter whose values are numbers"
-            yield hat.Fault(("work",), message, hat.nearest(name, sorted(numeric)))
+            yield hat.Fault(
+                ("work",), message, hat.nearest(name, sorted(numeric)), "parameter-unknown"
+            )
 
     def _too_many(self) -> Iterator[hat.Fault]:
         for name in self.parameters:
             if not self.values_of(name):
-                yield hat.Fault(("parameters", name), "must have at least one value")
+                yield hat.Fault(
+                    ("parameters", name), "must have at least one value", code="value-missing"
+                )
         count = prod(len(self.values_of(name)) for name in self.parameters)
         if count > MOST_TASKS:
             yield hat.Fault(
-                ("parameters",), f"must make at most {MOST_TASKS} tasks (make {count})"
+                ("parameters",),
+                f"must make at most {MOST_TASKS} tasks (make {count})",
+                code="value-range",
             )
 
     def _is_numeric(self, name: str) -> bool:
@@ -206,10 +227,19 @@ def task_settings(document: ParameterSweepFile) -> tuple[TaskSetting, ...]:
             try:
                 work = document.work.evaluate(numbers)
             except hat.ExpressionError as error:
-                raise UsageError(f"task {name} ({settings_text(at)}): work: {error}") from None
+                raise UsageError(
+                    f"task {name} ({settings_text(at)}): work: {error}",
+                    **{**coded(error), "task": name, "field": "work"},
+                ) from None
         if not work > 0:
             raise UsageError(
-                f"task {name} ({settings_text(at)}): work must be positive (is {work:g})"
+                f"task {name} ({settings_text(at)}): work must be positive (is {work:g})",
+                code="value-range",
+                task=name,
+                parameters=at,
+                field="work",
+                value=work,
+                bound=0,
             )
         inputs = {key: filled(entry.file, at) for key, entry in document.input.items()}
         found.append(TaskSetting(name, at, work, inputs))
@@ -243,10 +273,19 @@ def program_files(document: ParameterSweepFile, folder: Path) -> dict[str, Path]
     found = {name: folder / name for name in document.program}
     for name, path in found.items():
         if not path.is_file():
-            raise UsageError(f"program: there is no file {path}")
+            raise UsageError(
+                f"program: there is no file {path}",
+                code="file-missing",
+                field="program",
+                file=path,
+            )
         if path.stat().st_size > MOST_PROGRAM:
             raise UsageError(
-                f"program: {name} has more than {MOST_PROGRAM} bytes; make it an input"
+                f"program: {name} has more than {MOST_PROGRAM} bytes; make it an input",
+                code="file-too-large",
+                field="program",
+                file=path,
+                bound=MOST_PROGRAM,
             )
     return found
 

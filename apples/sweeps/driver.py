@@ -64,8 +64,8 @@ class SweepOutcome:
         From the first to the last thing it did.
     done
         How each task ended that has a result, by its name.
-    failed
-        The last words of each that has none.
+    failed, failure_codes
+        The reason of each task that failed, and the code of the reason.
     plans, replicas, moves
         How many plans were made, tasks started a second time beside themselves, files moved.
     decision
@@ -77,6 +77,7 @@ class SweepOutcome:
     seconds: float = 0.0
     done: dict[str, TaskEnded] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    failure_codes: dict[str, str] = field(default_factory=dict)
     plans: int = 0
     replicas: int = 0
     moves: int = 0
@@ -381,12 +382,13 @@ class SweepDriver:
         del self._running[event.lane]
         host = self._costs.hosts[event.lane]
         if event.failure:
-            self._fail(event.task, host, event.failure)
+            self._fail(event, host)
             return
         if self._acknowledge:
             self._acknowledge(event)
         self.outcome.done[event.task] = event
         self.outcome.failed.pop(event.task, None)
+        self.outcome.failure_codes.pop(event.task, None)
         ratio = max(1e-9, event.seconds) / run.base
         known = self._host_factor.get(host, ratio)
         self._host_factor[host] = known ** (1 - LEARNING) * ratio**LEARNING
@@ -394,7 +396,8 @@ class SweepDriver:
             self._executor.stop(other.task, other.lane)
             del self._running[other.lane]
 
-    def _fail(self, task: str, host: str, words: str) -> None:
+    def _fail(self, event: TaskEnded, host: str) -> None:
+        task, words = event.task, event.failure
         tried = self._failures.setdefault(task, [])
         tried.append(host)
         self._must_plan = True
@@ -402,6 +405,7 @@ class SweepDriver:
             return
         if len(tried) >= self._attempts:
             self.outcome.failed[task] = f"{host}: {words}"
+            self.outcome.failure_codes[task] = event.code
             self._talk(f"task {task} has failed on {', '.join(tried)}: {words}")
 
     def _arrive(self, event: FileMoved) -> None:
@@ -413,7 +417,13 @@ class SweepDriver:
             self._lost_moves[event.file, cache] = self._lost_moves.get((event.file, cache), 0) + 1
             self._talk(f"{event.file} did not come to {event.cache}: {event.failure}")
             if self._lost_moves[event.file, cache] >= MOST_MOVES and self._lives(cache):
-                raise LaunchError(f"{event.file} to {event.cache}: {event.failure}")
+                raise LaunchError(
+                    f"{event.file} to {event.cache}: {event.failure}",
+                    code="file-not-copied",
+                    file=event.file,
+                    cache=event.cache,
+                    reason=event.failure,
+                )
             return
         self._present.add((event.file, cache))
         predicted = float(self._costs.transfer[self._costs.sweep.numbers[event.file], cache])
@@ -433,4 +443,10 @@ class SweepDriver:
                 self._running.pop(lane, None)
                 self._queues.pop(lane, None)
         if not any(host not in self.outcome.lost for host in self._costs.hosts):
-            raise LaunchError(f"no host is left: {event.host}: {event.reason}")
+            raise LaunchError(
+                f"no host is left: {event.host}: {event.reason}",
+                code="hosts-lost",
+                host=event.host,
+                reason=event.reason,
+                lost=dict(self.outcome.lost),
+            )

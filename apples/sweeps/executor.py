@@ -17,13 +17,14 @@ from apples.sweeps.costs import Numbers, SweepCosts
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A task on a lane is over, and its result is here; `failure` says in a line why there is none."""
+    """A task on a lane is over: its result, or the reason of its failure in one line and the reason's code."""
 
     task: str
     lane: int
     seconds: float
     result: Mapping[str, Any] = field(default_factory=dict)
     failure: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

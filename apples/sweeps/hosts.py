@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import hat
 from apples.errors import LaunchError
@@ -29,6 +29,7 @@ from apples.launch.bind import signal_name
 from apples.launch.events import Talk
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import remote_hosts
+from apples.refusals import SYSTEM_CODES
 from apples.resources import Host, HostList
 from apples.storage import documents
 from apples.supervision.job_processes import MARK, mark
@@ -139,7 +140,12 @@ class HostWorker(WorkerConnection):
                 return
         self.close()
         words = self._talk[-1] if self._talk else self.reason or "does not answer"
-        raise LaunchError(f"{self.name}: {hat.printable(words)}")
+        raise LaunchError(
+            f"{self.name}: {hat.printable(words)}",
+            code="host-unreachable",
+            host=self.name,
+            reason=words,
+        )
 
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
@@ -149,20 +155,32 @@ class HostWorker(WorkerConnection):
         number = next(self._numbers)
         self._answers[number] = answer
         if self.reason:
-            raise LaunchError(f"{self.name}: {self.reason}")
+            raise self._lost()
         what["asked"] = number
         line = json.dumps({**what, "do": do, "id": number, "size": len(body)}).encode()
         self._write(line + b"\n" + body)
         try:
             found = answer.get(timeout=within)
         except queue.Empty:
-            raise LaunchError(f"{self.name}: does not answer") from None
+            raise LaunchError(
+                f"{self.name}: does not answer within {within} s",
+                code="host-silent",
+                host=self.name,
+                seconds=within,
+            ) from None
         finally:
             self._answers.pop(number, None)
         if found is None:
-            raise LaunchError(f"{self.name}: {self.reason}")
+            raise self._lost()
         if "error" in found[0]:
-            raise LaunchError(f"{self.name}: {hat.printable(str(found[0]['error']))}")
+            reason = hat.printable(str(found[0]["error"]))
+            raise LaunchError(
+                f"{self.name}: {reason}",
+                code="system-error",
+                host=self.name,
+                file=what.get("path"),
+                reason=reason,
+            )
         return found
 
     def close(self) -> None:
@@ -181,6 +199,11 @@ class HostWorker(WorkerConnection):
             if pipe and not thread.is_alive():
                 pipe.close()
 
+    def _lost(self) -> LaunchError:
+        return LaunchError(
+            f"{self.name}: {self.reason}", code="host-lost", host=self.name, reason=self.reason
+        )
+
     def _write(self, data: bytes) -> None:
         with self._lock, suppress(OSError, ValueError):
             self._process.stdin.write(data)  # type: ignore[union-attr]
@@ -190,7 +213,7 @@ class HostWorker(WorkerConnection):
         try:
             self._read_answers()
         except Exception as error:  # noqa: BLE001 - whoever waits for an answer must hear of it, whatever it is
-            self.reason = f"what it says is no worker's: {hat.printable(str(error))}"
+            self.reason = f"its answer is not a worker's: {hat.printable(str(error))}"
         self.reason = self.reason or (self._talk[-1] if self._talk else "the connection ended")
         self._heard.put(False)
         for answer in list(self._answers.values()):
@@ -266,7 +289,14 @@ class HostWorkers:
                 talk(f"warning: {error}")
                 lost[name] = str(error).removeprefix(f"{name}: ")
         if lost and len(lost) == len(set(names)):
-            raise LaunchError(f"no host can be reached: {': '.join(next(iter(lost.items())))}")
+            name, reason = next(iter(lost.items()))
+            raise LaunchError(
+                f"no host can be reached: {name}: {reason}",
+                code="host-unreachable",
+                host=name,
+                reason=reason,
+                lost=lost,
+            )
         return lost
 
 
@@ -348,7 +378,7 @@ class HostsExecutor(SweepExecutor):
         self._pool = ThreadPoolExecutor(len(costs.hosts) + len(costs.caches) ** 2 + 4)
         self._asked: dict[tuple[str, int], str] = {}
         self._number = itertools.count(1)
-        self._broken = ""
+        self._broken: LaunchError | None = None
         self._lost: set[str] = set()
         self._files = {file.name: file for file in costs.sweep.files}
         self._cache_of_host = {h: cache for cache in costs.caches for h in cache.hosts}
@@ -393,7 +423,7 @@ class HostsExecutor(SweepExecutor):
     def events(self, until: float) -> list[SweepEvent]:
         """Return what has happened."""
         if self._broken:
-            raise LaunchError(self._broken)
+            raise self._broken
         found: list[SweepEvent] = []
         with suppress(queue.Empty):
             found.append(self._events.get(timeout=max(0.0, until - self.now())))
@@ -417,7 +447,12 @@ class HostsExecutor(SweepExecutor):
         try:
             there = dict(json.loads(body))
         except (ValueError, TypeError, RecursionError):
-            raise LaunchError(f"{worker.name}: what it says of its cache is no list") from None
+            raise LaunchError(
+                f"{worker.name}: the list of its cache is invalid",
+                code="answer-invalid",
+                host=worker.name,
+                file=self._folders[cache.name],
+            ) from None
         for name, path in self._command.program.items():
             self._send(worker, path.read_bytes(), self._path(cache.name, name))
         return {
@@ -466,7 +501,14 @@ class HostsExecutor(SweepExecutor):
         def read(piece: tuple[int, int]) -> bytes:
             data = source.ask("read", path=place, offset=piece[0], count=piece[1])[1]
             if len(data) < piece[1]:
-                raise LaunchError(f"{source.name}: {place} has become shorter")
+                raise LaunchError(
+                    f"{source.name}: {place} has become shorter",
+                    code="file-changed",
+                    host=source.name,
+                    file=place,
+                    value=piece[0] + len(data),
+                    bound=size,
+                )
             return data
 
         with ThreadPoolExecutor(1) as ahead:
@@ -494,12 +536,17 @@ class HostsExecutor(SweepExecutor):
                 self._lost.add(host)
                 self._events.put(HostLost(host, worker.reason))
             elif not worker.reason:
-                self._events.put(TaskEnded(task, lane, 0.0, {}, str(error)))
+                self._events.put(TaskEnded(task, lane, 0.0, {}, str(error), error.code))
         except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
             words = f"{type(error).__name__}: {error}"
             if isinstance(error, OSError):  # this machine's: the results cannot be kept
-                self._broken = f"{error.filename or self._results}: {error.strerror or error}"
-            self._events.put(TaskEnded(task, lane, 0.0, {}, words))
+                file = str(error.filename or self._results)
+                self._broken = LaunchError(
+                    f"{file}: {error.strerror or error}",
+                    code=SYSTEM_CODES.get(error.errno, "system-error"),
+                    file=file,
+                )
+            self._events.put(TaskEnded(task, lane, 0.0, {}, words, "internal-error"))
 
     def _ended(
         self,
@@ -512,14 +559,14 @@ class HostsExecutor(SweepExecutor):
         """Return how a task ended: its result, checked, and the files that it left fetched."""
         seconds = float(header["seconds"])
         if header["late"]:
-            return TaskEnded(
-                task, lane, seconds, {}, f"took more than {self._command.timeout:g} s"
-            )
+            reason = f"took more than {self._command.timeout:g} s"
+            return TaskEnded(task, lane, seconds, {}, reason, "task-timeout")
         if header["code"] != 0:
-            return TaskEnded(task, lane, seconds, {}, ending(header, said))
+            fault = ending(header, said)
+            return TaskEnded(task, lane, seconds, {}, fault.text, fault.code)
         result, wrong = result_of(said)
         if wrong:
-            return TaskEnded(task, lane, seconds, {}, wrong)
+            return TaskEnded(task, lane, seconds, {}, wrong.text, wrong.code)
         for name in self._command.outputs:
             try:
                 with self._fetching[task]:
@@ -527,7 +574,7 @@ class HostsExecutor(SweepExecutor):
                         worker, f"{self._asked[task, lane]}/{name}", self._results / task / name
                     )
             except LaunchError as error:
-                return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}")
+                return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}", "output-missing")
         if (
             self._command.outputs
         ):  # its result will be acknowledged, which says that these are kept
@@ -540,8 +587,22 @@ class HostsExecutor(SweepExecutor):
 
     def _fetch(self, worker: WorkerConnection, there: str, here: Path) -> None:
         size = worker.ask("stat", path=there)[0]["bytes"]
-        if not isinstance(size, int) or not 0 <= size <= MOST_OUTPUT_FILE:
-            raise LaunchError(f"{worker.name}: a file of {size} bytes")
+        if not isinstance(size, int) or size < 0:
+            raise LaunchError(
+                f"{worker.name}: {there}: its size is invalid ({size})",
+                code="answer-invalid",
+                host=worker.name,
+                file=there,
+            )
+        if size > MOST_OUTPUT_FILE:
+            raise LaunchError(
+                f"{worker.name}: {there} has {size} bytes, more than {MOST_OUTPUT_FILE}",
+                code="output-too-large",
+                host=worker.name,
+                file=there,
+                value=size,
+                bound=MOST_OUTPUT_FILE,
+            )
         here.parent.mkdir(parents=True, exist_ok=True)
         partial = here.with_name(here.name + ".part")
         with partial.open("wb") as stream:
@@ -549,7 +610,14 @@ class HostsExecutor(SweepExecutor):
                 left = size - stream.tell()
                 data = worker.ask("read", path=there, offset=stream.tell(), count=left)[1]
                 if not data:
-                    raise LaunchError(f"{worker.name}: {there} has become shorter")
+                    raise LaunchError(
+                        f"{worker.name}: {there} has become shorter",
+                        code="file-changed",
+                        host=worker.name,
+                        file=there,
+                        value=stream.tell(),
+                        bound=size,
+                    )
                 stream.write(data)
         documents.sync(partial)
         partial.replace(here)
@@ -575,41 +643,56 @@ class HostsExecutor(SweepExecutor):
         ]
 
 
-def ending(header: Mapping[str, Any], said: bytes) -> str:
-    """Return how a process ended that did not end well, and the last line that it said.
+class ProgramFault(NamedTuple):
+    """What is wrong with the end or the output of a user's program: a code, and one line."""
+
+    code: str
+    text: str
+
+
+def ending(header: Mapping[str, Any], said: bytes) -> ProgramFault:
+    """Return how a failed process ended, with the last line of its output.
 
     Examples
     --------
-    >>> ending({"code": -9}, b""), ending({"code": 3}, b"no licence")
-    ('killed by SIGKILL: said nothing', 'exit code 3: no licence')
+    >>> ending({"code": -9}, b"").text, ending({"code": 3}, b"no licence").text
+    ('killed by SIGKILL: no output', 'exit code 3: no licence')
     """
     code = header["code"]
     killed = isinstance(code, int) and code < 0
     how = f"killed by {signal_name(-code)}" if killed else f"exit code {code}"
-    return f"{how}: {last_line(said)}"
+    return ProgramFault(
+        "program-killed" if killed else "program-failed", f"{how}: {last_line(said)}"
+    )
 
 
 def last_line(said: bytes) -> str:
-    """Return the last line of what a process said, made printable."""
-    lines = said.decode(errors="replace").strip().splitlines() or ["said nothing"]
+    """Return the last line of a process's output, made printable."""
+    lines = said.decode(errors="replace").strip().splitlines() or ["no output"]
     return hat.printable(lines[-1])[:300]
 
 
-def result_of(said: bytes) -> tuple[dict[str, Any], str]:
-    """Return the result that a task printed, and what is wrong with it.
+def result_of(said: bytes) -> tuple[dict[str, Any], ProgramFault | None]:
+    """Return the result that a task printed, or the fault of its output.
 
     Examples
     --------
-    >>> result_of(b'{"energy": 1.5}'), result_of(b"1.5")
-    (({'energy': 1.5}, ''), ({}, 'its output is no JSON object: 1.5'))
+    >>> result_of(b'{"energy": 1.5}')
+    ({'energy': 1.5}, None)
+    >>> result_of(b"1.5")
+    ({}, ProgramFault(code='result-invalid', text='its output is no JSON object: 1.5'))
     """
     if len(said) > LONGEST_OUTPUT:
-        return {}, f"its output has more than {LONGEST_OUTPUT} bytes"
+        return {}, ProgramFault(
+            "result-too-long", f"its output has more than {LONGEST_OUTPUT} bytes"
+        )
     if not said.strip():
-        return {}, "it printed nothing: a JSON object is its result"
+        return {}, ProgramFault(
+            "result-missing", "it printed nothing: its result must be a JSON object"
+        )
     try:
-        return decode(said, LONGEST_OUTPUT), ""
+        return decode(said, LONGEST_OUTPUT), None
     except LineError as error:
         shown = hat.printable(said[:60].decode(errors="replace").strip())
         words = shown if str(error).startswith("no JSON") else str(error)
-        return {}, f"its output is no JSON object: {words}"
+        return {}, ProgramFault("result-invalid", f"its output is no JSON object: {words}")

@@ -24,6 +24,7 @@ from apples.agent.weather.conditions import Conditions
 from apples.errors import ApplicationError, LaunchError, UsageError, within
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
+from apples.refusals import SYSTEM_CODES
 from apples.resources import Host, HostList, read_host_list
 from apples.storage import documents
 from apples.storage.folder import Folder
@@ -145,7 +146,15 @@ class SweepResult:
             task, why = next(iter(failed.items()))
             at = settings_text(self.settings[task].parameters)
             more = f" ({counted(len(failed) - 1, 'more task')} failed)" if len(failed) > 1 else ""
-            raise ApplicationError(f"task {task} ({at}) has failed on {why}{more}")
+            raise ApplicationError(
+                f"task {task} ({at}) has failed on {why}{more}",
+                code="task-failed",
+                task=task,
+                parameters=dict(self.settings[task].parameters),
+                reason=why,
+                reason_code=self.outcome.failure_codes.get(task) if self.outcome else None,
+                failed=len(failed),
+            )
 
 
 @dataclass(frozen=True)
@@ -277,7 +286,13 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
         known = [*HEURISTICS, WORK_QUEUE]
         near = hat.nearest(name, known)
         hint = f"; did you mean '{near}'?" if near else f"; known are {', '.join(known)}"
-        raise UsageError(f"--heuristic '{name}': there is none{hint}")
+        raise UsageError(
+            f"--heuristic '{name}': unknown heuristic{hint}",
+            code="heuristic-unknown",
+            option="--heuristic",
+            value=name,
+            known=known,
+        )
     return {name: HEURISTICS[name]}
 
 
@@ -292,7 +307,12 @@ def recorded_weather(name: str) -> Weather:
     if name == "static":
         return Weather()
     if not Path(name).exists():
-        raise UsageError(f"--weather '{name}': neither static nor a file of that name")
+        raise UsageError(
+            f"--weather '{name}': neither static nor a file of that name",
+            code="file-missing",
+            option="--weather",
+            file=name,
+        )
     from apples.agent.weather.source import read_weather  # noqa: PLC0415 - a static plan does without
 
     return read_weather(name)
@@ -309,7 +329,13 @@ def _caches(
         if site not in sites:
             near = hat.nearest(site, sorted(sites))
             hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(f"cache: '{site}' is no site of {hosts.source}{hint}")
+            raise UsageError(
+                f"cache: '{site}' is no site of {hosts.source}{hint}",
+                code="site-unknown",
+                field="cache",
+                site=site,
+                host_list=hosts.source,
+            )
     found, folders = [], {}
     known = [host.name for host in hosts if host.name in able]
     for name in document.hosts:
@@ -319,7 +345,13 @@ def _caches(
             what = (
                 "no worker of the Dask cluster" if name in hosts else f"no host of {hosts.source}"
             )
-            raise UsageError(f"hosts: '{name}' is {what}{hint}")
+            raise UsageError(
+                f"hosts: '{name}' is {what}{hint}",
+                code="host-unknown",
+                field="hosts",
+                host=name,
+                host_list=hosts.source,
+            )
     used = tuple(hosts[name] for name in known if not document.hosts or name in document.hosts)
     for cache in one_cache_a_site(replace(hosts, hosts=used)):
         entry = entries.get(cache.name)
@@ -350,12 +382,24 @@ def _files(
         if entry.storage not in hosts:
             near = hat.nearest(entry.storage, [host.name for host in hosts])
             hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(f"input {key}: '{entry.storage}' is no host of {hosts.source}{hint}")
+            raise UsageError(
+                f"input {key}: '{entry.storage}' is no host of {hosts.source}{hint}",
+                code="host-unknown",
+                field=f"input.{key}",
+                host=entry.storage,
+                host_list=hosts.source,
+            )
         for setting in settings:
             name = setting.inputs[key]
             known = wanted.setdefault(name, (entry.storage, key, setting))
             if known[0] != entry.storage:
-                raise UsageError(f"input {key}: {name} lies on {known[0]} already")
+                raise UsageError(
+                    f"input {key}: {name} is on {entry.storage} and, as input {known[1]}, on {known[0]}",
+                    code="storage-conflict",
+                    field=f"input.{key}",
+                    file=name,
+                    hosts=[known[0], entry.storage],
+                )
     workers.start([storage for storage, _, _ in wanted.values()])
     far = {host.name for host in remote_hosts(hosts)} | {
         h.name for h in hosts if h.name in cluster
@@ -371,10 +415,24 @@ def _files(
             if worker.reason:
                 raise
             at = settings_text(setting.parameters)
-            raise UsageError(f"input {key} of task {setting.name} ({at}): {error}") from None
+            raise UsageError(
+                f"input {key} of task {setting.name} ({at}): {error}",
+                code="input-unreadable",
+                field=f"input.{key}",
+                task=setting.name,
+                parameters=dict(setting.parameters),
+                host=storage,
+                file=place,
+                reason=str(error),
+            ) from None
         size, written = found.get("bytes"), found.get("written")
         if not isinstance(size, int) or not isinstance(written, int) or size < 0:
-            raise LaunchError(f"{storage}: says nothing of the size of {place}")
+            raise LaunchError(
+                f"{storage}: {place}: its size is missing in the answer",
+                code="answer-invalid",
+                host=storage,
+                file=place,
+            )
         # A digest, since `x/y_z` and `x_y/z` with "_" for "/" would be one file of the cache.
         mark = hashlib.sha256(name.encode()).hexdigest()[:12]
         cached = f"{written:x}-{mark}-{Path(name).name[-MOST_OF_NAME:]}"
@@ -406,7 +464,9 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
             try:
                 stack.enter_context(documents.locked(out / "lock", 0.0))
             except BlockingIOError:
-                raise LaunchError(f"{out}: another process runs this sweep") from None
+                raise LaunchError(
+                    f"{out}: another process runs this sweep", code="sweep-running", file=out
+                ) from None
             folder = stack.enter_context(Folder.open(out, links=True))
             journal = Journal(folder, JOURNAL_SCHEMA)
             stack.callback(journal.close)
@@ -416,7 +476,10 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
             if other and any(r.get("do") == "done" for r in records):
                 raise UsageError(
                     f"{out}: has results of another sweep, or the command, a parameter, an input or a program of "
-                    "this one has changed; --out names another folder"
+                    "this one has changed; --out names another folder",
+                    code="sweep-changed",
+                    file=out,
+                    option="--out",
                 )
             kept = {
                 str(r["task"]): r
@@ -427,7 +490,11 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
                 journal.rewrite([{"do": "sweep", "digest": ready.digest}, *kept.values()])
             yield journal, {name: _ended(record, ready) for name, record in kept.items()}
     except OSError as error:
-        raise LaunchError(f"{error.filename or out}: {error.strerror or error}") from None
+        raise LaunchError(
+            f"{error.filename or out}: {error.strerror or error}",
+            code=SYSTEM_CODES.get(error.errno, "system-error"),
+            file=error.filename or out,
+        ) from None
 
 
 def _record(end: TaskEnded, ready: _Prepared) -> dict[str, Any]:

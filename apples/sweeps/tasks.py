@@ -65,14 +65,14 @@ class ParameterSweep:
     Raises
     ------
     UsageError
-        Two tasks or files of one name, a number that is none, or a file that nobody has. Permanent.
+        Two tasks or files of one name, an invalid number, or an unknown file. Permanent.
 
     Examples
     --------
     >>> ParameterSweep((SweepTask("a", inputs=("mesh",)),), (InputFile("mash", 1e6, "store"),))
     Traceback (most recent call last):
     ...
-    apples.errors.UsageError: task a: nobody has its file 'mesh'; did you mean 'mash'?
+    apples.errors.UsageError: task a: unknown file 'mesh'; did you mean 'mash'?
     """
 
     tasks: tuple[SweepTask, ...]
@@ -85,17 +85,36 @@ class ParameterSweep:
         _each_once("file", [file.name for file in self.files])
         for file in self.files:
             if not 0 <= file.size < math.inf:
-                raise UsageError(f"file {file.name}: its size must be bytes (is {file.size})")
+                raise UsageError(
+                    f"file {file.name}: its size must be bytes (is {file.size})",
+                    code="value-range",
+                    file=file.name,
+                    field="size",
+                    value=file.size,
+                    bound=0,
+                )
         self.numbers.update({file.name: number for number, file in enumerate(self.files)})
         for task in self.tasks:
             if not 0 < task.work < math.inf:
-                raise UsageError(f"task {task.name}: its work must be positive (is {task.work})")
+                raise UsageError(
+                    f"task {task.name}: its work must be positive (is {task.work})",
+                    code="value-range",
+                    task=task.name,
+                    field="work",
+                    value=task.work,
+                    bound=0,
+                )
             _each_once(f"input of task {task.name}", task.inputs)
             for name in task.inputs:
                 if name not in self.numbers:
                     near = hat.nearest(name, sorted(self.numbers))
                     hint = f"; did you mean '{near}'?" if near else ""
-                    raise UsageError(f"task {task.name}: nobody has its file '{name}'{hint}")
+                    raise UsageError(
+                        f"task {task.name}: unknown file '{name}'{hint}",
+                        code="file-unknown",
+                        task=task.name,
+                        file=name,
+                    )
 
 
 def one_cache_a_site(hosts: HostList) -> tuple[SiteCache, ...]:
@@ -121,23 +140,41 @@ def check_places(
     for file in sweep.files:
         if file.storage not in known:
             raise UsageError(
-                f"file {file.name}: its storage '{file.storage}' is no host of {listed}"
+                f"file {file.name}: its storage '{file.storage}' is no host of {listed}",
+                code="host-unknown",
+                file=file.name,
+                field="storage",
+                host=file.storage,
             )
     _each_once("cache", [cache.name for cache in caches])
     _each_once("host of a cache", [name for cache in caches for name in cache.hosts])
     for cache in caches:
         strangers = [name for name in cache.hosts if name not in known]
-        if strangers or not cache.hosts:
+        if not cache.hosts:
             raise UsageError(
-                f"cache {cache.name}: {strangers or 'nothing'} is no host of {listed}"
+                f"cache {cache.name}: has no hosts", code="cache-empty", cache=cache.name
+            )
+        if strangers:
+            raise UsageError(
+                f"cache {cache.name}: '{strangers[0]}' is no host of {listed}",
+                code="host-unknown",
+                cache=cache.name,
+                host=strangers[0],
             )
         if len({hosts[name].site for name in cache.hosts}) > 1:
-            raise UsageError(f"cache {cache.name}: its hosts are at several sites")
+            raise UsageError(
+                f"cache {cache.name}: its hosts are at several sites",
+                code="cache-sites-differ",
+                cache=cache.name,
+                hosts=list(cache.hosts),
+            )
 
 
 def _each_once(kind: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise UsageError(f"{kind} '{name}' is there twice")
+            raise UsageError(
+                f"{kind} '{name}' is there twice", code="name-repeated", kind=kind, name=name
+            )
         seen.add(name)
