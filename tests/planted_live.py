@@ -116,7 +116,7 @@ def the_ledger_is_as_it_was(self):
         PLACE(self)  # there is none, or it is of other hosts
 
 
-PLACE = LiveScheduler._place
+PLACE = LiveScheduler.rebuild_ledger
 
 
 def nothing_is_given_again(self, job, ask=False):
@@ -227,7 +227,7 @@ FAULTS = FAULTS_OF_SHARING | {
     "the world's clock is trusted": [(LiveScheduler, "_open", clock_is_trusted)],
     "a request is executed twice": [(SchedulerState, "answered", a_request_is_forgotten)],
     "quarantined hosts are given away": [(LiveScheduler, "_quarantine", quarantine_is_forgotten)],
-    "a ledger that is wrong is kept": [(LiveScheduler, "_place", the_ledger_is_as_it_was)],
+    "a ledger that is wrong is kept": [(LiveScheduler, "rebuild_ledger", the_ledger_is_as_it_was)],
     "orders are given once": [(LiveScheduler, "_send", nothing_is_given_again)],
     "a start is overtaken by a resize": [(LiveScheduler, "resize_job", a_start_is_overtaken)],
     "a damaged log is appended to": [(SchedulerLog, "commit", no_rewrite_after_an_error)],

@@ -46,10 +46,10 @@ from apples.scheduling import (
     JobKind,
     JobSubmission,
     LiveScheduler,
+    QueueLimits,
     SchedulerLog,
     read_history,
     read_state,
-    scheduler,
 )
 from apples.scheduling import log as scheduler_log
 from apples.storage import Folder
@@ -69,8 +69,9 @@ def schedule(directory, link):
     now = link.recv()
     log = SchedulerLog.open(directory)
     one = LiveScheduler(
-        log, Equipartition(), HOSTS, now, WALL + now, partial(secrets.token_hex, 4)
-    )
+        log, Equipartition(), HOSTS, now, WALL + now, partial(secrets.token_hex, 4),
+        limits=QueueLimits(ended=8),
+    )  # fmt: skip
     answers = []
     while True:
         orders = one.turn()
@@ -324,7 +325,7 @@ def main():
     parser.add_argument("--planted", choices=sorted(FAULTS))
     asked = parser.parse_args()
     # Small, so that the log is often written anew, and jobs often go to the history.
-    scheduler_log.SPARE_LINES, scheduler.MOST_ENDED = 40, 8
+    scheduler_log.SPARE_LINES = 40
     if asked.planted:
         plant(asked.planted)
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())

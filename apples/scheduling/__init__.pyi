@@ -56,9 +56,7 @@ from apples.scheduling.policy import RunningJob as RunningJob
 from apples.scheduling.policy_process import HEADER as HEADER
 from apples.scheduling.profile import Profile as Profile
 from apples.scheduling.proposals import Change as Change
-from apples.scheduling.server import listener as listener
 from apples.scheduling.server import log as log
-from apples.scheduling.server import request_rate as request_rate
 from apples.scheduling.server import scheduler as scheduler
 from apples.scheduling.server.access import EVERYTHING as EVERYTHING
 from apples.scheduling.server.access import GIVEN as GIVEN
@@ -85,6 +83,7 @@ from apples.scheduling.server.inputs import written as written
 from apples.scheduling.server.listener import MOST_CONNECTIONS as MOST_CONNECTIONS
 from apples.scheduling.server.listener import MOST_OF_ONE as MOST_OF_ONE
 from apples.scheduling.server.listener import MOST_STREAMS as MOST_STREAMS
+from apples.scheduling.server.listener import ListenerLimits as ListenerLimits
 from apples.scheduling.server.listener import serve as serve
 from apples.scheduling.server.live_job import JobSubmission as JobSubmission
 from apples.scheduling.server.live_job import LiveJob as LiveJob
@@ -127,6 +126,7 @@ from apples.scheduling.server.request_rate import RequestRate as RequestRate
 from apples.scheduling.server.scheduler import CrowdedError as CrowdedError
 from apples.scheduling.server.scheduler import LiveScheduler as LiveScheduler
 from apples.scheduling.server.scheduler import Patience as Patience
+from apples.scheduling.server.scheduler import QueueLimits as QueueLimits
 from apples.scheduling.server.selections import STALE as STALE
 from apples.scheduling.server.selections import HostSelections as HostSelections
 from apples.scheduling.server.selections import HostWish as HostWish

@@ -311,6 +311,7 @@ def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision
         raise UsageError(
             f"{policy_at(policy, state.time)}: {line}: {type(error).__name__}: {error}",
             code="policy-failed", policy=name_of(policy), kind="raises", time=state.time,
+            exception=type(error).__name__,
             file=frames[-1].filename, line=frames[-1].lineno,
         ) from error  # fmt: skip
     if len(decisions) > most:

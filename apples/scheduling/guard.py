@@ -118,6 +118,8 @@ class GuardedPolicy(SchedulingPolicy):
     patience
         Seconds by the clock that failed passes may cost in all; after that, or after
         `FAILURES_IN_A_ROW`, the policy is put aside and not asked again.
+    wakes_in_a_row
+        Passes in a row that only wake-ups caused and that decided nothing else.
 
     Attributes
     ----------
@@ -125,6 +127,8 @@ class GuardedPolicy(SchedulingPolicy):
         Kind -> the first failure of the kind and how many there were.
     passes, failed_passes
         How often it should have decided, and how often it did not.
+    child
+        The process that runs the policy; None: no process runs.
     put_aside
         Time of the cluster at which it was put aside, None: it was not.
 
@@ -140,8 +144,10 @@ class GuardedPolicy(SchedulingPolicy):
         name: str,
         seconds: float = PASS_SECONDS,
         patience: float = PATIENCE_SECONDS,
+        wakes_in_a_row: int = WAKES_IN_A_ROW,
     ) -> None:
         self.name = name
+        self.wakes_in_a_row = wakes_in_a_row
         self.seconds = seconds
         self.patience = patience
         self.failures: dict[str, tuple[PolicyFailure, int]] = {}
@@ -151,7 +157,7 @@ class GuardedPolicy(SchedulingPolicy):
         self._in_a_row = 0
         self._in_vain, self._in_vain_since = 0, (0.0, 0.0)
         self._lost = 0.0
-        self._child: _Child | None = None
+        self.child: _Child | None = None
         self._lines: list[str] = []
         self._hello: dict[str, Any] = {}
         self._start()
@@ -159,7 +165,9 @@ class GuardedPolicy(SchedulingPolicy):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GuardedPolicy:
         """Return the same policy in a process of its own, with its own failures."""
-        return GuardedPolicy(self._make, self.name, self.seconds, self.patience)
+        return GuardedPolicy(
+            self._make, self.name, self.seconds, self.patience, self.wakes_in_a_row
+        )
 
     def __repr__(self) -> str:
         """Return what the policy itself returns."""
@@ -196,7 +204,7 @@ class GuardedPolicy(SchedulingPolicy):
             )
         began = time.monotonic()
         try:
-            answer = (self._child or self._start()).ask(cluster, self.seconds)
+            answer = (self.child or self._start()).ask(cluster, self.seconds)
         except UsageError as error:
             answer = {"kind": "raises", "where": self._hello["decide_at"], "reason": str(error)}
         if "decisions" not in answer:
@@ -237,7 +245,7 @@ class GuardedPolicy(SchedulingPolicy):
             self._in_vain_since = (cluster.time, began)
         self._in_vain += 1
         since, clock = self._in_vain_since
-        if self._in_vain < WAKES_IN_A_ROW:
+        if self._in_vain < self.wakes_in_a_row:
             return
         seconds, count, self._in_vain = cluster.time - since, self._in_vain, 0
         if seconds < (count - 1) * SECONDS_BETWEEN:
@@ -265,9 +273,9 @@ class GuardedPolicy(SchedulingPolicy):
 
     def close(self) -> None:
         """End the child; another is started when the policy is asked again."""
-        if self._child is not None:
-            self._child.end()
-            self._child = None
+        if self.child is not None:
+            self.child.end()
+            self.child = None
 
     def _start(self) -> _Child:
         child = _Child(self._make)
@@ -280,7 +288,7 @@ class GuardedPolicy(SchedulingPolicy):
             raise UsageError(
                 f"policy {self.name}: {reason}", code="policy-failed", kind="starts", **fields
             )
-        self._child, self._hello = child, hello
+        self.child, self._hello = child, hello
         return child
 
 

@@ -76,6 +76,11 @@ class Profile:
         self._free[:count] = level
 
     @property
+    def times(self) -> list[float]:
+        """Times at which the number of free nodes changes, from now on."""
+        return list(self._times[: self._count].tolist())
+
+    @property
     def least(self) -> int:
         """Fewest nodes that are free at any time; negative where more is reserved than there is."""
         return int(self._free[: self._count].min())

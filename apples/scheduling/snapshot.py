@@ -242,18 +242,18 @@ def to_json(state: ClusterState) -> str:
     return json.dumps(message, allow_nan=False)
 
 
-def from_json(text: str) -> ClusterState:
+def from_json(text: str, longest: int = MOST_CHARACTERS) -> ClusterState:
     """Return the state that `to_json` wrote.
 
     Raises
     ------
     UsageError
-        It is none, or longer than 256 Mi characters; says what is wrong. Permanent.
+        The text is not a state, or has more than `longest` characters. Permanent.
     """
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > longest:
         raise UsageError(
-            f"a state of {len(text)} characters: more than {MOST_CHARACTERS}",
-            code="message-too-long", value=len(text), bound=MOST_CHARACTERS,
+            f"a state of {len(text)} characters: more than {longest}",
+            code="message-too-long", value=len(text), bound=longest,
         )  # fmt: skip
     try:
         message = json.loads(text, parse_constant=_no_constant)

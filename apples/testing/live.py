@@ -456,6 +456,8 @@ class SimulatedCluster:
 
     Attributes
     ----------
+    policy, prefer
+        Of the scheduler; drawn.
     acknowledged
         Request -> the job that it was answered with.
     replayed
@@ -499,8 +501,8 @@ class SimulatedCluster:
         self.crashes = self.passes = self.replayed = self.downs = 0
         drawn = chance.choice((*["equipartition"] * 4, *LIVE_POLICIES))
         self._cpus = CPUS if (policy or drawn) == "sd" else 0
-        self._policy = SHARING if self._cpus else POLICIES[policy or drawn]()
-        self._prefer = HostPreference({
+        self.policy = SHARING if self._cpus else POLICIES[policy or drawn]()
+        self.prefer = HostPreference({
             host: (chance.choice("xy"), chance.choice((1.0, 2.0))) for host in self.hosts
         })  # fmt: skip
         self._wall = 1e9
@@ -608,8 +610,8 @@ class SimulatedCluster:
                 hosts = tuple(one.host for one in terms)
                 lost = dict.fromkeys(hosts, "it has not answered yet")
             self.scheduler = LiveScheduler(
-                log, self._policy, hosts, self.clock.now, self._wall + self.clock.now, self._token, patience,
-                lost=lost, prefer=self._prefer, cpus=self._cpus,
+                log, self.policy, hosts, self.clock.now, self._wall + self.clock.now, self._token, patience,
+                lost=lost, prefer=self.prefer, cpus=self._cpus,
                 most_hosts=None if watch is None else len(self.hosts),
             )  # fmt: skip
         except (SimulatedCrashError, LaunchError):
@@ -940,7 +942,7 @@ class SimulatedCluster:
         records, problems, _ = parse((self.directory / "journal").read_bytes())
         if problems or not any(one.get("do") == BEGUN for one in records):
             return
-        found = replayed(records, self._policy, self._prefer)
+        found = replayed(records, self.policy, self.prefer)
         if found.parting is not None:
             one, other = found.parting
             raise BrokenPromiseError(f"the log has {one}, and a replay has {other}")

@@ -89,10 +89,11 @@ class CheckedPolicy(SchedulingPolicy):
                 promise="read-only",
                 time=float(shown.time),
             )
-        for asked, why in (
-            (self.inner, "asked twice about one state it decides differently"),
+        for asked, promise, why in (
+            (self.inner, "deterministic", "asked twice about one state it decides differently"),
             (
                 deepcopy(self._pristine),
+                "memoryless",
                 "it remembers earlier passes: a new one decides differently",
             ),
         ):
@@ -100,7 +101,7 @@ class CheckedPolicy(SchedulingPolicy):
             if again != decisions:
                 raise PolicyCheckError(
                     f"at {shown.time!r} s: {why}: {decisions} and {again}",
-                    promise="deterministic",
+                    promise=promise,
                     time=float(shown.time),
                 )
         yield from decisions

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from certificates import certified
+from coding import with_code
 from waiting import until
 
 import nws
@@ -21,13 +22,12 @@ from apples.scheduling import (
     ROUTES,
     FirstFit,
     JobExecutor,
+    ListenerLimits,
     LiveScheduler,
     SchedulerClient,
     SchedulerLog,
     SchedulerService,
     Scope,
-    listener,
-    request_rate,
     serve,
 )
 from apples.wire import Tls, tls_of
@@ -55,7 +55,7 @@ class NoJobs(JobExecutor):
 class Site:
     """A scheduler that listens for TLS, and one token of each kind."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, limits=ListenerLimits()):  # noqa: B008 - frozen
         self.folder = folder
         self.certificate, key = certified(folder)
         tokens = nws.TokenFile(folder / "tokens.json", scopes=GIVEN)
@@ -79,7 +79,7 @@ class Site:
 
         tls = Tls("127.0.0.1", 0, self.certificate, key, tokens.path)
         self.thread = threading.Thread(
-            target=serve, args=(self.service, NoJobs(), folder, on_ready, tls)
+            target=serve, args=(self.service, NoJobs(), folder, on_ready, tls, limits)
         )
         self.thread.start()
         assert ready.wait(30)
@@ -123,6 +123,20 @@ def site(tmp_path_factory):
     one.end()
 
 
+@pytest.fixture
+def limited(tmp_path):
+    """Return a function that makes a site with other limits."""
+    made = []
+
+    def site(limits):
+        made.append(Site(tmp_path, limits))
+        return made[-1]
+
+    yield site
+    for one in made:
+        one.end()
+
+
 def path_of(route, job="local.1"):
     return route.path.replace("{job}", job).replace("{host}", "ada")
 
@@ -134,7 +148,8 @@ def test_each_route_is_open_to_whom_the_table_says_and_to_nobody_else(site, rout
     for kind in WORTHLESS:
         status, headers, text = site.answer(kind, route.method, path_of(route), body)
         assert (status, headers["WWW-Authenticate"]) == (401, "Bearer"), kind
-        assert "bearer token" in json.loads(text)["reason"]
+        code = "token-missing" if kind == "none" else "token-invalid"
+        assert json.loads(text)["code"] == code, kind
     for kind, scopes in GOOD.items():
         status, _, text = site.answer(kind, route.method, path_of(route), body)
         others = route.scope is Scope.OWN
@@ -142,7 +157,15 @@ def test_each_route_is_open_to_whom_the_table_says_and_to_nobody_else(site, rout
         assert (status == 403) == (not may), (kind, status, text)
         assert status != 401
         if not may:
-            assert "of-" in json.loads(text)["reason"]
+            refused = json.loads(text)
+            needed = {"principal": f"token:of-{kind}", "scope": str(route.scope)}
+            if others and Scope.OWN in scopes:
+                needed = {
+                    "principal": f"token:of-{kind}",
+                    "job": "local.1",
+                    "owner": "token:of-submit",
+                }
+            assert (refused["code"], refused["fields"]) == ("permission-denied", needed)
 
 
 def test_what_is_no_route_does_not_exist_whoever_asks(site):
@@ -155,7 +178,12 @@ def test_what_is_no_route_does_not_exist_whoever_asks(site):
 def test_who_submitted_a_job_may_change_it_and_no_other_but_the_operator(site):
     own, others = site.submit("ada"), site.submit("submit")
     assert site.client("all").ask("GET", f"/v1/jobs/{own}")["user"] == "token:ada"
-    with pytest.raises(UsageError, match=f"{others} is not token:ada's but token:of-submit's"):
+    with pytest.raises(
+        UsageError,
+        check=with_code(
+            "permission-denied", job=others, principal="token:ada", owner="token:of-submit"
+        ),
+    ):
         site.client("ada").ask("POST", f"/v1/jobs/{others}/cancel")
     over = {"cancelled", "ending"}  # ending: a host was free, and it was started
     assert site.client("ada").ask("POST", f"/v1/jobs/{own}/cancel")["state"] in over
@@ -164,11 +192,13 @@ def test_who_submitted_a_job_may_change_it_and_no_other_but_the_operator(site):
 
 def test_a_policy_that_is_code_is_tried_for_the_operator_only(site):
     for policy in ("own.py:Policy", "subprocess:Popen"):
-        with pytest.raises(UsageError, match="needs the scope operator"):
+        with pytest.raises(
+            UsageError, check=with_code("permission-denied", scope="operator", policy=policy)
+        ):
             site.client("read").ask("POST", "/v1/whatif", {"policy": policy})
         with pytest.raises(ApplesError) as caught:
             site.client("all").ask("POST", "/v1/whatif", {"policy": policy})
-        assert "scope" not in str(caught.value)
+        assert caught.value.code != "permission-denied"
 
 
 def test_a_body_that_claims_another_user_is_refused_or_ignored(site):
@@ -181,19 +211,23 @@ def test_a_client_believes_only_a_certificate_of_its_authority_and_names_what_is
     site, tmp_path
 ):
     stranger, _ = certified(tmp_path)
-    with pytest.raises(LaunchError, match="--certificate names its authority"):
+    with pytest.raises(LaunchError, check=with_code("scheduler-unreachable")):
         site.client("all", stranger).ask("GET", "/v1/queue")
-    with pytest.raises(UsageError, match="bearer token"):
+    with pytest.raises(UsageError, check=with_code("token-invalid")):
         site.client("wrong").ask("GET", "/v1/queue")
     url = f"https://127.0.0.1:{site.port}"
-    with pytest.raises(UsageError, match=r"a token is wanted \(--token-file\)"):
+    with pytest.raises(
+        UsageError, check=with_code("token-missing", place=url, option="--token-file")
+    ):
         SchedulerClient(url, None, site.certificate).ask("GET", "/v1/queue")
     empty = tmp_path / "empty"
     empty.write_text("two words")
     empty.chmod(0o600)
-    with pytest.raises(UsageError, match="that is no token"):
+    with pytest.raises(
+        UsageError, check=with_code("token-invalid", file=str(empty), option="--token-file")
+    ):
         SchedulerClient(url, empty, site.certificate).ask("GET", "/v1/queue")
-    with pytest.raises(UsageError, match="must be https"):
+    with pytest.raises(UsageError, check=with_code("address-invalid", value="http://127.0.0.1:1")):
         SchedulerClient("http://127.0.0.1:1", empty).ask("GET", "/v1/queue")
 
 
@@ -201,8 +235,8 @@ def test_a_client_believes_only_a_certificate_of_its_authority_and_names_what_is
 def test_a_client_shows_no_token_that_others_can_get_at(site, mode):
     asking, file = site.client("all"), site.folder / "all.token"
     file.chmod(mode)
-    mended = re.escape(f"{file}: others may read or write it (mode {mode:o}): chmod 600 {file}")
-    with pytest.raises(UsageError, match=mended):
+    open_file = with_code("file-not-private", file=str(file), mode=f"{mode:o}")
+    with pytest.raises(UsageError, check=open_file):
         asking.ask("GET", "/v1/queue")
     file.chmod(0o600)
     assert asking.ask("GET", "/v1/queue")["schema"] == "apples.queue/1"
@@ -211,22 +245,21 @@ def test_a_client_shows_no_token_that_others_can_get_at(site, mode):
 def test_without_certificate_or_token_it_does_not_listen(tmp_path):
     tokens = tmp_path / "tokens.json"
     certificate, key = certified(tmp_path)
-    with pytest.raises(UsageError, match="tokens never cross in clear text"):
+    with pytest.raises(UsageError, check=with_code("option-missing", option="--certificate")):
         tls_of("127.0.0.1:0", None, None, tokens)
-    with pytest.raises(UsageError, match="has no token"):
+    with pytest.raises(UsageError, check=with_code("token-missing", file=str(tokens))):
         tls_of("127.0.0.1:0", certificate, key, tokens)
-    with pytest.raises(UsageError, match="HOST:PORT is wanted"):
+    with pytest.raises(UsageError, check=with_code("address-invalid", value="8443")):
         tls_of("8443", certificate, key, tokens)
     tokens.write_text("{}")
     tokens.chmod(0o600)
-    with pytest.raises(UsageError, match="no file of tokens"):
+    with pytest.raises(UsageError, check=with_code("file-invalid", file=str(tokens))):
         tls_of("127.0.0.1:0", certificate, key, tokens)
     assert tls_of("", None, None, tokens) is None
 
 
-def test_who_sends_byte_by_byte_or_never_agrees_on_a_key_is_cut(site, monkeypatch):
-    monkeypatch.setattr(listener._Handler, "timeout", 0.3)
-    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.3)
+def test_who_sends_byte_by_byte_or_never_agrees_on_a_key_is_cut(limited):
+    site = limited(ListenerLimits(request_seconds=0.3, handshake_seconds=0.3))
     with socket.create_connection(("127.0.0.1", site.port), 30) as plain:
         assert plain.recv(1) == b""
     context = ssl.create_default_context(cafile=str(site.certificate))
@@ -247,14 +280,14 @@ def is_cut(secured):
         return True
 
 
-def test_who_asks_too_often_is_told_so_with_a_good_token_or_none_and_the_operator_is_not(
-    site, monkeypatch
-):
-    monkeypatch.setattr(request_rate, "AT_ONCE", 0.0)
+def test_who_asks_too_often_is_told_so_with_a_good_token_or_none_and_the_operator_is_not(limited):
+    site = limited(ListenerLimits(requests_at_once=0.0))
     for kind, name in (("read", "token:of-read"), ("wrong", "address 127.0.0.1")):
         status, headers, text = site.answer(kind, "GET", "/v1/queue")
         assert (status, headers["Retry-After"]) == (429, "1"), kind
-        assert json.loads(text)["reason"] == f"{name} asks more often than 50 times a second"
+        refused = json.loads(text)
+        assert refused["code"] == "too-many-requests"
+        assert refused["fields"] == {"principal": name, "bound": 50.0}
     assert site.answer("all", "GET", "/v1/queue")[0] == 200
 
 
@@ -279,7 +312,7 @@ def test_a_body_of_unsaid_length_is_refused(site):
     headers = {"Authorization": f"Bearer {site.tokens['all']}"}
     connection.request("POST", "/v1/jobs", iter([b"{}"]), headers, encode_chunked=True)
     answer = connection.getresponse()
-    assert (answer.status, "says how many" in answer.read().decode()) == (400, True)
+    assert (answer.status, json.loads(answer.read())["code"]) == (400, "message-too-long")
     connection.close()
 
 

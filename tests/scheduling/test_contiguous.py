@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from coding import with_code
 
 from apples.errors import UsageError
 from apples.scheduling import (
@@ -96,5 +97,5 @@ def test_free_nodes_side_by_side():
 
 @pytest.mark.parametrize("text", ["a", "3-", "-3", "1-2-3"])
 def test_a_bad_list_of_nodes_is_refused(text):
-    with pytest.raises(UsageError, match="not of the form"):
+    with pytest.raises(UsageError, check=with_code("value-invalid", field="nodes", value=text)):
         parse_node_ids(text)

@@ -16,12 +16,12 @@ from apples.scheduling import (
     MOST_STREAMS,
     FirstFit,
     JobExecutor,
+    ListenerLimits,
     LiveScheduler,
+    QueueLimits,
     RecentEvents,
     SchedulerLog,
     SchedulerService,
-    listener,
-    scheduler,
     serve,
 )
 
@@ -44,8 +44,9 @@ class NoJobs(JobExecutor):
 class Site:
     """A scheduler that listens, on a clock that stands."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, queue=QueueLimits(), limits=ListenerLimits()):  # noqa: B008 - frozen
         self.folder, self.sockets = folder, []
+        self.queue, self.limits = queue, limits
         self.begin()
 
     def begin(self):
@@ -56,11 +57,14 @@ class Site:
             0.0,
             1e9,
             lambda: "0badcafe",
+            limits=self.queue,
         )
         self.service = SchedulerService(one, lambda: 0.0)
         listens = threading.Event()
         self.thread = threading.Thread(
-            target=serve, args=(self.service, NoJobs(), self.folder, lambda _: listens.set())
+            target=serve,
+            args=(self.service, NoJobs(), self.folder, lambda _: listens.set()),
+            kwargs={"limits": self.limits},
         )
         self.thread.start()
         assert listens.wait(30)
@@ -191,9 +195,14 @@ def test_one_stream_too_many_is_told_so_and_may_come_again(site):
         next(events)
     answer, data = site.answer("GET", "/v1/events")
     assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
-    assert json.loads(data) == {
-        "reason": f"there are {MOST_STREAMS} streams of events already", "exit_code": 4, "transient": True
-    }  # fmt: skip
+    refused = json.loads(data)
+    assert refused.pop("reason")
+    assert refused == {
+        "code": "too-many-requests",
+        "fields": {"bound": MOST_STREAMS},
+        "exit_code": 4,
+        "transient": True,
+    }
     for there, _ in streams:
         there.close()
     assert site.submit() == "local.1"  # which makes the closed streams be seen
@@ -213,10 +222,15 @@ def test_one_connection_too_many_is_told_so(site):
     until(lambda: site.answer("GET", "/v1/queue")[0].status == 200)
 
 
-def test_one_job_too_many_is_told_so(site, monkeypatch):
-    monkeypatch.setattr(scheduler, "MOST_WAITING", 0)
-    answer, data = site.answer("POST", "/v1/jobs", {"submission": SUBMISSION})
-    assert (answer.status, json.loads(data)["reason"]) == (429, "0 jobs wait already")
+def test_one_job_too_many_is_told_so(tmp_path):
+    site = Site(tmp_path, QueueLimits(waiting=0))
+    try:
+        answer, data = site.answer("POST", "/v1/jobs", {"submission": SUBMISSION})
+    finally:
+        site.end()
+    refused = json.loads(data)
+    assert (answer.status, refused["code"]) == (429, "queue-full")
+    assert refused["fields"] == {"bound": 0}
 
 
 def test_the_figures_are_as_a_collector_reads_them(site):
@@ -230,10 +244,8 @@ def test_the_figures_are_as_a_collector_reads_them(site):
     assert all(line.startswith(("# TYPE ", "apples_scheduler_")) for line in lines)
 
 
-def test_a_slow_reader_is_cut_and_holds_nobody_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(listener._Handler, "timeout", 0.2)
-    monkeypatch.setattr(listener, "MOST_STREAMS", 1)
-    site = Site(tmp_path)
+def test_a_slow_reader_is_cut_and_holds_nobody_up(tmp_path):
+    site = Site(tmp_path, limits=ListenerLimits(streams=1, request_seconds=0.2))
 
     def status():
         with site.connected() as there:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
+from coding import with_code
 
 from apples.scheduling import (
     POLICIES,
@@ -122,23 +123,22 @@ class Leaves(Starts):
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "cause", "fields"),
     [
-        (TooMany, "nodes are free, not"),
-        (TooFew, "it can run on"),
-        (Twice, "that job is not waiting"),
-        (Resizes, "the job is rigid"),
-        (Idle, "never starts job"),
-        (Writes, "AttributeError: can't set attribute"),
-        (Shortens, "AttributeError: can't set attribute"),
-        (Remembers, "asked twice about one state"),
-        (Counts, "it remembers earlier passes"),
-        (Raises, "ZeroDivisionError"),
-        (Leaves, "SystemExit"),
+        (TooMany, "decision-refused", {"value": "Start(job=5, nodes=5, mates=(), share=1.0)"}),
+        (TooFew, "decision-refused", {"value": "Start(job=7, nodes=1, mates=(), share=1.0)"}),
+        (Twice, "decision-refused", {"value": "Start(job=7, nodes=2, mates=(), share=1.0)"}),
+        (Resizes, "decision-refused", {"value": "Resize(job=7, nodes=1)"}),
+        (Idle, "job-never-started", {}),
+        (Writes, "policy-failed", {"kind": "raises", "exception": "AttributeError"}),
+        (Shortens, "policy-failed", {"kind": "raises", "exception": "AttributeError"}),
+        (Remembers, "policy-check-failed", {"promise": "deterministic"}),
+        (Counts, "policy-check-failed", {"promise": "memoryless"}),
+        (Raises, "policy-failed", {"kind": "raises", "exception": "ZeroDivisionError"}),
+        (Leaves, "policy-failed", {"kind": "raises", "exception": "SystemExit"}),
     ],
 )
-def test_a_policy_that_breaks_a_rule_is_named_with_workload_and_breach(broken, said):
-    with pytest.raises(PolicyCheckError, match=said) as caught:
+def test_a_policy_that_breaks_a_rule_is_named_with_workload_and_breach(broken, cause, fields):
+    case = {"policy": broken.__name__, "cause": cause, "case": "rigid jobs", "seed": 0}
+    with pytest.raises(PolicyCheckError, check=with_code("policy-check-failed", **case, **fields)):
         check_policy(broken())
-    assert str(caught.value).startswith(f"policy {broken.__name__}: ")
-    assert "seed" in str(caught.value)

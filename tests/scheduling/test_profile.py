@@ -1,5 +1,7 @@
 """The availability profile: its reservations moved up as values, and by loops over blocks of steps."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -53,7 +55,7 @@ def plain_compression(machine, reserved):
 
 
 def level(profile, time):
-    return profile._free[profile._times[: profile._count].searchsorted(time, side="right") - 1]
+    return profile.least_between(time, math.nextafter(time, math.inf))
 
 
 def assert_moved_alike(seed, jobs, longest, expected):
@@ -62,7 +64,7 @@ def assert_moved_alike(seed, jobs, longest, expected):
     moved = profile.compress(waiting)
     assert moved == expected(machine, waiting)
     again = held(machine, [(b, s, n) for b, (_, s, n) in zip(moved, waiting, strict=True)])
-    for time in [*profile._times[: profile._count], *again._times[: again._count]]:
+    for time in [*profile.times, *again.times]:
         assert level(profile, time) == level(again, time)
     return sum(new < old for new, (old, _, _) in zip(moved, waiting, strict=True))
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.scheduling import AT_ONCE, REQUESTS_A_SECOND, RequestRate, request_rate
+from apples.scheduling import AT_ONCE, REQUESTS_A_SECOND, RequestRate
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.floats(0, 3), st.integers(0, 150)), max_size=20
@@ -24,9 +24,8 @@ def test_so_many_at_once_and_so_many_a_second_whatever_others_ask(steps):
         assert admitted[who] <= AT_ONCE + REQUESTS_A_SECOND * now + 1e-6
 
 
-def test_only_so_many_principals_are_remembered(monkeypatch):
-    monkeypatch.setattr(request_rate, "MOST_REMEMBERED", 3)
-    rate = RequestRate(lambda: 0.0)
+def test_only_so_many_principals_are_remembered():
+    rate = RequestRate(lambda: 0.0, most_remembered=3)
     while rate.admits("first"):
         pass
     assert not rate.admits("first")

@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from coding import with_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,18 +129,22 @@ def test_times_are_written_as_in_slurm_conf(word, seconds):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "fields"),
     [
-        ({"bf_interval": 0}, "option bf_interval=0: at least 1"),
-        ({"PriorityWeightAge": -1.0}, "option PriorityWeightAge=-1.0: at least 0"),
-        ({"PriorityMaxAge": "a week"}, "option PriorityMaxAge=a week: not a time of slurm.conf"),
-        ({"PriorityMaxAge": 0}, "option PriorityMaxAge=0: must be more than 0"),
-        ({"QOSPriority": "high"}, "'high' is not of the form name:priority"),
-        ({"PriorityWeightQOS": 5.0}, "options QOSPriority and PriorityWeightQOS go together"),
+        ({"bf_interval": 0}, "value-range", {"option": "bf_interval", "bound": 1}),
+        ({"PriorityWeightAge": -1.0}, "value-range", {"option": "PriorityWeightAge", "bound": 0}),
+        (
+            {"PriorityMaxAge": "a week"},
+            "value-invalid",
+            {"option": "PriorityMaxAge", "value": "a week"},
+        ),
+        ({"PriorityMaxAge": 0}, "value-range", {"option": "PriorityMaxAge", "bound": 0}),
+        ({"QOSPriority": "high"}, "value-invalid", {"option": "QOSPriority", "value": "high"}),
+        ({"PriorityWeightQOS": 5.0}, "option-missing", {"option": "QOSPriority"}),
     ],
 )
-def test_an_option_that_slurm_would_not_take_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_option_that_slurm_would_not_take_is_refused(options, code, fields):
+    with pytest.raises(UsageError, check=with_code(code, **fields)):
         SlurmBackfill(**options)
 
 

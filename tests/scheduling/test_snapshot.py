@@ -5,6 +5,7 @@ import math
 from copy import deepcopy
 
 import pytest
+from coding import with_code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,32 +96,40 @@ def test_the_other_end_has_the_state_that_was_said_last(several):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "kind"),
     [
-        ("", "not a state"),
-        ("[]", "has the schema apples.state/1"),
-        ('{"schema": "apples.state/2"}', "has the schema apples.state/1"),
-        ('{"schema": "apples.state/1"}', "not a state"),
+        ("", "snapshot-invalid", "JSONDecodeError"),
+        ("[]", "schema-unknown", None),
+        ('{"schema": "apples.state/2"}', "schema-unknown", None),
+        ('{"schema": "apples.state/1"}', "snapshot-invalid", "KeyError"),
         (
             '{"schema": "apples.state/1", "set": {"time": NaN}, "count": [0, 0]}',
-            "NaN is no number",
+            "snapshot-invalid",
+            "ValueError",
         ),
-        ('{"schema": "apples.state/1", "set": {"colour": 1}, "count": [0, 0]}', "not a state"),
-        ('{"schema": "apples.state/1", "set": {}, "come": [7], "count": [1, 0]}', "not a state"),
-        ('{"schema": "apples.state/1", "set": {}, "count": [1, 0]}', "different states"),
-        ("[" * 10**6, "nested too deeply"),
+        (
+            '{"schema": "apples.state/1", "set": {"colour": 1}, "count": [0, 0]}',
+            "snapshot-invalid",
+            "ValueError",
+        ),
+        (
+            '{"schema": "apples.state/1", "set": {}, "come": [7], "count": [1, 0]}',
+            "snapshot-invalid",
+            "KeyError",
+        ),
+        ('{"schema": "apples.state/1", "set": {}, "count": [1, 0]}', "snapshot-invalid", None),
+        ("[" * 10**6, "snapshot-invalid", "RecursionError"),
     ],
 )
-def test_what_is_no_state_is_one_line(text, said):
-    with pytest.raises(UsageError, match=said) as caught:
+def test_what_is_no_state_is_one_line(text, code, kind):
+    with pytest.raises(UsageError, check=with_code(code, kind=kind)) as caught:
         from_json(text)
     assert "\n" not in str(caught.value)
 
 
-def test_a_state_that_is_too_long_is_not_read(monkeypatch):
-    monkeypatch.setattr("apples.scheduling.snapshot.MOST_CHARACTERS", 10)
-    with pytest.raises(UsageError, match="more than 10"):
-        from_json(" " * 11)
+def test_a_state_that_is_too_long_is_not_read():
+    with pytest.raises(UsageError, check=with_code("message-too-long", value=11, bound=10)):
+        from_json(" " * 11, longest=10)
 
 
 def rigid(number, processors=2, seconds=10.0):

@@ -36,7 +36,7 @@ from apples.scheduling.server.access import (
 )
 from apples.scheduling.server.events import Event
 from apples.scheduling.server.orders import JobExecutor
-from apples.scheduling.server.request_rate import REQUESTS_A_SECOND, RequestRate
+from apples.scheduling.server.request_rate import AT_ONCE, REQUESTS_A_SECOND, RequestRate
 from apples.scheduling.server.scheduler import CrowdedError
 from apples.scheduling.server.service import TEXT, Call, SchedulerService
 from apples.topology.daemon.fairness import ConnectionTable
@@ -68,6 +68,26 @@ HANDSHAKE_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 2.0
 WITH_BODY = frozenset({"resize", "what_if"})
 BY_USER = frozenset({"submit", "shepherd_reports"})
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Limits of the sockets of a scheduler.
+
+    Attributes
+    ----------
+    streams
+        Connections that may be streams of events.
+    request_seconds, handshake_seconds
+        Time-outs of one whole request, and of the TLS handshake before it.
+    requests_at_once
+        Requests of one principal at once; after that `REQUESTS_A_SECOND`.
+    """
+
+    streams: int = MOST_STREAMS
+    request_seconds: float = REQUEST_SECONDS
+    handshake_seconds: float = HANDSHAKE_SECONDS
+    requests_at_once: float = AT_ONCE
 
 
 def refusal(status: int, error: ApplesError) -> Mapping[str, Any]:
@@ -106,20 +126,21 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection: requests one after the other, each bounded in size and time."""
 
     protocol_version = "HTTP/1.1"
-    timeout = REQUEST_SECONDS  # type: ignore[mutable-override]
     server: _Listener  # type: ignore[mutable-override]
     client_address: _Place  # type: ignore[assignment]
 
     def setup(self) -> None:
-        """Have a request be read within `timeout`, however it comes."""
+        """Limit the time to read a request, however many parts it comes in."""
+        self._seconds = self.server.bounds.limits.request_seconds
         super().setup()
+        self.connection.settimeout(self._seconds)
         self._reader = _TimedReader(self.connection)
         self.rfile.close()
         self.rfile = io.BufferedReader(self._reader)
 
     def handle_one_request(self) -> None:
         """Serve the next request."""
-        self._reader.until = time.monotonic() + self.timeout
+        self._reader.until = time.monotonic() + self._seconds
         super().handle_one_request()
 
     def address_string(self) -> str:
@@ -228,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = (json.dumps(document) if text is None else str(text)).encode()
         kind = "application/json" if text is None else "text/plain; version=0.0.4"
         with suppress(OSError):
-            self.connection.settimeout(self.timeout)
+            self.connection.settimeout(self._seconds)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
@@ -245,9 +266,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self) -> None:
         """Say what happens until the other end is gone, or too slow, or the scheduler ends."""
         if not self.server.bounds.streams.acquire(blocking=False):
-            raise CrowdedError(
-                f"there are {MOST_STREAMS} streams of events already", bound=MOST_STREAMS
-            )
+            most = self.server.bounds.limits.streams
+            raise CrowdedError(f"there are {most} streams of events already", bound=most)
         try:
             with suppress(OSError, ApplesError):
                 self._say_events(self.headers.get("Last-Event-ID", ""))
@@ -258,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _say_events(self, identifier: str) -> None:
         log = self.server.service.events
         last = log.number_of(identifier)
-        self.connection.settimeout(self.timeout)
+        self.connection.settimeout(self._seconds)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-store")
@@ -304,9 +324,10 @@ class _Place:
 class _Bounds:
     """What there is room for on all sockets of a scheduler together."""
 
-    def __init__(self) -> None:
-        self.streams = threading.BoundedSemaphore(MOST_STREAMS)
-        self.rate = RequestRate(time.monotonic)
+    def __init__(self, limits: ListenerLimits) -> None:
+        self.limits = limits
+        self.streams = threading.BoundedSemaphore(limits.streams)
+        self.rate = RequestRate(time.monotonic, limits.requests_at_once)
         self._table = ConnectionTable[_Place](MOST_CONNECTIONS, MOST_OF_ONE, 0)
         self._lock = threading.Lock()
 
@@ -456,7 +477,7 @@ class _NetworkListener(_Listener):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection when both ends have agreed on a key."""
-        request.settimeout(HANDSHAKE_SECONDS)
+        request.settimeout(self.bounds.limits.handshake_seconds)
         with self._context.wrap_socket(request, server_side=True) as secured:
             client_address.connection = secured
             super().finish_request(secured, client_address)
@@ -479,6 +500,7 @@ def serve(
     directory: Path,
     ready: Callable[[str], None],
     tls: Tls | None = None,
+    limits: ListenerLimits = ListenerLimits(),
 ) -> None:
     """Serve until `SchedulerService.stop`; jobs go on when this returns.
 
@@ -490,13 +512,15 @@ def serve(
         Called when it listens, with the URL for others; empty without `tls`.
     tls
         Where else to listen.
+    limits
+        Of all sockets together.
 
     Raises
     ------
     LaunchError
         It cannot listen there.
     """
-    bounds = _Bounds()
+    bounds = _Bounds(limits)
     network = None if tls is None else _NetworkListener(tls, service, bounds)
     listeners = [_LocalListener(directory, service, bounds), *filter(None, [network])]
     for one in listeners:

@@ -10,7 +10,6 @@ from typing import Final
 REQUESTS_A_SECOND: Final = 50.0
 AT_ONCE: Final = 100.0
 MOST_REMEMBERED: Final = 1000
-"""Principals; whoever asked longest ago is forgotten first, and may begin anew."""
 
 
 class RequestRate:
@@ -20,6 +19,10 @@ class RequestRate:
     ----------
     clock
         Seconds; never goes back.
+    at_once
+        Requests of one principal at once.
+    most_remembered
+        Principals; the one whose last request is oldest is forgotten first, and may begin anew.
 
     Examples
     --------
@@ -28,8 +31,14 @@ class RequestRate:
     (100, True)
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        at_once: float = AT_ONCE,
+        most_remembered: int = MOST_REMEMBERED,
+    ) -> None:
         self._clock = clock
+        self._at_once, self._most_remembered = at_once, most_remembered
         self._left: OrderedDict[str, tuple[float, float]] = (
             OrderedDict()
         )  # requests, and when so many
@@ -39,9 +48,9 @@ class RequestRate:
         """Return whether a principal may ask now, and count that it does."""
         with self._lock:
             now = self._clock()
-            left, since = self._left.pop(principal, (AT_ONCE, now))
-            left = min(AT_ONCE, left + REQUESTS_A_SECOND * (now - since))
+            left, since = self._left.pop(principal, (self._at_once, now))
+            left = min(self._at_once, left + REQUESTS_A_SECOND * (now - since))
             self._left[principal] = max(0.0, left - 1.0) if left >= 1.0 else left, now
-            if len(self._left) > MOST_REMEMBERED:
+            if len(self._left) > self._most_remembered:
                 self._left.popitem(last=False)
             return left >= 1.0

@@ -81,11 +81,6 @@ from apples.storage.journal import JournalError
 
 RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
 """What counts as made only when the job has said so."""
-MOST_WAITING = 10_000
-MOST_WAITING_OF_ONE, RESERVED_WAITING = 1000, 1000
-"""Jobs of one user, and places that only the operator has: nobody is kept out by what another submits."""
-MOST_ENDED = 1000
-"""Jobs that are over and are kept in the state; older ones are in the history only."""
 SHOWN_ALARMS = 100
 MOST_REFUSALS, MOST_DOUBLED = 3, 5
 """Changes in a row that a job may refuse until it rests, and how often its rest is doubled."""
@@ -105,6 +100,28 @@ class CrowdedError(LaunchError):
     """There are too many of something. Transient."""
 
     code = "too-many-requests"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Limits of a scheduler's queue, in jobs.
+
+    Attributes
+    ----------
+    waiting
+        Waiting jobs of all users.
+    waiting_of_one
+        Waiting jobs of one user, so that one user cannot keep out the others.
+    reserved
+        Of `waiting`, the places that only the operator has.
+    ended
+        Jobs that are over and stay in the state; older ones are in the history only.
+    """
+
+    waiting: int = 10_000
+    waiting_of_one: int = 1000
+    reserved: int = 1000
+    ended: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +202,8 @@ class LiveScheduler(SchedulerBackend):
         waits for them. None: there are those of the list.
     cpus
         CPUs of each host, which the policy lets two jobs share; 0: a host has one job.
+    limits
+        Limits of the queue.
 
     Attributes
     ----------
@@ -243,8 +262,9 @@ class LiveScheduler(SchedulerBackend):
         name: str = "local",
         most_hosts: int | None = None,
         cpus: int = 0,
+        limits: QueueLimits = QueueLimits(),
     ) -> None:
-        self.log = log
+        self.log, self.limits = log, limits
         self.cpus = cpus
         self.name = name
         self.policy = policy
@@ -297,7 +317,7 @@ class LiveScheduler(SchedulerBackend):
         self._held_back: set[int] = set()
         self.selections = HostSelections(patience.select)
         self._open(hosts, wall)
-        self._place()
+        self.rebuild_ledger()
 
     def _open(self, hosts: Sequence[str], wall: float) -> None:
         """Record this start, and ask every job that is somewhere where it is."""
@@ -391,13 +411,13 @@ class LiveScheduler(SchedulerBackend):
 
     def _check_room(self, user: str, operator: bool) -> None:
         """Refuse a job where too many wait; the operator has places that no other takes."""
-        most = MOST_WAITING if operator else MOST_WAITING - RESERVED_WAITING
+        most = self.limits.waiting - (0 if operator else self.limits.reserved)
         if self.state.waiting >= most:
             raise CrowdedError(f"{most} jobs wait already", code="queue-full", bound=most)
-        if not operator and self.state.waiting_of[user] >= MOST_WAITING_OF_ONE:
+        most = self.limits.waiting_of_one
+        if not operator and self.state.waiting_of[user] >= most:
             raise CrowdedError(
-                f"{MOST_WAITING_OF_ONE} jobs of {user} wait already",
-                code="queue-full", bound=MOST_WAITING_OF_ONE, user=user,
+                f"{most} jobs of {user} wait already", code="queue-full", bound=most, user=user,
             )  # fmt: skip
 
     def comes_after(self, job: LiveJob) -> list[int]:
@@ -977,7 +997,7 @@ class LiveScheduler(SchedulerBackend):
         self._deferred.clear()
         self._staying.clear()
         self._ending = self._about_to_end()
-        self._place()
+        self.rebuild_ledger()
 
     def _about_to_end(self) -> set[str]:
         """Return the hosts that get no job any more, for they cannot be used much longer."""
@@ -1016,7 +1036,7 @@ class LiveScheduler(SchedulerBackend):
             self._ending -= set(over)
             drained = sorted(state.drained - set(over))
             self._record("leave", hosts=left, drained=drained)
-            self._place()
+            self.rebuild_ledger()
 
     def _vacate(self, job: LiveJob) -> None:
         """Order a job off hosts whose term is about to end: to as many others as are free, or with fewer."""
@@ -1145,7 +1165,7 @@ class LiveScheduler(SchedulerBackend):
                 self._records, self._orders = [], []
                 return []
             try:
-                if len(self._ended) > 2 * MOST_ENDED:
+                if len(self._ended) > 2 * self.limits.ended:
                     self._forget()
                 self.log.commit(with_inputs(self._records, inputs), self.state)
             except JournalError as error:
@@ -1159,7 +1179,7 @@ class LiveScheduler(SchedulerBackend):
 
     def _forget(self) -> None:
         """Move the jobs that ended first from the state to the history."""
-        oldest = sorted(islice(self._ended, MOST_ENDED))
+        oldest = sorted(islice(self._ended, self.limits.ended))
         self.log.archive([self.state.jobs[number] for number in oldest])
         for _ in oldest:
             self._ended.popleft()
@@ -1190,7 +1210,7 @@ class LiveScheduler(SchedulerBackend):
         """After an event: see to what follows from it; a ledger that does not show what is true is made anew."""
         self._see_to_followers()
         if self._rebuild:
-            self._place()
+            self.rebuild_ledger()
 
     def _look(self) -> None:
         """Repeat what was not answered, and give up what was waited for in vain."""
@@ -1527,7 +1547,7 @@ class LiveScheduler(SchedulerBackend):
     def _names(self, nodes: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.state.hosts[node] for node in sorted(nodes))
 
-    def _place(self) -> None:
+    def rebuild_ledger(self) -> None:
         """Make the ledger anew from the state.
 
         A job that is not settled is a rigid one there, on all the hosts that it holds; the ledger is made anew
@@ -1630,10 +1650,14 @@ def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
     return found
 
 
-def not_recorded(trouble: str, what: str = "") -> LaunchError:
-    """Return the error of an input that comes while the log cannot be written."""
+def not_recorded(trouble: str, *, pending: bool = False) -> LaunchError:
+    """Return the error of an input while the log cannot be written; `pending`: it may still have an effect."""
+    later = "; the request may be carried out when the log can be written" if pending else ""
     return LaunchError(
-        f"nothing can be recorded: {trouble}{what}", code="log-unwritable", reason=trouble
+        f"nothing can be recorded: {trouble}{later}",
+        code="log-unwritable",
+        reason=trouble,
+        pending=pending,
     )
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from apples.errors import ApplesError, DeadlineError, UsageError
 from apples.refusals import failure_of
@@ -44,7 +44,7 @@ from apples.scheduling.server.shepherds import (
 )
 
 MOST_WORK: Final = 2048
-"""Bytes of what is to be run, as JSON: `MOST_WAITING` of them are less than a journal can be read of."""
+"""Bytes of what is to be run, as JSON: `QueueLimits.waiting` of them are less than a journal can be read of."""
 MOST_AFTER: Final = 20
 MOST_NUMBER: Final = 1e9
 """Below this are an estimate of a run time in seconds, and a priority without its sign."""
@@ -189,8 +189,7 @@ class SchedulerService:
         orders = scheduler.turn()
         for future, answer in answers:
             if scheduler.trouble:
-                later = "; the request may be carried out when the log can be written"
-                future.set_exception(not_recorded(scheduler.trouble, later))
+                future.set_exception(not_recorded(scheduler.trouble, pending=True))
             else:
                 future.set_result(answer)
         executor.carry_out(orders)
@@ -440,13 +439,15 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
     """
     try:
         one = submission_of(document)
-        known = type(one.modelled) is bool
-        whole = known and all(type(each) is int for each in (one.minimum, one.maximum))
-        texts = isinstance(one.name, str) and len(one.name) <= 80 and one.name.isprintable()
-        numbers = all(
-            type(each) in {int, float} and abs(each) < MOST_NUMBER
-            for each in (one.requested, one.priority)
-        )
+        fit = {
+            "modelled": type(one.modelled) is bool,
+            "minimum": type(one.minimum) is int,
+            "maximum": type(one.maximum) is int,
+            "name": isinstance(one.name, str) and len(one.name) <= 80 and one.name.isprintable(),
+            "requested": _is_number(one.requested),
+            "priority": _is_number(one.priority),
+            "work": isinstance(one.work, dict),
+        }
         size = len(json.dumps(one.work, allow_nan=False))  # as the log writes it
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(
@@ -457,10 +458,14 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
             f"what is to be run takes {size} bytes of settings and paths, and may take {MOST_WORK}",
             code="message-too-long", field="work", value=size, bound=MOST_WORK,
         )  # fmt: skip
-    if not (whole and texts and numbers and isinstance(one.work, dict)):
+    if unfit := [name for name, is_fit in fit.items() if not is_fit]:
         raise UsageError(
             "submission: hosts are whole numbers, seconds and priority numbers below 1e9, a name has at most "
             "80 printable characters, work is an object",
-            code="request-invalid", field="submission",
+            code="request-invalid", field=unfit[0],
         )  # fmt: skip
     return one
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in {int, float} and abs(cast("float", value)) < MOST_NUMBER
