@@ -30,13 +30,14 @@ def emit_ready(ranks: int) -> None:
     emit("ready", protocol=PROTOCOL, program="jacobi2d", version=VERSION, ranks=ranks)
 
 
-def emit_error(message: str, rank: int, *, resources: bool = False) -> None:
+def emit_error(message: str, rank: int, code: str = "", *, resources: bool = False) -> None:
     """Write an ``error`` event; the message is folded into one bounded line.
 
     `resources`: what failed is not this program but what it writes to or is kept in (`no_room`).
     """
     line = " ".join(message.split())[:LONGEST_MESSAGE]
-    emit("error", message=line, rank=rank, resources=resources)
+    more = {"code": code} if code else {}
+    emit("error", message=line, rank=rank, resources=resources, **more)
 
 
 def no_room(error: BaseException) -> bool:

@@ -45,16 +45,20 @@ def _open(name: str, path: str, shape: tuple[int, ...]) -> NDArray[np.generic]:
     try:
         mapped = np.load(Path(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise TaskError(f"{name}: {path} cannot be read as .npy: {error}") from None
+        text = f"{name}: {path} cannot be read as .npy: {error}"
+        raise TaskError(text, code="array-unreadable", field=name, file=path) from None
     if not isinstance(mapped, np.ndarray) or mapped.shape != shape:
         found = getattr(mapped, "shape", "several arrays")
-        raise TaskError(f"{name}: {path} holds {found}, not {shape}")
+        text = f"{name}: {path} holds {found}, not {shape}"
+        raise TaskError(text, code="array-shape", field=name, file=path)
     if mapped.dtype.kind not in "fiu":
-        raise TaskError(f"{name}: {path} holds {mapped.dtype}, not real numbers")
+        text = f"{name}: {path} holds {mapped.dtype}, not real numbers"
+        raise TaskError(text, code="array-type", field=name, file=path)
     return mapped
 
 
 def _demand_finite(name: str, path: str, values: NDArray[np.float64]) -> None:
     # A NaN would spread silently, and the kernels' maxima treat it differently.
     if not np.isfinite(values).all():
-        raise TaskError(f"{name}: {path} holds a value that is not finite")
+        text = f"{name}: {path} holds a value that is not finite"
+        raise TaskError(text, code="array-not-finite", field=name, file=path)

@@ -251,7 +251,8 @@ def load_library(*more_flags: str) -> ctypes.CDLL:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
         raise KernelUnavailableError(
-            f"the implementation compiled needs a C compiler: no {compiler[0]}"
+            f"the implementation compiled needs a C compiler: no {compiler[0]}",
+            "compiler-missing",
         )
     try:
         directory = cache_directory()
@@ -265,7 +266,7 @@ def load_library(*more_flags: str) -> ctypes.CDLL:
     try:
         demand_own(library)
     except PermissionError as error:
-        raise KernelUnavailableError(str(error)) from error
+        raise KernelUnavailableError(str(error), "cache-unusable") from error
     return ctypes.CDLL(str(library))
 
 
@@ -279,9 +280,11 @@ def _build(compiler: list[str], library: Path, more_flags: Sequence[str]) -> Pat
         )
         part.replace(library)
     except subprocess.CalledProcessError as error:
-        raise KernelUnavailableError(f"{command[0]} fails: {error.stderr}") from error
+        text = f"{command[0]} fails: {error.stderr}"
+        raise KernelUnavailableError(text, "compiler-failed") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise KernelUnavailableError(f"stencil.c cannot be built: {error}") from error
+        text = f"stencil.c cannot be built: {error}"
+        raise KernelUnavailableError(text, "compiler-failed") from error
     return library
 
 

@@ -27,7 +27,8 @@ try:
     from numba import config
 except ImportError as missing:
     raise KernelUnavailableError(
-        "the implementation cuda needs numba: pip install 'apples[gpu]'"
+        "the implementation cuda needs numba: pip install 'apples[gpu]'",
+        "numba-missing",
     ) from missing
 
 # For whoever has imported numba before us; what plays a GPU is settled when its module is imported.
@@ -112,7 +113,8 @@ class CudaKernel(Kernel):
         super().__init__(columns)
         if not cuda.is_available():
             raise KernelUnavailableError(
-                f"the implementation cuda needs an NVIDIA GPU and its driver: {_why_not()}"
+                f"the implementation cuda needs an NVIDIA GPU and its driver: {_why_not()}",
+                "gpu-missing",
             )
         self.stream = cuda.stream()
         self.changes = np.zeros(columns)

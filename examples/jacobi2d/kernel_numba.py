@@ -18,7 +18,8 @@ try:
     from numba import config, njit
 except ImportError as missing:
     raise KernelUnavailableError(
-        "the implementation numba needs numba: pip install 'apples[fast]'"
+        "the implementation numba needs numba: pip install 'apples[fast]'",
+        "numba-missing",
     ) from missing
 
 # For whoever has imported numba before us.

@@ -34,6 +34,10 @@ NAMES = ("numpy", "numba", "compiled", "wavefront", "threads", "cuda")
 class KernelUnavailableError(RuntimeError):
     """The implementation asked for cannot run on this host; the message says what is missing."""
 
+    def __init__(self, message: str, code: str = "kernel-unavailable") -> None:
+        super().__init__(message)
+        self.code = code
+
 
 class GhostRows(NamedTuple):
     """Copies of the rows of the neighbours that lie next to a strip, as many as there are sweeps to make.
@@ -184,4 +188,5 @@ def load_kernel(name: str, columns: int, threads: int = 1) -> Kernel:
         from kernel_cuda import CudaKernel  # noqa: PLC0415  # see above
 
         return CudaKernel(columns)
-    raise KernelUnavailableError(f"no implementation {name!r}; there are {', '.join(NAMES)}")
+    text = f"no implementation {name!r}; there are {', '.join(NAMES)}"
+    raise KernelUnavailableError(text, "implementation-unknown")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 class StalledError(RuntimeError):
     """Nothing was heard for so long that the run must be given up."""
 
+    code = "rank-silent"
+
 
 class Patience:
     """Wait for a condition: spin for a moment, then sleep a twentieth of the wait so far.

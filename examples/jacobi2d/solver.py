@@ -18,9 +18,9 @@ import numpy as np
 from calibrate import calibrate
 from events import emit, emit_error, emit_ready, finite_or_none, no_room
 from iterate import Iteration, Outcome
-from kernels import load_kernel
+from kernels import KernelUnavailableError, load_kernel
 from mpi4py import MPI
-from patience import Patience
+from patience import Patience, StalledError
 from picture import Picture
 from stream import Digest, NpyFile, RowChecksums, Sink, stream_rectangles, stream_rows
 from strip import Strip
@@ -34,6 +34,12 @@ LAST_WORDS_SECONDS = 1.0
 class TerminatedError(RuntimeError):
     """The process was asked to end."""
 
+    code = "terminated"
+
+
+CODED = (TaskError, KernelUnavailableError, TerminatedError, StalledError)
+"""Errors that have a code."""
+
 
 def main() -> int:
     """Do the task; any failure of any rank ends all of them."""
@@ -46,7 +52,8 @@ def main() -> int:
     except BaseException as error:  # noqa: BLE001  # the others wait for this rank: end them too
         name = "" if isinstance(error, TaskError) else f"{type(error).__name__}: "
         with suppress(OSError):  # nobody may be listening any more
-            emit_error(name + str(error), comm.Get_rank(), resources=no_room(error))
+            code = getattr(error, "code", "") if isinstance(error, CODED) else ""
+            emit_error(name + str(error), comm.Get_rank(), code, resources=no_room(error))
         with suppress(TerminatedError):  # heard sooner: they were last words
             time.sleep(LAST_WORDS_SECONDS)
         comm.Abort(1)
@@ -60,7 +67,8 @@ def work(comm: MPI.Intracomm) -> None:
     task = share_task(comm)
     if task.mode == "calibrate":
         if comm.Get_size() != 1:
-            raise TaskError(f"calibrate runs as one process, not {comm.Get_size()}")
+            text = f"calibrate runs as one process, not {comm.Get_size()}"
+            raise TaskError(text, code="ranks-differ")
         calibrate(task)
         emit("done")
         return
@@ -100,7 +108,8 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
     """Iterate, then stream the result. Collective."""
     rank, parameters = comm.Get_rank(), task.parameters
     if comm.Get_size() != len(task.strips):
-        raise TaskError(f"the partition has {len(task.strips)} ranks, MPI {comm.Get_size()}")
+        text = f"the partition has {len(task.strips)} ranks, MPI {comm.Get_size()}"
+        raise TaskError(text, code="ranks-differ")
     if rank == 0 and task.save:
         # Better now than when all the work is done.
         prepare_output(str(task.output))
@@ -109,7 +118,8 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
     name = task.kernel_of(rank)
     kernel = load_kernel(name, strip.columns, task.threads)
     if task.of_rectangles and kernel.strips_only:
-        raise TaskError(f"the implementation {name} takes strips alone, no rectangles")
+        text = f"the implementation {name} takes strips alone, no rectangles"
+        raise TaskError(text, code="rectangles-undeclared")
     kernel.take(*strip.grids)
     iteration = Iteration(task, strip, kernel, comm, patience)
     iteration.barrier()
@@ -176,9 +186,9 @@ def prepare_output(output: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TaskError(f"output cannot be made: {error}") from None
+        raise TaskError(f"output cannot be made: {error}", code="output-unwritable") from None
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise TaskError(f"output {output} cannot be written to")
+        raise TaskError(f"output {output} cannot be written to", code="output-unwritable")
 
 
 def seconds_since_start() -> float:
@@ -194,11 +204,13 @@ def seconds_since_start() -> float:
 def _task_text() -> bytes:
     path = os.environ.get("APPLES_TASK")
     if not path:
-        raise TaskError("the environment variable APPLES_TASK names no task file")
+        raise TaskError(
+            "the environment variable APPLES_TASK names no task file", code="task-unreadable"
+        )
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise TaskError(f"the task cannot be read: {error}") from None
+        raise TaskError(f"the task cannot be read: {error}", code="task-unreadable") from None
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -15,7 +15,11 @@ SCHEMA = "apples.task/1"
 
 
 class TaskError(ValueError):
-    """The task cannot be done as it stands; the message is one line for the user."""
+    """The task cannot be done as it stands; the message is one line for the user, `code` its stable name."""
+
+    def __init__(self, message: str, *, code: str = "task-invalid", **fields: Any) -> None:
+        super().__init__(message)
+        self.code, self.fields = code, fields
 
 
 @dataclass(frozen=True)
@@ -170,20 +174,20 @@ def read_task(text: bytes) -> Task:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise TaskError(f"the task is not JSON: {error}") from None
+        raise TaskError(f"the task is not JSON: {error}", code="task-not-json") from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise TaskError(f"the task's schema is not {SCHEMA}")
+        raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode = raw.get("mode")
     if mode not in ("run", "calibrate"):
-        raise TaskError(f"mode {mode!r} is neither run nor calibrate")
+        raise TaskError(f"mode {mode!r} is neither run nor calibrate", field="mode")
     parameters = read_parameters(_mapping(raw, "parameters"))
     hosts, strips = _read_partition(raw, parameters.grid) if mode == "run" else ((), ())
     output = raw.get("output")
     save = raw.get("save", False)
     if not isinstance(save, bool) or not (output is None or isinstance(output, str)):
-        raise TaskError("save is true or false, output a directory or null")
+        raise TaskError("save is true or false, output a directory or null", field="save")
     if save and output is None:
-        raise TaskError("save is asked for, but there is no output directory")
+        raise TaskError("save is asked for, but there is no output directory", field="output")
     return Task(
         mode=mode,
         parameters=parameters,
@@ -203,7 +207,7 @@ def _read_threads(entry: Mapping[str, Any]) -> int:
     """Return of how many threads the one process is, 1 where there may be several."""
     threads = _integer("threads", entry.get("threads", 1))
     if threads < 1 or entry.get("ranks", 1) > 1 < threads:
-        raise TaskError(f"{threads} threads of {entry.get('ranks', 1)} ranks")
+        raise TaskError(f"{threads} threads of {entry.get('ranks', 1)} ranks", field="threads")
     return threads
 
 
@@ -212,19 +216,24 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     known = {field.name: field.type for field in fields(Parameters)}
     unknown = sorted(set(raw) - set(known))
     if unknown:
-        raise TaskError(f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}")
+        text = f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}"
+        raise TaskError(text, code="parameter-unknown", field=unknown[0])
     if "grid" not in raw:
-        raise TaskError("the parameter grid is missing")
+        raise TaskError("the parameter grid is missing", code="parameter-missing", field="grid")
     read = {int: _integer, float: _number, float | str: _number_or_path}
     values: dict[str, Any] = {name: read[known[name]](name, value) for name, value in raw.items()}  # type: ignore[index]  # the three types of the class above
     parameters = Parameters(**values)
     for name, least in (("grid", 1), ("iterations", 1), ("tolerance", 0), ("residual_every", 0)):
         if getattr(parameters, name) < least:
-            raise TaskError(f"{name} is {getattr(parameters, name)}, less than {least}")
+            value = getattr(parameters, name)
+            text = f"{name} is {value}, less than {least}"
+            raise TaskError(text, code="parameter-range", field=name, value=value, bound=least)
     if parameters.tolerance > 0 and parameters.residual_every == 0:
-        raise TaskError("a tolerance needs residual_every of 1 or more")
+        text = "a tolerance needs residual_every of 1 or more"
+        raise TaskError(text, code="parameter-range", field="residual_every", value=0, bound=1)
     if parameters.stall_seconds <= 0:
-        raise TaskError(f"stall_seconds is {parameters.stall_seconds}, not positive")
+        text = f"stall_seconds is {parameters.stall_seconds}, not positive"
+        raise TaskError(text, code="parameter-range", field="stall_seconds")
     return parameters
 
 
@@ -243,7 +252,7 @@ def _read_partition(
 ) -> tuple[tuple[str, ...], tuple[RankStrip, ...]]:
     entries = raw.get("partition")
     if not isinstance(entries, list) or not entries:
-        raise TaskError("the partition is not a list of one entry or more")
+        raise TaskError("the partition is not a list of one entry or more", field="partition")
     hosts: list[str] = []
     strips: list[RankStrip] = []
     row = 0
@@ -256,15 +265,17 @@ def _read_partition(
             for key in ("ranks", "first_row", "rows")
         )
         if first != row:
-            raise TaskError(f"partition entry {index} starts at row {first}, not at {row}")
+            text = f"partition entry {index} starts at row {first}, not at {row}"
+            raise TaskError(text, code="partition-invalid", index=index, value=first, bound=row)
         if not 1 <= ranks <= rows:
-            raise TaskError(f"partition entry {index} has {ranks} ranks for {rows} rows")
+            raise _too_many_ranks(index, ranks, rows)
         hosts.append(entry["host"])
         for share in share_rows(rows, ranks):
             strips.append(RankStrip(index, row, share))
             row += share
     if row != grid:
-        raise TaskError(f"the partition has {row} rows, the grid {grid}")
+        text = f"the partition has {row} rows, the grid {grid}"
+        raise TaskError(text, code="rows-differ", value=row, bound=grid)
     return tuple(hosts), tuple(strips)
 
 
@@ -281,9 +292,10 @@ def _read_rectangles(
             for key in ("ranks", "first_row", "rows", "first_column", "columns")
         )
         if not (0 <= first <= grid - rows and 0 <= left <= grid - columns and columns >= 1):
-            raise TaskError(f"partition entry {index} is no rectangle of a grid of {grid}")
+            text = f"partition entry {index} is no rectangle of a grid of {grid}"
+            raise TaskError(text, code="rectangle-invalid", index=index)
         if not 1 <= ranks <= rows:
-            raise TaskError(f"partition entry {index} has {ranks} ranks for {rows} rows")
+            raise _too_many_ranks(index, ranks, rows)
         hosts.append(entry["host"])
         for share in share_rows(rows, ranks):
             strips.append(RankStrip(index, first, share, left, columns))
@@ -294,14 +306,21 @@ def _read_rectangles(
 
 def _demand_host(index: int, entry: Any) -> None:
     if not isinstance(entry, dict) or not isinstance(entry.get("host"), str):
-        raise TaskError(f"partition entry {index} names no host")
+        text = f"partition entry {index} names no host"
+        raise TaskError(text, code="partition-invalid", index=index)
+
+
+def _too_many_ranks(index: int, ranks: int, rows: int) -> TaskError:
+    text = f"partition entry {index} has {ranks} ranks for {rows} rows"
+    return TaskError(text, code="too-many-ranks", index=index, value=ranks, bound=rows)
 
 
 def _demand_whole(strips: list[RankStrip], grid: int) -> None:
     """Raise TaskError unless rectangles inside the grid cover it, and no two of them overlap."""
     points = sum(one.rows * one.columns for one in strips)
     if points != grid * grid:
-        raise TaskError(f"the partition has {points} points, the grid {grid * grid}")
+        text = f"the partition has {points} points, the grid {grid * grid}"
+        raise TaskError(text, code="rectangles-incomplete", value=points, bound=grid * grid)
     top, rows, left, columns = np.array(
         [(one.first_row, one.rows, one.first_column, one.columns) for one in strips]
     ).T
@@ -309,43 +328,46 @@ def _demand_whole(strips: list[RankStrip], grid: int) -> None:
         beside = (top[:k] < top[k] + rows[k]) & (top[k] < top[:k] + rows[:k])
         beside &= (left[:k] < left[k] + columns[k]) & (left[k] < left[:k] + columns[:k])
         if beside.any():
-            raise TaskError(f"two rectangles of the partition overlap at row {top[k]}")
+            text = f"two rectangles of the partition overlap at row {top[k]}"
+            raise TaskError(text, code="rectangles-overlap", row=int(top[k]))
 
 
 def _implementations(raw: Mapping[str, Any]) -> dict[str, str]:
     names = _mapping(raw, "implementations") if "implementations" in raw else {}
     for host, name in names.items():
         if not isinstance(name, str):
-            raise TaskError(f"the implementation of {host} is not a name")
+            raise TaskError(f"the implementation of {host} is not a name", host=host)
     return dict(names)
 
 
 def _read_sizes(raw: Mapping[str, Any]) -> tuple[int, ...]:
     sizes = raw.get("sizes")
     if not isinstance(sizes, list) or not sizes:
-        raise TaskError("sizes is not a list of one number of rows or more")
+        raise TaskError("sizes is not a list of one number of rows or more", field="sizes")
     rows = tuple(_integer("sizes", size) for size in sizes)
     if min(rows) < 1:
-        raise TaskError(f"sizes has {min(rows)} rows, less than 1")
+        raise TaskError(f"sizes has {min(rows)} rows, less than 1", field="sizes", value=min(rows))
     return rows
 
 
 def _mapping(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = raw.get(name)
     if not isinstance(value, dict):
-        raise TaskError(f"{name} is not an object")
+        raise TaskError(f"{name} is not an object", field=name)
     return value
 
 
 def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TaskError(f"{name} is {value!r}, not a whole number")
+        text = f"{name} is {value!r}, not a whole number"
+        raise TaskError(text, code="parameter-type", field=name, value=value)
     return value
 
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TaskError(f"{name} is {value!r}, not a finite number")
+        text = f"{name} is {value!r}, not a finite number"
+        raise TaskError(text, code="parameter-type", field=name)
     return float(value)
 
 

@@ -12,6 +12,8 @@ DIRECTIONS = tuple((dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dx, dy
 class FlightError(ArithmeticError):
     """A particle flew further than a cell in one step: the step is too long for its speed."""
 
+    code = "time-step-too-long"
+
 
 @dataclass(frozen=True)
 class Box:

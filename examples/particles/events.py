@@ -21,7 +21,8 @@ def emit_ready(ranks: int) -> None:
     emit("ready", protocol=PROTOCOL, program="particles", version=VERSION, ranks=ranks)
 
 
-def emit_error(message: str, rank: int, *, resources: bool = False) -> None:
+def emit_error(message: str, rank: int, code: str = "", *, resources: bool = False) -> None:
     """Write an ``error`` event, folded into one bounded line; `resources`: a disk is full, or fails."""
     line = " ".join(message.split())[:LONGEST_MESSAGE]
-    emit("error", message=line, rank=rank, resources=resources)
+    more = {"code": code} if code else {}
+    emit("error", message=line, rank=rank, resources=resources, **more)

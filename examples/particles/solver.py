@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
             errno.EDQUOT,
             errno.EIO,
         )
-        emit_error(str(error), MPI.COMM_WORLD.Get_rank(), resources=full)
+        code = "" if isinstance(error, OSError) else error.code
+        emit_error(str(error), MPI.COMM_WORLD.Get_rank(), code, resources=full)
         return 1
     return 0
 
@@ -100,8 +101,9 @@ if __name__ == "__main__":
     code = 1
     try:
         code = main(sys.argv[1:])
-    except Exception:  # noqa: BLE001 - whatever it is, all ranks must end
-        emit_error(traceback.format_exc().splitlines()[-1], MPI.COMM_WORLD.Get_rank())
+    except Exception as error:  # noqa: BLE001 - whatever it is, all ranks must end
+        named = getattr(error, "code", "") if hasattr(error, "fields") else ""  # of apples
+        emit_error(traceback.format_exc().splitlines()[-1], MPI.COMM_WORLD.Get_rank(), named)
         traceback.print_exc()
     if code:
         MPI.COMM_WORLD.Abort(code)

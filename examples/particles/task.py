@@ -14,6 +14,10 @@ PROGRESS_SECONDS = 1.0
 class TaskError(ValueError):
     """The task cannot be done as it stands; the message is one line for the user."""
 
+    def __init__(self, message: str, *, code: str = "task-invalid", **fields: Any) -> None:
+        super().__init__(message)
+        self.code, self.fields = code, fields
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -75,16 +79,16 @@ def read_task(text: bytes) -> Task:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise TaskError(f"the task is not JSON: {error}") from None
+        raise TaskError(f"the task is not JSON: {error}", code="task-not-json") from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise TaskError(f"the task's schema is not {SCHEMA}")
+        raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode = raw.get("mode")
     if mode not in ("run", "calibrate"):
-        raise TaskError(f"mode {mode!r} is neither run nor calibrate")
+        raise TaskError(f"mode {mode!r} is neither run nor calibrate", field="mode")
     parameters = read_parameters(raw.get("parameters", {}))
     sizes = raw.get("sizes", []) if mode == "calibrate" else []
     if any(type(size) is not int or size < 1 for size in sizes):
-        raise TaskError("sizes are whole numbers of rows of cells, at least 1")
+        raise TaskError("sizes are whole numbers of rows of cells, at least 1", field="sizes")
     progress = raw.get("progress_seconds", 0.25)
     ranks = tuple(_ranks(raw.get("partition"))) if mode == "run" else ()
     return Task(mode, parameters, ranks, float(progress), tuple(sizes))
@@ -103,12 +107,13 @@ def alone(arguments: Sequence[str]) -> Task:
     for argument in arguments:
         name, separator, value = argument.partition("=")
         if not separator:
-            raise TaskError(f"{argument!r} is not name=value")
+            raise TaskError(f"{argument!r} is not name=value", code="parameter-invalid")
         read = known.get(name, str)
         try:
             raw[name] = read(value)  # type: ignore[operator]  # int, float or str
         except ValueError:
-            raise TaskError(f"{name} is {value!r}, not {read.__name__}") from None  # type: ignore[union-attr]
+            text = f"{name} is {value!r}, not {read.__name__}"  # type: ignore[union-attr]
+            raise TaskError(text, code="parameter-type", field=name) from None
     return Task("run", read_parameters(raw), (), PROGRESS_SECONDS, ())
 
 
@@ -117,13 +122,16 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     known = {field.name: field.type for field in fields(Parameters)}
     unknown = sorted(set(raw) - set(known))
     if unknown:
-        raise TaskError(f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}")
+        text = f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}"
+        raise TaskError(text, code="parameter-unknown", field=unknown[0])
     for name, value in raw.items():
         wanted = (int, float) if known[name] is float else known[name]
         if isinstance(value, bool) or not isinstance(value, wanted):  # type: ignore[arg-type]
-            raise TaskError(f"{name} is {value!r}, not {known[name].__name__}")  # type: ignore[union-attr]
+            text = f"{name} is {value!r}, not {known[name].__name__}"  # type: ignore[union-attr]
+            raise TaskError(text, code="parameter-type", field=name)
         if isinstance(value, float) and not math.isfinite(value):
-            raise TaskError(f"{name} is {value!r}, not a finite number")
+            text = f"{name} is {value!r}, not a finite number"
+            raise TaskError(text, code="parameter-type", field=name)
     parameters = Parameters(**raw)
     least = {
         "cells": LEAST_CELLS,
@@ -137,22 +145,27 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     }
     for name, bound in least.items():
         if getattr(parameters, name) < bound:
-            raise TaskError(f"{name} is {getattr(parameters, name)}, less than {bound}")
+            value = getattr(parameters, name)
+            text = f"{name} is {value}, less than {bound}"
+            raise TaskError(text, code="parameter-range", field=name, value=value, bound=bound)
     if not 0 < parameters.time_step <= 1:
-        raise TaskError(f"time_step is {parameters.time_step}, not above 0 and at most 1")
+        text = f"time_step is {parameters.time_step}, not above 0 and at most 1"
+        raise TaskError(text, code="parameter-range", field="time_step")
     return parameters
 
 
 def _ranks(partition: object) -> list[tuple[str, int]]:
     if not isinstance(partition, list) or not partition:
-        raise TaskError("the partition is not a list of one entry or more")
+        raise TaskError("the partition is not a list of one entry or more", field="partition")
     ranks: list[tuple[str, int]] = []
     for index, entry in enumerate(partition):
         try:
             host, count, rows = str(entry["host"]), int(entry["ranks"]), int(entry["rows"])
         except (TypeError, KeyError, ValueError):
-            raise TaskError(f"partition entry {index} does not say host, ranks and rows") from None
+            text = f"partition entry {index} does not say host, ranks and rows"
+            raise TaskError(text, code="partition-invalid", index=index) from None
         if not 1 <= count <= rows:
-            raise TaskError(f"partition entry {index} has {count} ranks for {rows} rows")
+            text = f"partition entry {index} has {count} ranks for {rows} rows"
+            raise TaskError(text, code="too-many-ranks", index=index)
         ranks += [(host, rows // count + (place < rows % count)) for place in range(count)]
     return ranks

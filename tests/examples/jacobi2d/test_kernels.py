@@ -191,7 +191,7 @@ def test_tiles_of_a_wide_strip_join_without_a_seam(monkeypatch, columns, streams
 def test_a_pass_of_more_sweeps_than_the_tiles_allow_is_refused():
     needed("wavefront")
     grid = allocate(9, 9)
-    with pytest.raises(ValueError, match="9 sweeps, not 1 to 8"):
+    with pytest.raises(ValueError, match=r"\b9\b.*\b8\b"):
         load_kernel("wavefront", 9).several_sweeps(grid, grid, None, GhostRows(), 9, False)
 
 
@@ -206,14 +206,18 @@ def test_a_row_of_unknowns_begins_on_a_cache_line_and_never_a_page_apart():
 
 def test_a_host_without_a_compiler_says_what_is_missing(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(KernelUnavailableError, match="no-such-compiler"):
+    with pytest.raises(KernelUnavailableError) as raised:
         load_kernel("compiled", 8)
+    assert raised.value.code == "compiler-missing"
+    assert "no-such-compiler" in str(raised.value)
 
 
 def test_a_compiler_that_fails_says_why(monkeypatch):
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(KernelUnavailableError, match="false fails"):
+    with pytest.raises(KernelUnavailableError) as raised:
         load_kernel("compiled", 8)
+    assert raised.value.code == "compiler-failed"
+    assert "false" in str(raised.value)
 
 
 @pytest.mark.more
@@ -233,10 +237,15 @@ def test_a_library_that_others_may_write_to_is_not_loaded(monkeypatch, tmp_path)
     load_kernel("compiled", 9)
     (library,) = (tmp_path / "apples-jacobi2d").glob("*.so")
     library.chmod(0o777)
-    with pytest.raises(KernelUnavailableError, match="others may write"):
+    with pytest.raises(KernelUnavailableError) as raised:
         load_kernel("compiled", 9)
+    assert raised.value.code == "cache-unusable"
+    assert str(library) in str(raised.value)
 
 
 def test_an_unknown_implementation_is_answered_with_the_known_ones():
-    with pytest.raises(KernelUnavailableError, match="numpy, numba, compiled"):
+    with pytest.raises(KernelUnavailableError) as raised:
         load_kernel("fortran", 8)
+    assert raised.value.code == "implementation-unknown"
+    assert "'fortran'" in str(raised.value)
+    assert all(name in str(raised.value) for name in ("numpy", "numba", "compiled"))

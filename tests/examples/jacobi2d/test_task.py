@@ -37,44 +37,67 @@ def test_strips_are_contiguous_and_a_host_shares_as_equally_as_whole_rows_allow(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "fields"),
     [
-        ({"schema": "apples.task/2"}, "schema is not apples.task/1"),
-        ({"mode": "walk"}, "mode 'walk'"),
-        ({"parameters": {}}, "grid is missing"),
-        ({"parameters": {"grid": 6, "girth": 1}}, "unknown parameter 'girth'; known: grid,"),
-        ({"parameters": {"grid": 6.5}}, "grid is 6.5, not a whole number"),
-        ({"parameters": {"grid": True}}, "grid is True, not a whole number"),
-        ({"parameters": {"grid": 6, "iterations": 0}}, "iterations is 0, less than 1"),
-        ({"parameters": {"grid": 6, "tolerance": -1}}, "tolerance is -1.0, less than 0"),
-        ({"parameters": {"grid": 6, "top": "nan"}}, "top is nan, not a finite number"),
+        ({"schema": "apples.task/2"}, "task-invalid", {"field": "schema"}),
+        ({"mode": "walk"}, "task-invalid", {"field": "mode"}),
+        ({"parameters": {}}, "parameter-missing", {"field": "grid"}),
+        ({"parameters": {"grid": 6, "girth": 1}}, "parameter-unknown", {"field": "girth"}),
+        ({"parameters": {"grid": 6.5}}, "parameter-type", {"field": "grid", "value": 6.5}),
+        ({"parameters": {"grid": True}}, "parameter-type", {"field": "grid", "value": True}),
+        (
+            {"parameters": {"grid": 6, "iterations": 0}},
+            "parameter-range",
+            {"field": "iterations", "value": 0, "bound": 1},
+        ),
+        (
+            {"parameters": {"grid": 6, "tolerance": -1}},
+            "parameter-range",
+            {"field": "tolerance", "value": -1.0, "bound": 0},
+        ),
+        ({"parameters": {"grid": 6, "top": "nan"}}, "parameter-type", {"field": "top"}),
         (
             {"parameters": {"grid": 6, "tolerance": 1e-3, "residual_every": 0}},
-            "tolerance needs residual_every",
+            "parameter-range",
+            {"field": "residual_every", "value": 0, "bound": 1},
         ),
-        ({"parameters": {"grid": 7}}, "the partition has 6 rows, the grid 7"),
-        ({"partition": []}, "list of one entry"),
-        ({"partition": [{"host": "a", "ranks": 3, "first_row": 0, "rows": 2}]}, "3 ranks for 2"),
-        ({"partition": [{"host": "a", "ranks": 1, "first_row": 1, "rows": 6}]}, "not at 0"),
-        ({"save": True}, "no output directory"),
-        ({"implementations": {"h0": 3}}, "implementation of h0"),
+        ({"parameters": {"grid": 7}}, "rows-differ", {"value": 6, "bound": 7}),
+        ({"partition": []}, "task-invalid", {"field": "partition"}),
+        (
+            {"partition": [{"host": "a", "ranks": 3, "first_row": 0, "rows": 2}]},
+            "too-many-ranks",
+            {"index": 0, "value": 3, "bound": 2},
+        ),
+        (
+            {"partition": [{"host": "a", "ranks": 1, "first_row": 1, "rows": 6}]},
+            "partition-invalid",
+            {"index": 0, "value": 1, "bound": 0},
+        ),
+        ({"save": True}, "task-invalid", {"field": "output"}),
+        ({"implementations": {"h0": 3}}, "task-invalid", {"host": "h0"}),
     ],
 )
-def test_a_task_that_cannot_be_done_is_refused_with_its_reason(change, message):
-    with pytest.raises(TaskError, match=message):
+def test_a_task_that_cannot_be_done_is_refused_with_its_reason(change, code, fields):
+    with pytest.raises(TaskError) as raised:
         read(run_task({"grid": 6}, [(6, 2)]) | change)
+    assert (raised.value.code, raised.value.fields) == (code, fields)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff"])
-def test_a_text_that_is_no_task_is_refused(text):
-    with pytest.raises(TaskError, match="the task"):
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(b"", "task-not-json"), (b"{", "task-not-json"), (b"[]", "task-invalid"), (b"\xff", "task-not-json")],
+)  # fmt: skip
+def test_a_text_that_is_no_task_is_refused(text, code):
+    with pytest.raises(TaskError) as raised:
         read_task(text)
+    assert raised.value.code == code
 
 
 @pytest.mark.parametrize("sizes", [None, [], [0], [1.5]])
 def test_calibrate_wants_whole_positive_sizes(sizes):
-    with pytest.raises(TaskError, match="sizes"):
+    with pytest.raises(TaskError) as raised:
         read(CALIBRATE | {"sizes": sizes})
+    assert raised.value.fields["field"] == "sizes"
 
 
 def test_a_number_in_quotes_is_a_number():
@@ -101,18 +124,20 @@ def test_only_the_rows_asked_for_are_filled_whatever_the_number_type(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "code"),
     [
-        (np.zeros(5), r"holds \(5,\), not \(6,\)"),
-        (np.zeros(6, complex), "not real numbers"),
-        (np.full(6, np.inf), "not finite"),
-        (np.array([None] * 6), "cannot be read"),
+        (np.zeros(5), "array-shape"),
+        (np.zeros(6, complex), "array-type"),
+        (np.full(6, np.inf), "array-not-finite"),
+        (np.array([None] * 6), "array-unreadable"),
     ],
 )
-def test_a_profile_that_does_not_fit_is_refused_and_no_pickle_is_opened(tmp_path, values, message):
+def test_a_profile_that_does_not_fit_is_refused_and_no_pickle_is_opened(tmp_path, values, code):
     np.save(tmp_path / "side.npy", values)
-    with pytest.raises(TaskError, match=message):
+    with pytest.raises(TaskError) as raised:
         read_side("top", str(tmp_path / "side.npy"), 6)
+    assert raised.value.code == code
+    assert raised.value.fields == {"field": "top", "file": str(tmp_path / "side.npy")}
 
 
 FOUR = [(0, 4, 0, 3, 2), (4, 2, 0, 3, 1), (0, 1, 3, 3, 1), (1, 5, 3, 3, 1)]
@@ -141,26 +166,36 @@ def test_ranks_share_the_rows_of_a_rectangle_and_touch_where_a_part_of_a_side_is
 
 
 @pytest.mark.parametrize(
-    ("tiles", "message"),
+    ("tiles", "code", "fields"),
     [
-        ([(0, 6, 0, 6, 1), (0, 1, 0, 1, 1)], "the partition has 37 points, the grid 36"),
-        ([(0, 6, 0, 5, 1)], "the partition has 30 points"),
-        ([(0, 6, 0, 3, 1), (0, 6, 2, 3, 1)], "two rectangles of the partition overlap at row 0"),
-        ([(0, 6, 1, 6, 1)], "entry 0 is no rectangle of a grid of 6"),
-        ([(-1, 6, 0, 6, 1)], "entry 0 is no rectangle"),
-        ([(0, 6, 0, 0, 1)], "entry 0 is no rectangle"),
-        ([(0, 6, 0, 6, 7)], "entry 0 has 7 ranks for 6 rows"),
-        ([(0, 0, 0, 6, 1)], "entry 0 has 1 ranks for 0 rows"),
-        ([(0, 6, 0, 6.5, 1)], "columns is 6.5, not a whole number"),
+        (
+            [(0, 6, 0, 6, 1), (0, 1, 0, 1, 1)],
+            "rectangles-incomplete",
+            {"value": 37, "bound": 36},
+        ),
+        ([(0, 6, 0, 5, 1)], "rectangles-incomplete", {"value": 30, "bound": 36}),
+        ([(0, 6, 0, 3, 1), (0, 6, 2, 3, 1)], "rectangles-overlap", {"row": 0}),
+        ([(0, 6, 1, 6, 1)], "rectangle-invalid", {"index": 0}),
+        ([(-1, 6, 0, 6, 1)], "rectangle-invalid", {"index": 0}),
+        ([(0, 6, 0, 0, 1)], "rectangle-invalid", {"index": 0}),
+        ([(0, 6, 0, 6, 7)], "too-many-ranks", {"index": 0, "value": 7, "bound": 6}),
+        ([(0, 0, 0, 6, 1)], "too-many-ranks", {"index": 0, "value": 1, "bound": 0}),
+        (
+            [(0, 6, 0, 6.5, 1)],
+            "parameter-type",
+            {"field": "partition entry 0: columns", "value": 6.5},
+        ),
     ],
 )
-def test_rectangles_that_are_no_partition_are_refused_in_words(tiles, message):
-    with pytest.raises(TaskError, match=message):
+def test_rectangles_that_are_no_partition_are_refused(tiles, code, fields):
+    with pytest.raises(TaskError) as raised:
         read(rectangles_task({"grid": 6}, tiles))
+    assert (raised.value.code, raised.value.fields) == (code, fields)
 
 
 def test_strips_among_rectangles_are_refused():
     task = rectangles_task({"grid": 6}, FOUR)
     del task["partition"][2]["first_column"], task["partition"][2]["columns"]
-    with pytest.raises(TaskError, match="partition entry 2: first_column is None"):
+    with pytest.raises(TaskError) as raised:
         read(task)
+    assert raised.value.fields == {"field": "partition entry 2: first_column", "value": None}

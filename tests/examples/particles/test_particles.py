@@ -165,19 +165,20 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "code", "named"),
     [
-        ("time_step=0", "time_step is 0.0, not above 0"),
-        ("colour=red", "unknown parameter 'colour'"),
-        ("strategy=gready", "did you mean 'greedy'"),
-        ("time_step=1", "flew further than a cell"),
+        ("time_step=0", "parameter-range", "time_step"),
+        ("colour=red", "parameter-unknown", "'colour'"),
+        ("strategy=gready", "strategy-unknown", "'greedy'"),
+        ("time_step=1", "time-step-too-long", "time_step"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_one_line(setting, said):
-    events, code, _ = alone(*settings(steps=50, cells=5), setting)
-    assert code != 0
+def test_what_cannot_be_run_is_said_in_one_line(setting, code, named):
+    events, exit_code, _ = alone(*settings(steps=50, cells=5), setting)
+    assert exit_code != 0
     assert events[-1]["event"] == "error"
-    assert said in events[-1]["message"]
+    assert events[-1]["code"] == code
+    assert named in events[-1]["message"]
 
 
 def whole(physics, **more):
