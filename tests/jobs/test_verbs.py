@@ -84,7 +84,7 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
 
     for words, code, fields in (
         (("resize", name, "--hosts", "zoe"), "host-unknown", {"host": "zoe"}),
-        (("resize", name, "--hosts", "ada,bob,cleo,dan"), "resize-over-maximum", {"job": name}),
+        (("resize", name, "--hosts", "ada,bob,cleo,dan"), "hosts-above-maximum", {}),
         (("resize", name, "--hosts", "ada=0"), "value-invalid", {"value": "ada=0"}),
         (("resize", name, "--hosts", "ada,ada"), "host-repeated", {"host": "ada"}),
         (("migrate", name, "--from", "dan", "--to", "bob"), "host-unknown", {"option": "--from"}),

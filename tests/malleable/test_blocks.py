@@ -52,18 +52,20 @@ def test_a_decomposition_decides_how_many_there_are():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "fields"),
     [
-        ({"count": 0}, "give either a count or a decomposition"),
-        ({"decomposition": "tight"}, "give either a count or a decomposition"),
-        ({"count": 0, "decomposition": "loose"}, "must be tight"),
-        ({"strategy": "gready"}, "did you mean 'greedy'"),
-        ({"count": -1}, "between 1 and"),
+        ({"count": 0}, "option-conflict", {"options": ["count", "decomposition"]}),
+        ({"decomposition": "tight"}, "option-conflict", {"name": "cells"}),
+        ({"count": 0, "decomposition": "loose"}, "value-invalid", {"value": "loose"}),
+        ({"strategy": "gready"}, "strategy-unknown", {"value": "gready"}),
+        ({"count": -1}, "value-range", {"field": "blocks", "value": -1}),
     ],
 )
-def test_what_cannot_be_meant_is_refused_where_it_is_declared(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_cannot_be_meant_is_refused_where_it_is_declared(options, code, fields):
+    with pytest.raises(UsageError) as refused:
         blocks(**options)
+    assert refused.value.code == code
+    assert refused.value.fields.items() >= fields.items()
 
 
 def wild(measured):
@@ -75,13 +77,19 @@ def broken(measured):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"), [(wild, "block 0 goes to 7"), (broken, "ZeroDivisionError")]
+    ("strategy", "code", "fields"),
+    [
+        (wild, "owners-invalid", {"block": 0, "value": 7}),
+        (broken, "user-code-failed", {"kind": "ZeroDivisionError", "strategy": "broken"}),
+    ],
 )
-def test_a_strategy_of_ones_own_that_fails_says_so(strategy, said):
+def test_a_strategy_of_ones_own_that_fails_says_so(strategy, code, fields):
     cells = blocks(strategy=strategy)
     cells.begin(MPI.COMM_SELF, [Processor("here")])
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError) as failed:
         cells.balance()
+    assert failed.value.code == code
+    assert failed.value.fields.items() >= fields.items()
 
 
 def test_a_strategy_of_ones_own_is_named_like_any_other_code():
@@ -96,7 +104,8 @@ def test_a_damaged_block_of_a_commit_is_refused_with_its_number():
     cells = blocks()
     cells.begin(MPI.COMM_SELF, [Processor("here")])
     whole = packed({"v": 1.0})
-    with pytest.raises(ApplicationError, match=r"cells 0: .*no packed block"):
+    with pytest.raises(ApplicationError) as damaged:
         cells.restore(
             cells.document(), lambda owners: dict.fromkeys(range(len(owners)), whole[:20])
         )
+    assert (damaged.value.code, damaged.value.fields["block"]) == ("block-damaged", "cells 0")

@@ -122,10 +122,13 @@ def test_what_the_job_could_not_do_is_told_as_a_failure(anchor):
 
 
 def test_a_wrong_secret_is_refused(anchor):
-    with pytest.raises(LaunchError, match="gave no answer"):
+    with pytest.raises(LaunchError) as unproved:
         anchor.talk(secret=b"w" * 32).status(1.0)
-    with pytest.raises(LaunchError, match="gave no answer"):
+    assert (unproved.value.code, unproved.value.fields["job"]) == ("job-unanswered", "job1")
+    with pytest.raises(LaunchError) as other:
         anchor.talk(job="job2").status(1.0)
+    assert (other.value.code, other.value.fields["job"]) == ("job-unanswered", "job2")
+    assert other.value.fields["reason"]
     assert anchor.carried_out == []
     assert anchor.talk().status()["epoch"] == 0
 
@@ -214,8 +217,9 @@ def test_it_listens_on_the_loopback_alone(anchor):
 
 def test_nobody_waits_for_a_job_that_is_over(tmp_path):
     gone = ControlClient("job1", SECRET, tmp_path / "control.json", over=lambda: True)
-    with pytest.raises(LaunchError, match="does not answer"):
+    with pytest.raises(LaunchError) as over:
         gone.resize(ResizeCommand(1, (HostShare("ada"),)), PATIENCE)
+    assert (over.value.code, over.value.fields) == ("job-unanswered", {"job": "job1"})
 
 
 def test_an_agent_can_end_the_job(anchor):
@@ -225,19 +229,21 @@ def test_an_agent_can_end_the_job(anchor):
 
 
 @pytest.mark.parametrize(
-    ("control", "problem"),
-    [({}, "KeyError"), ({"secret": "nowhere", "announce": "x"}, "FileNotFoundError")],
+    ("control", "code"),
+    [({}, "field-missing"), ({"secret": "nowhere", "announce": "x"}, "file-missing")],
 )
-def test_a_job_file_without_a_secret_is_refused(control, problem, tmp_path, monkeypatch):
+def test_a_job_file_without_a_secret_is_refused(control, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place = HostSpec("ada", 1, ("x",), "p", "b", "m")
-    with pytest.raises(JobFileError, match=problem):
+    with pytest.raises(JobFileError) as refused:
         open_control(JobFile("j", "/", (place,), (HostShare("ada"),), {}, control=control))
+    assert (refused.value.code, refused.value.field) == (code, "control")
 
 
 def test_a_short_secret_is_refused(tmp_path):
     (tmp_path / "secret").write_text("00" * 8)
     place = HostSpec("ada", 1, ("x",), "p", "b", "m")
     control = {"secret": str(tmp_path / "secret"), "announce": str(tmp_path / "c")}
-    with pytest.raises(JobFileError, match="a secret of 8 bytes"):
+    with pytest.raises(JobFileError) as refused:
         open_control(JobFile("j", "/", (place,), (HostShare("ada"),), {}, control=control))
+    assert (refused.value.code, refused.value.field) == ("value-range", "control")

@@ -60,7 +60,10 @@ class Decomposition:
             return cls("tight")
         if found is None:
             raise UsageError(
-                f"decomposition '{text}': must be tight, redundant[:FACTOR] or sparse[:SPARE]"
+                f"decomposition '{text}': must be tight, redundant[:FACTOR] or sparse[:SPARE]",
+                code="value-invalid",
+                field="decomposition",
+                value=text,
             )
         if found[1] == "redundant":
             return cls("redundant", int(found[2] or FACTOR))
@@ -82,7 +85,11 @@ class Decomposition:
         if count < 1:
             raise UsageError(
                 f"decomposition sparse:{self.number} leaves no block on {processors} processors: "
-                f"at least {self.number + 1} are needed"
+                f"at least {self.number + 1} are needed",
+                code="value-range",
+                field="processors",
+                value=processors,
+                bound=self.number + 1,
             )
         return demand_blocks(count)
 
@@ -152,7 +159,13 @@ def runs(count: int, processors: Sequence[Processor]) -> BlockTable:
 def demand_blocks(count: int) -> int:
     """Return the number of blocks, or refuse one that no table can hold."""
     if not 1 <= count <= MOST_BLOCKS:
-        raise UsageError(f"{count} blocks: must be between 1 and {MOST_BLOCKS}")
+        raise UsageError(
+            f"{count} blocks: must be between 1 and {MOST_BLOCKS}",
+            code="value-range",
+            field="blocks",
+            value=count,
+            bound=MOST_BLOCKS,
+        )
     return count
 
 

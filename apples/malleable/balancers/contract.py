@@ -44,12 +44,16 @@ class Processor:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.speed) and self.speed > 0):
-            raise UsageError(f"{self.host}: a speed of {self.speed} is none; it must be above 0")
+            raise _out_of_range(self.host, "speed", self.speed, "above 0", host=self.host)
         if not 0 <= self.background <= 1:
-            raise UsageError(f"{self.host}: a background load of {self.background} is no share")
+            raise _out_of_range(
+                self.host, "background", self.background, "in 0..1", host=self.host
+            )
         for other, far in self.distances.items():
             if not (math.isfinite(far) and far > 0):
-                raise UsageError(f"{self.host}: a distance of {far} to {other} is none")
+                raise _out_of_range(
+                    self.host, f"distance to {other}", far, "above 0", host=self.host, other=other
+                )
 
     @property
     def capacity(self) -> float:
@@ -97,17 +101,36 @@ class Measured:
 
     def __post_init__(self) -> None:
         if not any(one.enabled for one in self.processors):
-            raise UsageError("the processor map enables no processor: at least one must have load")
+            raise UsageError(
+                "the processor map enables no processor: at least one must have load",
+                code="processors-disabled",
+            )
         if len(self.work) != len(self.owners) or (self.size and len(self.size) != len(self.work)):
-            raise UsageError("work, owners and size must say something of every block, each once")
+            raise UsageError(
+                "work, owners and size must have one entry for each block",
+                code="lengths-differ",
+                work=len(self.work),
+                owners=len(self.owners),
+                size=len(self.size),
+            )
         for block, seconds in enumerate(self.work):
             if not (math.isfinite(seconds) and seconds >= 0):
-                raise UsageError(f"block {block}: {seconds} is no time")
+                raise _out_of_range(f"block {block}", "work", seconds, "at least 0", block=block)
         for one, other, size in self.messages:
             if not (0 <= one < len(self.work) and 0 <= other < len(self.work)):
-                raise UsageError(f"messages: there is no block {max(one, other, key=abs)}")
+                unknown = max(one, other, key=abs)
+                raise UsageError(
+                    f"messages: there is no block {unknown}", code="block-unknown", block=unknown
+                )
             if not (math.isfinite(size) and size >= 0):
-                raise UsageError(f"block {one}: {size} bytes to block {other} is no size")
+                raise _out_of_range(
+                    f"block {one}",
+                    f"bytes to block {other}",
+                    size,
+                    "at least 0",
+                    block=one,
+                    other=other,
+                )
 
     @property
     def enabled(self) -> tuple[int, ...]:
@@ -174,13 +197,35 @@ def accepted(proposal: Sequence[int], measured: Measured, strategy: str) -> tupl
     owners = tuple(int(owner) for owner in proposal)
     if len(owners) != len(measured.work):
         raise UsageError(
-            f"strategy {strategy}: {len(owners)} owners for {len(measured.work)} blocks"
+            f"strategy {strategy}: {len(owners)} owners for {len(measured.work)} blocks",
+            code="owners-invalid",
+            strategy=strategy,
+            value=len(owners),
+            bound=len(measured.work),
         )
     allowed = set(measured.enabled)
     for block, owner in enumerate(owners):
         if owner not in allowed:
             known = ", ".join(map(str, sorted(allowed)))
             raise UsageError(
-                f"strategy {strategy}: block {block} goes to {owner}, enabled are {known}"
+                f"strategy {strategy}: block {block} goes to {owner}, enabled are {known}",
+                code="owners-invalid",
+                strategy=strategy,
+                block=block,
+                value=owner,
+                known=sorted(allowed),
             )
     return owners
+
+
+def _out_of_range(
+    place: str, field: str, value: float, range_: str, **fields: object
+) -> UsageError:
+    """Return the error of a number outside its range; JSON has neither NaN nor infinity, so these become text."""
+    return UsageError(
+        f"{place}: {field}: must be {range_} (is {value})",
+        code="value-range",
+        field=field.partition(" ")[0],
+        value=value if math.isfinite(value) else str(value),
+        **fields,
+    )

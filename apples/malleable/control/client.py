@@ -11,7 +11,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -277,7 +277,12 @@ class ControlClient:
     def _silent(self, requester: Requester) -> LaunchError:
         """Return the error of a job that gave no answer, with what was wrong with who did answer."""
         why = f": {requester.imposter}" if requester.imposter else ""
-        return LaunchError(f"job {self.job} gave no answer{why}; see: apples jobs {self.job}")
+        return LaunchError(
+            f"job {self.job} gave no answer{why}; see: apples jobs {self.job}",
+            code="job-unanswered",
+            job=self.job,
+            reason=requester.imposter or None,
+        )
 
     def _requester(
         self, request: CommandRequest | Literal["status", "cancel"], deadline: float
@@ -296,7 +301,12 @@ class ControlClient:
                     return
                 if now - heard > SILENCE_SECONDS or (self._over() and not line.open):
                     why = f" ({requester.imposter})" if requester.imposter else ""
-                    raise LaunchError(f"job {self.job} does not answer{why}")
+                    raise LaunchError(
+                        f"job {self.job} does not answer{why}",
+                        code="job-unanswered",
+                        job=self.job,
+                        reason=requester.imposter or None,
+                    )
                 for came in line.read(max(0.01, min(requester.due - now, 0.5))):
                     heard = self._clock()
                     line.act(requester.received(came, heard))
@@ -376,6 +386,19 @@ class ClientConnection:
         self._socket, self._lines = None, LineBuffer(LINE_LIMIT)
 
 
+REFUSAL_CODES: Mapping[str, str] = {
+    "below_minimum": "hosts-below-minimum",
+    "over_maximum": "hosts-above-maximum",
+    "unknown_host": "host-unknown",
+    "busy": "job-busy",
+    "stale": "request-stale",
+    "malformed": "request-malformed",
+    "withdrawn": "request-withdrawn",
+    "ending": "job-ending",
+}
+"""The code of the error of each `RefusalReason`."""
+
+
 def carried_out(outcome: CommandOutcome) -> CommandOutcome:
     """Return the outcome of a command that was carried out.
 
@@ -389,11 +412,24 @@ def carried_out(outcome: CommandOutcome) -> CommandOutcome:
     """
     if outcome.kind == "nack":
         error = LaunchError if outcome.reason in TRANSIENT_REASONS else UsageError
-        raise error(f"refused: {outcome.detail} ({outcome.reason})")
+        raise error(
+            f"refused: {outcome.detail} ({outcome.reason})",
+            code=REFUSAL_CODES.get(outcome.reason, "command-refused"),
+            reason=outcome.detail,
+        )
     if outcome.kind == "failed":
-        raise LaunchError(f"refused, the job goes on as it was: {outcome.detail}")
+        raise LaunchError(
+            f"refused, the job goes on as it was: {outcome.detail}",
+            code="resize-failed",
+            reason=outcome.detail,
+        )
     if outcome.kind == "rolled_back":
-        raise LaunchError(f"rolled back to iteration {outcome.iteration}: {outcome.detail}")
+        raise LaunchError(
+            f"rolled back to iteration {outcome.iteration}: {outcome.detail}",
+            code="job-rolled-back",
+            iteration=outcome.iteration,
+            reason=outcome.detail,
+        )
     if outcome.kind == "ended":
-        raise LaunchError(f"not done: {outcome.detail}")
+        raise LaunchError(f"not done: {outcome.detail}", code="job-ended", reason=outcome.detail)
     return outcome

@@ -21,7 +21,19 @@ EngineName = Literal["auto", "merge", "restart"]
 
 
 class JobFileError(ValueError):
-    """The document does not say what it should; the message names the field."""
+    """The document is invalid; the message names the field.
+
+    Attributes
+    ----------
+    code
+        Names the condition, for example ``value-invalid``.
+    field
+        The field of the document that is wrong; empty: the document itself.
+    """
+
+    def __init__(self, message: str, *, code: str = "value-invalid", field: str = "") -> None:
+        super().__init__(message)
+        self.code, self.field = code, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +134,48 @@ def _share(raw: Mapping[str, Any]) -> HostShare:
 
 def _check(schema: object, job: JobFile) -> None:
     if schema != SCHEMA:
-        raise JobFileError(f"schema: {schema!r} is not {SCHEMA}")
+        raise JobFileError(f"schema: {schema!r} is not {SCHEMA}", field="schema")
     _check_members(job)
     if job.attempt < 1 or job.epoch < 0:
-        raise JobFileError(f"attempt {job.attempt} is not above 0, or epoch {job.epoch} below it")
+        raise JobFileError(
+            f"attempt {job.attempt} is not above 0, or epoch {job.epoch} below it",
+            code="value-range",
+            field="attempt",
+        )
     if job.engine not in ENGINES:
-        raise JobFileError(f"engine: {job.engine!r} is none of {', '.join(ENGINES)}")
+        raise JobFileError(
+            f"engine: {job.engine!r} must be one of {', '.join(ENGINES)}", field="engine"
+        )
 
 
 def _check_members(job: JobFile) -> None:
     names = [place.host for place in job.hosts]
     if len(set(names)) != len(names):
-        raise JobFileError("hosts: a name occurs twice")
+        raise JobFileError("hosts: a name occurs twice", code="host-repeated", field="hosts")
     for place in job.hosts:
         if place.slots < 1 or not place.program:
-            raise JobFileError(f"hosts: {place.host}: no slots or no program")
+            raise JobFileError(
+                f"hosts: {place.host}: no slots or no program", code="field-missing", field="hosts"
+            )
     wanted = [share.host for share in job.members]
     if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(names):
-        raise JobFileError(f"members: {wanted} are not distinct names of hosts")
+        raise JobFileError(
+            f"members: {wanted} are not distinct names of hosts",
+            code="host-unknown",
+            field="members",
+        )
     for share in job.members:
         if not 0 < share.weight < float("inf"):
-            raise JobFileError(f"members: {share.host}: weight {share.weight} is not positive")
+            raise JobFileError(
+                f"members: {share.host}: weight {share.weight} is not positive",
+                code="value-range",
+                field="members",
+            )
     maximum = job.maximum or len(names)
     there = max(maximum, len(names)) if job.scheduled else len(names)
     if not 1 <= job.minimum <= len(wanted) <= maximum <= there:
         raise JobFileError(
-            f"minimum {job.minimum} <= members {len(wanted)} <= maximum {maximum} <= hosts {len(names)} fails"
+            f"minimum {job.minimum} <= members {len(wanted)} <= maximum {maximum} <= hosts {len(names)} fails",
+            code="value-range",
+            field="minimum",
         )

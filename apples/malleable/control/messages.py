@@ -123,12 +123,12 @@ def request_of(body: Body) -> CommandRequest:
     """
     identifier, entries, ordered = identifier_of(body), body.get("hosts"), body.get("ordered")
     if not isinstance(entries, list) or not 1 <= len(entries) <= HOSTS_LIMIT:
-        raise ForgeryError(f"'hosts' must be a list of 1 to {HOSTS_LIMIT} hosts")
+        raise ForgeryError(f"'hosts' must be a list of 1 to {HOSTS_LIMIT} hosts", field="hosts")
     if type(ordered) is not bool:
-        raise ForgeryError("'ordered' must be true or false")
+        raise ForgeryError("'ordered' must be true or false", field="ordered")
     shares = tuple(_share(entry) for entry in entries)
     if len({share.host for share in shares}) < len(shares):
-        raise ForgeryError("'hosts' names a host twice")
+        raise ForgeryError("'hosts' names a host twice", code="host-repeated", field="hosts")
     places = _places(body.get("places"), {share.host for share in shares})
     rate = _rate(body.get("rate"))
     command = ResizeCommand(count_of(body, "epoch"), shares, ordered, rate, places)
@@ -138,17 +138,25 @@ def request_of(body: Body) -> CommandRequest:
 def _places(entries: Any, hosts: Collection[str]) -> tuple[HostSpec, ...]:
     """Return how hosts of a map are reached: each once, and none but those."""
     if not isinstance(entries, list) or len(entries) > len(hosts):
-        raise ForgeryError("'places' must be a list of hosts of the map")
+        raise ForgeryError("'places' must be a list of hosts of the map", field="places")
     try:
         found = tuple(place_of(entry) for entry in entries)
         right = all(_is_place(place) for place in found)
     except (TypeError, ValueError):
         right, found = False, ()
     if not right:
-        raise ForgeryError("an entry of 'places' does not say how a host is reached")
+        raise ForgeryError(
+            "an entry of 'places' lacks how its host is reached",
+            code="host-invalid",
+            field="places",
+        )
     names = {place.host for place in found}
     if len(names) < len(found) or not names <= set(hosts):
-        raise ForgeryError("'places' names a host twice, or one that is not in the map")
+        raise ForgeryError(
+            "'places' has a host twice, or a host that is not in the map",
+            code="host-unknown",
+            field="places",
+        )
     return found
 
 
@@ -170,22 +178,32 @@ def _is_place(one: HostSpec) -> bool:
 
 def _rate(value: Any) -> float:
     if type(value) not in {int, float} or not 0 <= value < math.inf:
-        raise ForgeryError("'rate' must be a number from 0")
+        raise ForgeryError("'rate' must be a number from 0", field="rate")
     return float(value)
 
 
 def _share(entry: Any) -> HostShare:
     if not isinstance(entry, dict) or set(entry) != {"host", "weight", "cpus", "rows"}:
-        raise ForgeryError("an entry of 'hosts' must have 'host', 'weight', 'cpus' and 'rows'")
+        raise ForgeryError(
+            "an entry of 'hosts' must have 'host', 'weight', 'cpus' and 'rows'",
+            code="field-missing",
+            field="hosts",
+        )
     name, weight, cpus = entry["host"], entry["weight"], entry["cpus"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ForgeryError("an entry of 'hosts' has no name of a host")
+        raise ForgeryError(
+            "an entry of 'hosts' has an invalid name of a host", code="name-invalid", field="host"
+        )
     if type(weight) not in {int, float} or not (0 < weight < math.inf):
-        raise ForgeryError(f"the weight of '{name}' must be a number above 0")
+        raise ForgeryError(
+            f"the weight of '{name}' must be a number above 0", code="value-range", field="weight"
+        )
     if not isinstance(cpus, list) or len(cpus) > CPUS_LIMIT:
-        raise ForgeryError(f"the cpus of '{name}' must be a list")
+        raise ForgeryError(f"the cpus of '{name}' must be a list", field="cpus")
     if any(type(cpu) is not int or not 0 <= cpu < 2**20 for cpu in cpus):
-        raise ForgeryError(f"the cpus of '{name}' must be whole numbers from 0")
+        raise ForgeryError(
+            f"the cpus of '{name}' must be whole numbers from 0", code="value-range", field="cpus"
+        )
     return HostShare(name, float(weight), tuple(cpus), count_of(entry, "rows"))
 
 
@@ -193,15 +211,15 @@ def outcome_of(body: Body) -> CommandOutcome:
     """Return the outcome of a body; raises `ForgeryError` where it is none."""
     kind: Any = body.get("reply")
     if kind not in get_args(OutcomeKind):
-        raise ForgeryError("no outcome")
+        raise ForgeryError("'reply' must be an outcome", field="reply")
     phases = body.get("phases")
     if not isinstance(phases, dict) or not all(
         type(value) in {int, float} for value in phases.values()
     ):
-        raise ForgeryError("'phases' must be seconds by name")
+        raise ForgeryError("'phases' must be seconds by name", field="phases")
     seconds = body.get("seconds")
     if not isinstance(seconds, int | float):
-        raise ForgeryError("'seconds' must be a number")
+        raise ForgeryError("'seconds' must be a number", field="seconds")
     return CommandOutcome(
         kind,
         identifier_of(body),
@@ -227,7 +245,7 @@ def identifier_of(body: Body) -> str:
     """Return the identifier of the request a body is about."""
     identifier = text_of(body, "id", 64)
     if not IDENTIFIER.fullmatch(identifier):
-        raise ForgeryError("'id' must be 16 to 64 hexadecimal digits")
+        raise ForgeryError("'id' must be 16 to 64 hexadecimal digits", field="id")
     return identifier
 
 
@@ -235,5 +253,5 @@ def count_of(body: Body, key: str) -> int:
     """Return a whole number from 0 of a body."""
     value = body.get(key)
     if type(value) is not int or not 0 <= value < 2**53:
-        raise ForgeryError(f"'{key}' must be a whole number from 0")
+        raise ForgeryError(f"'{key}' must be a whole number from 0", field=key)
     return value

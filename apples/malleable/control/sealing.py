@@ -31,7 +31,19 @@ DEPTH_LIMIT = 8
 
 
 class ForgeryError(Exception):
-    """A line that is not the next one of this session: malformed, forged, or heard before."""
+    """A line that is not the next one of this session: malformed, forged, or heard before.
+
+    Attributes
+    ----------
+    code
+        Names the condition, for example ``message-invalid``.
+    field
+        The field of the line's body that is wrong; empty: the line itself.
+    """
+
+    def __init__(self, message: str, *, code: str = "message-invalid", field: str = "") -> None:
+        super().__init__(message)
+        self.code, self.field = code, field
 
 
 def canonical(body: object) -> bytes:
@@ -64,7 +76,7 @@ def text_of(body: Body, key: str, limit: int = 256) -> str:
     """Return a text of a body; raises `ForgeryError` where it is none or longer than `limit`."""
     value = body.get(key)
     if not isinstance(value, str) or len(value) > limit:
-        raise ForgeryError(f"'{key}' must be a text of at most {limit} characters")
+        raise ForgeryError(f"'{key}' must be a text of at most {limit} characters", field=key)
     return value
 
 
@@ -72,7 +84,9 @@ def challenge_of(body: Body) -> str:
     """Return the challenge in a body of the handshake."""
     challenge = text_of(body, "challenge", 2 * CHALLENGE_BYTES)
     if len(challenge) != 2 * CHALLENGE_BYTES or set(challenge) - set("0123456789abcdef"):
-        raise ForgeryError(f"'challenge' must be {CHALLENGE_BYTES} bytes in hexadecimal")
+        raise ForgeryError(
+            f"'challenge' must be {CHALLENGE_BYTES} bytes in hexadecimal", field="challenge"
+        )
     return challenge
 
 
@@ -149,8 +163,8 @@ class Opener:
         if not hmac.compare_digest(
             mac.encode(), text_of(sealed, "mac").encode("utf-8", "replace")
         ):
-            raise ForgeryError("the seal is not of this session")
+            raise ForgeryError("the seal is not of this session", code="seal-invalid")
         if number <= self._number:
-            raise ForgeryError(f"line {number} was heard before")
+            raise ForgeryError(f"line {number} was received before", code="line-repeated")
         self._number = number
         return body

@@ -65,9 +65,18 @@ def open_control(job: JobFile) -> CommandSource:
         secret = bytes.fromhex(Path(job.control["secret"]).read_text("ascii"))
         announce = Path(job.control["announce"])
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise JobFileError(f"control: {type(error).__name__}: {error}") from None
+        code = {KeyError: "field-missing", FileNotFoundError: "file-missing"}.get(type(error))
+        raise JobFileError(
+            f"control: {type(error).__name__}: {error}",
+            code=code or "value-invalid",
+            field="control",
+        ) from None
     if len(secret) < SECRET_BYTES:
-        raise JobFileError(f"control: a secret of {len(secret)} bytes; {SECRET_BYTES} are needed")
+        raise JobFileError(
+            f"control: a secret of {len(secret)} bytes; {SECRET_BYTES} are needed",
+            code="value-range",
+            field="control",
+        )
     return ControlServer(job.job, secret, HostLimits.of(job), announce, epoch=job.epoch)
 
 

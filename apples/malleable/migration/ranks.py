@@ -33,7 +33,11 @@ MADE = re.compile(r"^(?:EXTENT|COUNTING)\((MPI_\w+),", re.MULTILINE)
 
 
 class NoLibrary(Exception):  # noqa: N818 - nothing is wrong with the program
-    """The library cannot be made here; the argument says why."""
+    """The library cannot be made here; the argument gives the reason, `code` names the condition."""
+
+    def __init__(self, message: str, code: str = "library-not-built") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def movable_functions() -> frozenset[str]:
@@ -57,7 +61,7 @@ def include_folder() -> Path:
         if (place / "include/mpi_proto.h").is_file():
             return place / "include"
     searched = ", ".join(str(place / "include") for place in places)
-    raise NoLibrary(f"no header of MPICH (mpi.h, mpi_proto.h) in {searched}")
+    raise NoLibrary(f"no header of MPICH (mpi.h, mpi_proto.h) in {searched}", "mpi-header-missing")
 
 
 def build_library(folder: Path) -> Path:

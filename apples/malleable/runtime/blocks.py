@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from apples.errors import ApplicationError, UsageError
+from apples.errors import ApplicationError, UsageError, coded
 from apples.malleable.balancers import STRATEGIES
 from apples.malleable.balancers.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
@@ -114,7 +114,12 @@ class Blocks(Generic[T]):
         partners: Callable[[int], Mapping[int, float]] | None = None,
     ) -> None:
         if bool(count) == bool(decomposition):
-            raise UsageError(f"blocks {name!r}: give either a count or a decomposition")
+            raise UsageError(
+                f"blocks {name!r}: give either a count or a decomposition",
+                code="option-conflict",
+                options=["count", "decomposition"],
+                name=name,
+            )
         self.name, self._make, self._pack, self._unpack = name, make, pack, unpack
         self._asked = Decomposition.read(decomposition) if decomposition else demand_blocks(count)
         self._strategy_name = strategy if isinstance(strategy, str) else strategy.__name__
@@ -217,7 +222,12 @@ class Blocks(Generic[T]):
         owners = owners_now(comm, list(self._own), len(self.shares))
         lost = [number for number, owner in enumerate(owners) if owner < 0]
         if lost:
-            raise ApplicationError(f"blocks {self.name!r}: {len(lost)} are on no rank: {lost[:5]}")
+            raise ApplicationError(
+                f"blocks {self.name!r}: {len(lost)} are on no rank: {lost[:5]}",
+                code="blocks-lost",
+                name=self.name,
+                value=lost[:5],
+            )
         new = self._decide(Measured(self._work, owners, self._measured_processors()))
         rank = comm.Get_rank()
         leaving = {n: self._bytes(n) for n in self._own if new[n] != rank}
@@ -302,7 +312,11 @@ class Blocks(Generic[T]):
     ) -> tuple[Processor, ...]:
         if len(processors) != comm.Get_size():
             raise UsageError(
-                f"blocks {self.name!r}: {len(processors)} processors for {comm.Get_size()} ranks"
+                f"blocks {self.name!r}: {len(processors)} processors for {comm.Get_size()} ranks",
+                code="processors-differ",
+                name=self.name,
+                value=len(processors),
+                bound=comm.Get_size(),
             )
         return tuple(processors)
 
@@ -351,9 +365,14 @@ class Blocks(Generic[T]):
                 answer["error"] = (
                     f"strategy {self._strategy_name}: {type(error).__name__}: {error}"
                 )
+                answer["coded"] = {
+                    "strategy": self._strategy_name,
+                    "kind": type(error).__name__,
+                    **coded(error, code="user-code-failed"),
+                }
         answer = broadcast_document(self.comm, answer)
         if "error" in answer:
-            raise UsageError(str(answer["error"]))
+            raise UsageError(str(answer["error"]), **answer["coded"])
         return tuple(answer["owners"])
 
     def _messages(self) -> tuple[tuple[int, int, float], ...]:

@@ -122,10 +122,18 @@ class CsrMatrix:
     ) -> None:
         self.name, self.shape, self._fill = name, tuple(shape), fill
         if len(self.shape) != 2 or min(self.shape) < 1:
-            raise DeclarationError(f"matrix {name!r}: shape {shape} is not rows and columns")
+            raise DeclarationError(
+                f"matrix {name!r}: shape {shape} is not rows and columns",
+                code="shape-invalid",
+                name=name,
+                value=list(self.shape),
+            )
         if not callable(fill):
             raise DeclarationError(
-                f"matrix {name!r}: fill is a {type(fill).__name__}, not a function of first_row and rows"
+                f"matrix {name!r}: fill is a {type(fill).__name__}, not a function of first_row and rows",
+                code="fill-invalid",
+                name=name,
+                value=type(fill).__name__,
             )
         rows, columns = self.shape
         index = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
@@ -186,28 +194,43 @@ class CsrMatrix:
         three = found if isinstance(found, tuple) else _three(found)
         if three is None or len(three) != 3:
             raise self._error(
-                strip, f"a {type(found).__name__}, not a CSR array or (indptr, indices, data)"
+                strip,
+                f"a {type(found).__name__}, not a CSR array or (indptr, indices, data)",
+                "type",
             )
         indptr, indices, data = map(np.asarray, three)
         if indptr.shape != (count + 1,):
-            raise self._error(strip, f"an indptr of {len(indptr)}, not of {count} rows and one")
+            raise self._error(
+                strip, f"an indptr of {len(indptr)}, not of {count} rows and one", "indptr"
+            )
         if indptr.dtype.kind not in "iu" or indptr[0] or (np.diff(indptr) < 0).any():
-            raise self._error(strip, "an indptr that does not begin at 0 and ascend")
+            raise self._error(strip, "an indptr that does not begin at 0 and ascend", "indptr")
         if not len(indices) == len(data) == indptr[-1]:
             raise self._error(
-                strip, f"{len(indices)} indices and {len(data)} values for {indptr[-1]} entries"
+                strip,
+                f"{len(indices)} indices and {len(data)} values for {indptr[-1]} entries",
+                "entries",
             )
         if len(indices) and indices.dtype.kind not in "iu":
-            raise self._error(strip, "columns that are no whole numbers")
+            raise self._error(strip, "columns that are no whole numbers", "indices")
         if len(indices) and not 0 <= indices.min() <= indices.max() < columns:
-            raise self._error(strip, f"columns {indices.min()} to {indices.max()} of {columns}")
+            raise self._error(
+                strip, f"columns {indices.min()} to {indices.max()} of {columns}", "columns"
+            )
         if not np.can_cast(data.dtype, self.data.dtype, "same_kind"):
-            raise self._error(strip, f"values of {data.dtype}, not {self.data.dtype}")
+            raise self._error(strip, f"values of {data.dtype}, not {self.data.dtype}", "data")
         return indptr, indices, data
 
-    def _error(self, strip: RowRange, what: str) -> DeclarationError:
+    def _error(self, strip: RowRange, what: str, field: str) -> DeclarationError:
         rows = f"rows {strip.first} to {strip.stop - 1}"
-        return DeclarationError(f"matrix {self.name!r}, {rows}: fill gave {what}")
+        return DeclarationError(
+            f"matrix {self.name!r}, {rows}: fill gave {what}",
+            code="fill-invalid",
+            name=self.name,
+            field=field,
+            rows=[strip.first, strip.stop - 1],
+            value=what,
+        )
 
 
 def _three(found: Any) -> tuple[Any, Any, Any] | None:

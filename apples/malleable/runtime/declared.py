@@ -48,7 +48,9 @@ class State:
         for name, value in values.items():
             if hasattr(State, name):
                 raise DeclarationError(
-                    f"state {name!r} is a method of the state: choose another name"
+                    f"state {name!r} is a method of the state: choose another name",
+                    code="name-reserved",
+                    name=name,
                 )
             _check(name, value)
         # Its own attributes, and nothing between: a loop reads and writes them in every iteration.
@@ -62,7 +64,11 @@ class State:
         """Set a declared value, the same on every rank."""
         values = self.__dict__
         if name not in values:
-            raise DeclarationError(f"state {name!r} was not declared and would be lost")
+            raise DeclarationError(
+                f"state {name!r} was not declared and would be lost",
+                code="state-undeclared",
+                names=[name],
+            )
         values[name] = value
 
     def dump(self) -> dict[str, Value]:
@@ -79,11 +85,19 @@ class State:
 
 def _check(name: str, value: Value) -> None:
     if isinstance(value, np.generic):
-        raise DeclarationError(f"state {name!r} is a {type(value).__name__}: use int() or float()")
+        raise DeclarationError(
+            f"state {name!r} is a {type(value).__name__}: use int() or float()",
+            code="type-unsupported",
+            name=name,
+            value=type(value).__name__,
+        )
     if not isinstance(value, int | float | str | bool | None):
         raise DeclarationError(
             f"state {name!r} is a {type(value).__name__}; values are numbers and texts,"
-            " arrays are declared by job.array or job.replicated"
+            " arrays are declared by job.array or job.replicated",
+            code="type-unsupported",
+            name=name,
+            value=type(value).__name__,
         )
     if isinstance(value, float) and not math.isfinite(value):
         return  # JSON's NaN and Infinity, as Python writes them, between ranks of one program
@@ -95,7 +109,12 @@ class Replicated:
 
     def __init__(self, name: str, array: NDArray[np.generic]) -> None:
         if array.dtype.hasobject or not array.flags.c_contiguous:
-            raise DeclarationError(f"replicated {name!r} is no contiguous array of plain numbers")
+            raise DeclarationError(
+                f"replicated {name!r} is no contiguous array of plain numbers",
+                code="type-unsupported",
+                name=name,
+                value=str(array.dtype),
+            )
         self.name, self.array = name, array
 
     def share(self, comm: MPI.Intracomm) -> None:
@@ -109,6 +128,8 @@ class DeclarationError(ApplicationError):
 
 class UndeclaredStateError(DeclarationError):
     """State that nobody declared would be lost on a change of hosts. Permanent."""
+
+    code = "state-undeclared"
 
 
 Fill = Callable[..., None]
@@ -162,7 +183,12 @@ class DistributedArray(ABC):
         self.name, self.rows, self.columns, self.cell = name, rows, columns, cell
         self.dtype = np.dtype(dtype)
         if self.dtype.hasobject:
-            raise DeclarationError(f"array {name!r}: elements that are Python objects cannot move")
+            raise DeclarationError(
+                f"array {name!r}: elements that are Python objects cannot move",
+                code="type-unsupported",
+                name=name,
+                value=str(self.dtype),
+            )
         self.halos = halo
         self.cell_bytes = self.dtype.itemsize * math.prod(cell)
         self.tile = Tile()
@@ -401,7 +427,13 @@ class DeclaredArray(DistributedArray):
         self.shape, self.halo, self.fill = tuple(shape), halo, fill
         if len(self.shape) < self.axes or min(self.shape) < 1 or halo < 0:
             what = "rows and columns" if self.axes > 1 else "rows"
-            raise DeclarationError(f"array {name!r}: shape {shape} with halo {halo} has no {what}")
+            raise DeclarationError(
+                f"array {name!r}: shape {shape} with halo {halo} has no {what}",
+                code="shape-invalid",
+                name=name,
+                value=list(self.shape),
+                halo=halo,
+            )
         rows, columns = (*self.shape[: self.axes], 1)[:2]
         halos = (halo, halo if self.axes > 1 else 0)
         super().__init__(name, dtype, rows, columns, self.shape[self.axes :], halos)
@@ -417,15 +449,20 @@ class DeclaredArray(DistributedArray):
         DeclarationError
             The other is of another kind, shape, type or halo, or one of them is constant. Permanent.
         """
-        if self.summary()[1:] != other.summary()[1:] or self.constant:
+        mine, its = self.summary()[1:], other.summary()[1:]
+        if mine != its or self.constant:
+            pairs = zip(("shapes", "types", "halos"), mine, its, strict=False)
+            differ = [f"{name} {a} and {b} differ" for name, a, b in pairs if a != b]
             raise DeclarationError(
-                f"arrays {self.name!r} and {other.name!r} cannot change places: they are declared"
-                f" {'constant' if self.constant and other.constant else 'otherwise'}"
+                f"cannot swap {self.name!r} and {other.name!r}: "
+                f"{', '.join(differ) or 'at least one is constant or of another kind'}",
+                code="arrays-not-swappable",
+                names=[self.name, other.name],
             )
         for name in SWAPPED:
-            mine, its = getattr(self, name), getattr(other, name)
-            setattr(self, name, its)
-            setattr(other, name, mine)
+            first, second = getattr(self, name), getattr(other, name)
+            setattr(self, name, second)
+            setattr(other, name, first)
 
     def summary(self) -> list[Any]:
         """Return what must be the same on every rank of the job."""

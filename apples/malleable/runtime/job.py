@@ -295,7 +295,10 @@ class MalleableJob:
         if asked and count:
             raise DeclarationError(
                 f"blocks {name!r}: the task asks for partitions = {asked!r}; declare them by a decomposition, "
-                "not by a count, or leave partitions = true out of the template"
+                "not by a count, or leave partitions = true out of the template",
+                code="decomposition-required",
+                name=name,
+                value=asked,
             )
         declared = Blocks(
             name,
@@ -315,7 +318,9 @@ class MalleableJob:
         """Declare values that are the same on every rank; once a job. One named `iteration` is reported."""
         self._demand_new("state")
         if self._declared.state.dump():
-            raise DeclarationError("state is declared once, with all its values")
+            raise DeclarationError(
+                "state is declared once, with all its values", code="name-repeated", name="state"
+            )
         self._declared.state = State(values)
         return self._declared.state
 
@@ -376,7 +381,9 @@ class MalleableJob:
     def allreduce(self, value: float, operation: MPI.Op = MPI.SUM) -> float:
         """Return a reduction of MAX, MIN or SUM over all ranks, which carries the safe point's question along."""
         if self._agreement is None:
-            raise DeclarationError("allreduce comes after the first safe point")
+            raise DeclarationError(
+                "allreduce comes after the first safe point", code="safepoint-missing"
+            )
         return self._agreement.reduce(value, operation)
 
     def request(self, minimum: int, maximum: int) -> None:
@@ -416,7 +423,11 @@ class MalleableJob:
         said = error
         if written := written_constants(self._declared.arrays, error, trace):
             names = " or ".join(map(repr, written))
-            said = DeclarationError(f"array {names} is constant: nothing but its fill writes it")
+            said = DeclarationError(
+                f"array {names} is constant: nothing but its fill writes it",
+                code="constant-written",
+                names=list(written),
+            )
         if self._channel is not None and not isinstance(error, Released):
             # A lost rank may show in the MPI library of the others before anybody has heard of it.
             word = "broken" if isinstance(error, MPI.Exception) else "failed"
@@ -757,7 +768,11 @@ class MalleableJob:
         if declared.arrays and rows != declared.rows:
             raise DeclarationError(
                 f"array {one.name!r} has {rows} rows, {declared.arrays[0].name!r} {declared.rows}:"
-                " all that is shared out in a job has as many rows"
+                " all arrays of a job must have equal numbers of rows",
+                code="rows-differ",
+                name=one.name,
+                value=rows,
+                bound=declared.rows,
             )
         declared.arrays.extend(arrays)
         return one
@@ -769,10 +784,12 @@ class MalleableJob:
         names |= {one.name for one in self._declared.matrices}
         if self._agreement is not None:
             raise DeclarationError(
-                f"{name!r}: declare before the first safe point, as new ranks do"
+                f"{name!r}: declare before the first safe point, as new ranks do",
+                code="declared-late",
+                name=name,
             )
         if name in names:
-            raise DeclarationError(f"{name!r} is declared twice")
+            raise DeclarationError(f"{name!r} is declared twice", code="name-repeated", name=name)
 
     def _demand_declared(self, frame: FrameType) -> None:
         """Refuse a loop that carries an undeclared value from one safe point to the next."""
@@ -791,5 +808,7 @@ class MalleableJob:
             raise UndeclaredStateError(
                 f"carried from one safe point to the next and not declared: {names}; a new rank would"
                 f" not have it:{swap} declare it by job.state, job.array or job.replicated, make it anew where"
-                " safepoint() reports a change, or allow its loss by job.may_lose"
+                " safepoint() reports a change, or allow its loss by job.may_lose",
+                names=[name for name, _ in found],
+                lines=lines,
             )

@@ -65,11 +65,20 @@ def bytes_of(arrays: Arrays, what: str = "block") -> int:
 def _checked(arrays: Arrays, what: str) -> Arrays:
     """Return what a block's pack returned, refused where it is no mapping of names to arrays of numbers."""
     if not isinstance(arrays, Mapping):
-        raise UsageError(f"{what}: pack must return a dict of arrays, not {type(arrays).__name__}")
+        raise UsageError(
+            f"{what}: pack must return a dict of arrays, not {type(arrays).__name__}",
+            code="pack-invalid",
+            value=type(arrays).__name__,
+        )
     for name, value in arrays.items():
         kind = np.asarray(value).dtype
         if not isinstance(name, str) or kind.kind not in KINDS:
-            raise UsageError(f"{what}: pack returned {name!r} of {kind}, not numbers")
+            raise UsageError(
+                f"{what}: pack returned {name!r} of {kind}, not numbers",
+                code="pack-invalid",
+                name=str(name),
+                value=str(kind),
+            )
     return arrays
 
 
@@ -84,7 +93,9 @@ def unpacked(whole: Packed, what: str = "block") -> dict[str, NDArray[Any]]:
     try:
         return _read(whole)
     except (ValueError, TypeError, KeyError) as error:
-        raise ApplicationError(f"{what}: the bytes are no packed block ({error})") from None
+        raise ApplicationError(
+            f"{what}: the bytes are no packed block ({error})", code="block-damaged", block=what
+        ) from None
 
 
 def _read(whole: Packed) -> dict[str, NDArray[Any]]:

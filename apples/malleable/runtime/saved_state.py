@@ -106,7 +106,11 @@ def resume(
         fault = str(error)
     try:
         if missing := total(comm, bool(fault)):
-            raise ApplicationError(fault or f"{SENTENCE} is not there on {missing} ranks")
+            raise ApplicationError(
+                fault or f"{SENTENCE} is missing on {missing} ranks",
+                code="saved-state-unusable",
+                ranks=missing,
+            )
         left: Iterator[tuple[int, int]] = iter(header["parts"])
         for array in declared.arrays:
             array.locate(comm, strips)
@@ -132,14 +136,16 @@ def _saved(
     """Return the memory with what a rank saved, and what is in it: `parts` are place and size of each."""
     found = channel.memories(saved=rank)
     if len(found) != 1:
-        raise ApplicationError(f"{SENTENCE} is not there")
+        raise ApplicationError(f"{SENTENCE} is missing", code="saved-state-unusable")
     _, handle = found[0]
     length = int.from_bytes(_read(handle, 0, 8).tobytes(), "little")
     header: dict[str, Any] = json.loads(_read(handle, 8, length).tobytes())
     mine = [[strip.first, strip.stop], json.loads(json.dumps(declared.summary()))]
     if [header["strip"], header["declared"]] != mine:
         os.close(handle)
-        raise ApplicationError(f"{SENTENCE} is that of another strip")
+        raise ApplicationError(
+            f"{SENTENCE} is that of another strip", code="saved-state-unusable", rank=rank
+        )
     places = accumulate(header["sizes"], initial=8 + length)
     header["parts"] = list(zip(places, header["sizes"], strict=False))
     return handle, header
@@ -214,9 +220,14 @@ def _read(handle: int, place: int, size: int) -> NDArray[np.uint8]:
 def _fill(handle: int, place: int, size: int, into: NDArray[Any]) -> None:
     view = into.reshape(-1).view(np.uint8).data
     if len(view) != size:
-        raise ApplicationError(f"{SENTENCE} has {size} bytes where {len(view)} are expected")
+        raise ApplicationError(
+            f"{SENTENCE} has {size} bytes where {len(view)} are expected",
+            code="saved-state-unusable",
+            value=size,
+            bound=len(view),
+        )
     while view:
         count = os.preadv(handle, [view[: 1 << 30]], place)
         if not count:
-            raise ApplicationError(f"{SENTENCE} is cut off")
+            raise ApplicationError(f"{SENTENCE} is cut off", code="saved-state-unusable")
         view, place = view[count:], place + count
