@@ -1,4 +1,6 @@
-"""The check of an error by its code and fields, for ``pytest.raises(.., check=with_code(..))``."""
+"""Checks of an error by its code and fields, for ``pytest.raises(.., check=with_code(..))``."""
+
+import os
 
 
 def with_code(code, **fields):
@@ -6,6 +8,17 @@ def with_code(code, **fields):
 
     def check(error):
         assert (error.code, {name: error.fields.get(name) for name in fields}) == (code, fields)
+        return True
+
+    return check
+
+
+def with_errno(*numbers, file=None):
+    """Return a check: an error of the operating system with one of these numbers, and about this file."""
+
+    def check(error):
+        assert error.errno in numbers, error
+        assert file is None or os.fspath(file) == error.filename
         return True
 
     return check

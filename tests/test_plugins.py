@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from coding import with_code
 
 from apples.errors import UsageError
-from apples.plugins import did_you_mean, resolve, where_in_users_code
+from apples.plugins import did_you_mean, place_in_users_code, resolve, where_in_users_code
 
 KNOWN = {"easy": dict, "fcfs": list}
 POLICY = """\
@@ -31,7 +32,7 @@ def refused(reference):
         resolve(reference, KNOWN, "policy")
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return caught.value
 
 
 @pytest.fixture
@@ -94,24 +95,27 @@ def test_nothing_is_written_beside_a_users_file(file):
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "code", "fields", "near"),
     [
-        ("esay", "policy 'esay': did you mean 'easy'? known are easy, fcfs; your own is"),
-        ("json:lods", "policy 'json:lods': json has no 'lods': did you mean 'loads'?"),
-        ("sys:version", "'version' cannot be called"),
-        ("nonesuch:x", "importing nonesuch failed: ModuleNotFoundError: No module named"),
-        (":x", "known are easy, fcfs"),
-        ("x:", "known are easy, fcfs"),
+        ("esay", "policy-unknown", {"value": "esay", "known": ["easy", "fcfs"]}, "easy"),
+        ("json:lods", "user-code-missing", {"file": "json", "value": "lods"}, "loads"),
+        ("sys:version", "user-code-not-callable", {"value": "version"}, ""),
+        ("nonesuch:x", "user-code-failed", {"kind": "ModuleNotFoundError"}, "nonesuch"),
+        (":x", "policy-unknown", {"known": ["easy", "fcfs"]}, ""),
+        ("x:", "policy-unknown", {"known": ["easy", "fcfs"]}, ""),
     ],
 )
-def test_a_wrong_name_is_refused_with_the_nearest_right_one(reference, said):
-    assert said in refused(reference)
+def test_a_wrong_name_is_refused_with_the_nearest_right_one(reference, code, fields, near):
+    error = refused(reference)
+    assert with_code(code, **fields)(error)
+    assert near in str(error)
 
 
 def test_what_cannot_be_called_with_its_arguments_is_refused_before_it_is_called(file):
     path = file("def takes_one(a): ...\ndef takes_any(*a, b=1): ...\n")
     asked = ("resources", "information")
-    with pytest.raises(UsageError, match=r"'takes_one\(a\)' cannot be called as takes_one\(resou"):
+    wrong = with_code("user-code-signature", file=str(path), value="takes_one", known=list(asked))
+    with pytest.raises(UsageError, check=wrong):
         resolve(f"{path}:takes_one", KNOWN, "planner", asked)
     assert resolve(f"{path}:takes_any", KNOWN, "planner", asked)(1, 2) is None
     assert resolve("operator:itemgetter", KNOWN, "planner", asked)  # says nothing of its arguments
@@ -120,25 +124,30 @@ def test_what_cannot_be_called_with_its_arguments_is_refused_before_it_is_called
 def test_a_wrong_file_or_name_in_it_is_refused_with_the_nearest_right_one(file):
     path = file(POLICY)
     near = path.with_name("mien.py")
-    assert refused(f"{near}:Mine").endswith(f"no file {near}: did you mean 'mine.py'?")
-    assert refused(f"{path}:Mien").endswith(f"{path} has no 'Mien': did you mean 'Mine'?")
+    error = refused(f"{near}:Mine")
+    assert with_code("file-missing", file=str(near))(error)
+    assert "'mine.py'" in str(error)
+    error = refused(f"{path}:Mien")
+    assert with_code("user-code-missing", file=str(path), value="Mien")(error)
+    assert "'Mine'" in str(error)
     assert did_you_mean("quite different", KNOWN) == ""
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "line", "kind"),
     [
-        ("x = 1\ndef\n", ":2: SyntaxError: invalid syntax"),
-        ("x = 1\n\n1 // 0\n", ":3: ZeroDivisionError: "),
-        ("import nonesuch\n", ":1: ModuleNotFoundError: No module named 'nonesuch'"),
-        ("import sys\nsys.exit(0)\n", ":2: SystemExit: 0"),
-        ("import json\n\n\njson.loads('{')\n", ":4: JSONDecodeError: "),
+        ("x = 1\ndef\n", 2, "SyntaxError"),
+        ("x = 1\n\n1 // 0\n", 3, "ZeroDivisionError"),
+        ("import nonesuch\n", 1, "ModuleNotFoundError"),
+        ("import sys\nsys.exit(0)\n", 2, "SystemExit"),
+        ("import json\n\n\njson.loads('{')\n", 4, "JSONDecodeError"),
     ],
 )
-def test_a_file_that_cannot_be_run_is_refused_with_its_line_and_forgotten(file, text, said):
+def test_a_file_that_cannot_be_run_is_refused_with_its_line_and_forgotten(file, text, line, kind):
     path = file(text)
     loaded = set(sys.modules)
-    assert f"importing {path} failed at {path}{said}" in refused(f"{path}:Mine")
+    failed = with_code("user-code-failed", file=str(path), line=line, kind=kind)
+    assert failed(refused(f"{path}:Mine"))
     assert not {name for name in set(sys.modules) - loaded if "mine" in name}
 
 
@@ -147,9 +156,8 @@ def test_what_users_code_raises_later_is_known_by_its_file_and_line(file):
     mine = resolve(f"{path}:Mine", KNOWN, "policy")()
     with pytest.raises(ZeroDivisionError) as caught:
         mine.decide(None)
-    assert where_in_users_code(caught.value) == (
-        f"policy '{path}:Mine' failed at {path}:{POLICY.count(chr(10))}"
-    )
+    assert place_in_users_code(caught.value) == {"file": str(path), "line": POLICY.count("\n")}
+    assert f"{path}:Mine" in where_in_users_code(caught.value)
     with pytest.raises(ZeroDivisionError) as ours:
         divmod(1, 0)
     assert where_in_users_code(ours.value) == ""

@@ -39,7 +39,7 @@ def read(name: str) -> Document:
     except (ValueError, RecursionError, OSError):
         pass  # damaged, or being set aside by another process: look again under the lock
     try:
-        with _lock(name):
+        with lock_of(name):
             return _usable(path)
     except OSError as error:
         _warn(f"{path}: {error.strerror}; going on without what is remembered")
@@ -54,7 +54,7 @@ def update(name: str, change: Callable[[Document], Document]) -> Document:
     OSError
         The state directory cannot be written; the document is as it was.
     """
-    with _lock(name):
+    with lock_of(name):
         document = change(_usable(_path(name)))
         replace(_path(name), json.dumps(document, indent=1, allow_nan=False))
     return document
@@ -107,5 +107,6 @@ def _warn(line: str) -> None:
     print(f"warning: {line}", file=sys.stderr)  # noqa: T201 - talk
 
 
-def _lock(name: str) -> AbstractContextManager[None]:
+def lock_of(name: str) -> AbstractContextManager[None]:
+    """Return the lock under which a document is changed."""
     return locked(directory() / f".{name}.lock")

@@ -49,7 +49,10 @@ class LineConnection:
         """
         line = encode(document)
         if len(line) > self._longest:
-            raise LineError(f"{len(line)} bytes, more than {self._longest}")
+            raise LineError(
+                f"{len(line)} bytes, more than {self._longest}",
+                code="message-too-long", value=len(line), bound=self._longest,
+            )  # fmt: skip
         self._socket.sendall(line)
 
     def receive(self, seconds: float) -> dict[str, Any] | None:

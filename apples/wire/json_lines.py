@@ -26,7 +26,20 @@ DEEPEST: Final = 32
 
 
 class LineError(ValueError):
-    """A line that is longer than allowed, or no JSON object. Permanent: the stream cannot be trusted."""
+    """A line that is longer than allowed, or no JSON object. Permanent: the stream cannot be trusted.
+
+    Parameters
+    ----------
+    code, fields
+        As of an `ApplesError`.
+    """
+
+    code = "protocol-invalid"
+
+    def __init__(self, message: str, *, code: str = "", **fields: object) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.fields: Mapping[str, object] = fields
 
 
 class LineBuffer:
@@ -78,7 +91,11 @@ class LineBuffer:
         if len(line) <= self.longest:
             return line
         if not self._truncating:
-            raise LineError(f"a line of more than {self.longest} bytes")
+            raise LineError(
+                f"a line of more than {self.longest} bytes",
+                code="message-too-long",
+                bound=self.longest,
+            )
         return line[: self.longest + 1]
 
 
@@ -120,7 +137,10 @@ class Greeting:
         before, marker, after = (self._before + data).partition(self._marker)
         self.heard, self._before = bool(marker), b"" if marker else before
         if len(self._before) > self._longest:
-            raise LineError(f"more than {self._longest} bytes before the greeting")
+            raise LineError(
+                f"more than {self._longest} bytes before the greeting",
+                code="greeting-missing", bound=self._longest,
+            )  # fmt: skip
         return after
 
 
@@ -160,7 +180,10 @@ def decode(line: bytes, longest: int = LONGEST_LINE, deepest: int = DEEPEST) -> 
     apples.wire.json_lines.LineError: a number that is not finite
     """
     if len(line) > longest:
-        raise LineError(f"a line of {len(line)} bytes, more than {longest}")
+        raise LineError(
+            f"a line of {len(line)} bytes, more than {longest}",
+            code="message-too-long", value=len(line), bound=longest,
+        )  # fmt: skip
     try:
         found = json.loads(
             line,
@@ -176,7 +199,7 @@ def decode(line: bytes, longest: int = LONGEST_LINE, deepest: int = DEEPEST) -> 
     if not isinstance(found, dict):
         raise LineError("no JSON object")
     if _deeper(found, deepest):
-        raise LineError(f"nested deeper than {deepest}")
+        raise LineError(f"nested deeper than {deepest}", code="message-too-deep", bound=deepest)
     return found
 
 

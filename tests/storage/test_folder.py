@@ -5,6 +5,7 @@ import errno
 import os
 
 import pytest
+from coding import with_errno
 
 from apples.storage import DIRECTORY, Folder, Journal, JournalError, walk
 
@@ -35,9 +36,8 @@ def test_a_link_in_any_place_of_a_path_is_refused_for_every_operation(places):
             lambda: folder.below("link"),
             lambda: folder.open_file("link/new", os.O_WRONLY | os.O_CREAT),
         ):
-            with pytest.raises(OSError, match="symbolic links") as refused:
+            with pytest.raises(OSError, check=with_errno(errno.ELOOP)):
                 act()
-            assert refused.value.errno == errno.ELOOP
         assert folder.folders() == []
         folder.remove("file")  # the link goes, not what it leads to
     assert (theirs / "file").read_bytes() == SECRET
@@ -47,9 +47,8 @@ def test_a_link_in_any_place_of_a_path_is_refused_for_every_operation(places):
 def test_a_link_on_the_way_to_the_directory_is_refused_unless_it_is_allowed(places):
     ours, theirs = places
     (ours / "link").symlink_to(theirs)
-    with pytest.raises(OSError, match="symbolic") as refused:
+    with pytest.raises(OSError, check=with_errno(errno.ELOOP)):
         Folder.open(ours / "link")
-    assert refused.value.errno == errno.ELOOP
     with Folder.open(ours / "link", links=True) as folder:
         assert folder.names() == ["file"]
 
@@ -68,9 +67,8 @@ def test_a_pipe_or_a_device_does_not_hold_us_up(places):
     with Folder.open(ours) as folder:
         with pytest.raises(OSError, match="not a regular file"):
             folder.read("pipe")
-        with pytest.raises(OSError, match="No such device") as refused:
+        with pytest.raises(OSError, check=with_errno(errno.ENXIO)):
             folder.write("pipe", "x")
-        assert refused.value.errno == errno.ENXIO
 
 
 def test_without_openat2_the_same_is_refused_component_by_component(places):
@@ -83,9 +81,8 @@ def test_without_openat2_the_same_is_refused_component_by_component(places):
     assert os.read(found, 10) == b"ours"
     os.close(found)
     for path in ("link/file", "link"):
-        with pytest.raises(OSError, match=r"symbolic links|Not a directory") as refused:
+        with pytest.raises(OSError, check=with_errno(errno.ELOOP, errno.ENOTDIR)):
             walk(here, path, os.O_RDONLY, 0)
-        assert refused.value.errno in {errno.ELOOP, errno.ENOTDIR}
     os.close(here)
 
 

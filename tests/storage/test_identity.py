@@ -1,5 +1,6 @@
 """A directory is told from every other: by no path, and never by what was copied with it."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from coding import with_code, with_errno
 
 from apples.errors import UsageError
 from apples.storage import Folder, identity_of
@@ -43,9 +45,9 @@ def test_a_directory_that_was_renamed_is_the_same(place):
 def test_a_copy_is_refused_until_it_is_said_to_be_the_original(place):
     before = identity(place)
     copy = shutil.copytree(place, place.with_name("copy"))
-    with pytest.raises(UsageError, match=f"{copy} is a copy") as refused:
+    copied = with_code("directory-copied", file=str(copy), option="--restored")
+    with pytest.raises(UsageError, check=copied):
         identity(copy)
-    assert "--restored" in str(refused.value)
     assert identity(copy, restored=True) == before
     assert identity(copy) == before  # from now on it is the original
     assert (place / "identity").read_bytes() != (copy / "identity").read_bytes()
@@ -74,13 +76,13 @@ def test_a_file_that_a_crash_left_empty_was_never_used(place):
 @pytest.mark.parametrize("said", [b"x", b"0" * 32, b"0" * 32 + b" 1\nmore\n", b"\0" * 64])
 def test_a_damaged_identity_is_refused_and_left_as_it_is(place, said):
     (place / "identity").write_bytes(said)
-    with pytest.raises(UsageError, match="identity: damaged"):
+    with pytest.raises(UsageError, check=with_code("file-damaged", file=str(place / "identity"))):
         identity(place)
     assert (place / "identity").read_bytes() == said
 
 
 def test_a_link_in_its_place_is_not_followed(place, tmp_path):
     (place / "identity").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, check=with_errno(errno.ELOOP)):
         identity(place)
     assert not (tmp_path / "elsewhere").exists()
