@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -55,7 +56,11 @@ class NotWanted(Exception):  # noqa: N818 - it says no fault
 
 
 def begin(
-    carried: dict[str, Any], folder: str, orders: int, wanted: Callable[[], bool]
+    carried: dict[str, Any],
+    folder: str,
+    orders: int,
+    wanted: Callable[[], bool],
+    seconds: float = COMPILE_SECONDS,
 ) -> dict[str, str]:
     """Return the variables by which ranks count into files of a run's folder, which go with it.
 
@@ -66,6 +71,8 @@ def begin(
     ----------
     orders, wanted
         What is listened to meanwhile; and what reads there, and returns whether the run is still wanted.
+    seconds
+        How long the compiler may take.
 
     Raises
     ------
@@ -80,17 +87,23 @@ def begin(
         with open(library, "wb") as stream:  # noqa: PTH123
             stream.write(binascii.a2b_base64(carried["library"]))
     else:
-        _compile(carried["source"], library, folder, orders, wanted)
+        _compile(carried["source"], library, folder, orders, wanted, seconds)
     return {FOLDER: folder, LIBRARY: library}
 
 
 def _compile(
-    source: str, library: str, folder: str, orders: int, wanted: Callable[[], bool]
+    source: str,
+    library: str,
+    folder: str,
+    orders: int,
+    wanted: Callable[[], bool],
+    seconds: float,
 ) -> None:
     wrapper = os.path.join(os.path.dirname(sys.executable), "mpicc")  # noqa: PTH118, PTH120
     if not os.access(wrapper, os.X_OK):
         raise OSError(
-            0, f"it has another MPI than this machine, and no mpicc beside {sys.executable}"
+            errno.ENOENT,
+            f"it has another MPI than this machine, and no mpicc beside {sys.executable}",
         )
     path = os.path.join(folder, "counting.c")  # noqa: PTH118
     with open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123
@@ -105,9 +118,9 @@ def _compile(
     )  # fmt: skip
     assert ran.stderr is not None  # noqa: S101 - for the type checker: it is a pipe
     try:
-        text = _words_of(ran.pid, ran.stderr.fileno(), orders, wanted)
+        text = _words_of(ran.pid, ran.stderr.fileno(), orders, wanted, seconds)
     except TimeoutError:
-        raise OSError(0, f"{wrapper} took more than {COMPILE_SECONDS:g} s") from None
+        raise OSError(errno.ETIMEDOUT, f"{wrapper} took more than {seconds:g} s") from None
     finally:
         # One that has ended was not reaped yet, so the number is its own; its children may be left.
         with contextlib.suppress(OSError):
@@ -118,20 +131,23 @@ def _compile(
         first = next(
             (one for one in text.splitlines() if "error" in one or "not found" in one), text
         )
-        raise OSError(0, f"{wrapper} does not compile the counting library: {first[:200]}")
+        why = f"{wrapper} does not compile the counting library: {first[:200]}"
+        raise OSError(errno.ENOEXEC, why)
 
 
-def _words_of(process: int, words: int, orders: int, wanted: Callable[[], bool]) -> str:
+def _words_of(
+    process: int, words: int, orders: int, wanted: Callable[[], bool], seconds: float
+) -> str:
     """Return what a child writes to a pipe until it ends; it is not reaped.
 
     Raises
     ------
     TimeoutError
-        It has not ended in `COMPILE_SECONDS`.
+        It has not ended in time.
     NotWanted
         As for `begin`.
     """
-    deadline = time.monotonic() + COMPILE_SECONDS
+    deadline = time.monotonic() + seconds
     text, end, poll = b"", os.pidfd_open(process), select.poll()
     try:
         for one in (end, words, orders):

@@ -333,8 +333,8 @@ def noted_processes(directory: str) -> set[int]:
     return {int(number) for number in read(path).split() if number.isdigit()}
 
 
-def remove_shared_memory(pids: Collection[int]) -> None:
-    """Remove the shared memory that processes have left which were ranks and are gone.
+def remove_shared_memory(pids: Collection[int], folder: str = SHARED_MEMORY) -> None:
+    """Remove the shared memory in a folder that processes have left which were ranks and are gone.
 
     MPI (libfabric) names it ``PROCESS:USER:..``, and removes none of a process that was killed. A number may be
     another process's by now: what a living one may have made stays, and so does what nobody says was a rank's,
@@ -344,18 +344,24 @@ def remove_shared_memory(pids: Collection[int]) -> None:
     # remove files of other containers, which can share /dev/shm and not the process numbers.
     user = str(os.getuid())
     with contextlib.suppress(OSError):
-        for name in os.listdir(SHARED_MEMORY):  # noqa: PTH208 - as above
+        for name in os.listdir(folder):  # noqa: PTH208 - as above
             number, _, rest = name.partition(":")
             if not number.isdecimal() or rest.partition(":")[0] != user or int(number) not in pids:
                 continue
             if state_of(int(number)) in "ZX":
                 with contextlib.suppress(OSError):
-                    os.unlink(os.path.join(SHARED_MEMORY, name))  # noqa: PTH108, PTH118 - as above
+                    os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118 - as above
 
 
-def remove_run(directory: str, cgroups: list[str]) -> None:
-    """Remove a run's shared memory, cgroups and directory of plain files; what is gone already is fine."""
-    remove_shared_memory(noted_processes(directory))
+def remove_run(directory: str, cgroups: list[str], memory: str = SHARED_MEMORY) -> None:
+    """Remove a run's shared memory, cgroups and directory of plain files; what is gone already is fine.
+
+    Parameters
+    ----------
+    memory
+        The folder in which MPI keeps shared memory.
+    """
+    remove_shared_memory(noted_processes(directory), memory)
     deadline = time.monotonic() + REMOVAL_SECONDS
     for cgroup in cgroups:
         while True:

@@ -98,10 +98,12 @@ def process_runs(pid: int) -> bool:
 def connection_of(pid: int) -> bool | None:
     """Return whether the machine at the far end of a process's TCP connections answers; None: it has none."""
     inodes = _sockets(pid)
-    return _answers([row for row in _connections(pid) if row[9] in inodes])
+    return _answers([row for row in _connections(f"/proc/{pid}/net") if row[9] in inodes])
 
 
-def login_connection(words: str, *, dialed: bool = False) -> bool | None:
+def login_connection(
+    words: str, *, dialed: bool = False, tables: str = "/proc/self/net"
+) -> bool | None:
     """Return the same of the connection of a login, as ``SSH_CONNECTION`` names it; None: there is none.
 
     Parameters
@@ -111,6 +113,8 @@ def login_connection(words: str, *, dialed: bool = False) -> bool | None:
     dialed
         Whether this is the machine from which the login was made, and not the one to which. Then it is not there
         either where the process that holds the connection is stopped.
+    tables
+        The folder with the kernel's tables of connections, ``tcp`` and ``tcp6``.
     """
     parts = words.split()
     if len(parts) != 4 or not all(one.isdecimal() and len(one) <= 5 for one in parts[1::2]):
@@ -119,7 +123,9 @@ def login_connection(words: str, *, dialed: bool = False) -> bool | None:
     if dialed:
         ports = ports[::-1]
     rows = [
-        r for r in _connections() if (r[1].rpartition(":")[2], r[2].rpartition(":")[2]) == ports
+        r
+        for r in _connections(tables)
+        if (r[1].rpartition(":")[2], r[2].rpartition(":")[2]) == ports
     ]
     if dialed and rows and _stopped_holder({row[9] for row in rows}):
         return False
@@ -145,11 +151,11 @@ def _sockets(pid: int) -> set[str]:
     return inodes
 
 
-def _connections(pid: int | str = "self") -> list[list[str]]:
-    """Return the TCP connections of a process's network, as ``/proc/net/tcp`` has them."""
+def _connections(tables: str) -> list[list[str]]:
+    """Return the TCP connections in a folder of tables, as ``/proc/net/tcp`` has them."""
     rows = []
     for table in ("tcp", "tcp6"):
-        text = read(f"/proc/{pid}/net/{table}").decode("ascii", "replace")
+        text = read(f"{tables}/{table}").decode("ascii", "replace")
         rows += [row for row in map(str.split, text.splitlines()[1:]) if len(row) > 9]
     return [row for row in rows if row[3] == ESTABLISHED]
 

@@ -123,10 +123,7 @@ def gone():
     process.wait()
 
 
-def test_shared_memory_of_ranks_that_are_gone_is_removed_and_no_other(
-    gone, tree, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(job_processes, "SHARED_MEMORY", str(tmp_path))
+def test_shared_memory_of_ranks_that_are_gone_is_removed_and_no_other(gone, tree, tmp_path):
     living, user = tree[0].pid, os.getuid()
     left = {f"{gone}:{user}:0", f"{gone}:{user}:1"}
     others = {
@@ -135,27 +132,24 @@ def test_shared_memory_of_ranks_that_are_gone_is_removed_and_no_other(
     }
     for name in left | others:
         (tmp_path / name).touch()
-    remove_shared_memory({living})
+    remove_shared_memory({living}, str(tmp_path))
     assert {one.name for one in tmp_path.iterdir()} == left | others
-    remove_shared_memory({gone, living})
+    remove_shared_memory({gone, living}, str(tmp_path))
     assert {one.name for one in tmp_path.iterdir()} == others
 
 
-def test_a_run_that_is_removed_takes_along_the_shared_memory_of_the_ranks_it_noted(
-    gone, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(job_processes, "SHARED_MEMORY", str(tmp_path))
+def test_a_run_that_is_removed_takes_along_the_shared_memory_of_the_ranks_it_noted(gone, tmp_path):
     folder, segment = tmp_path / "run", tmp_path / f"{gone}:{os.getuid()}:0"
     folder.mkdir()
     segment.touch()
     expect_processes(str(folder))
-    remove_run(str(folder), [])
+    remove_run(str(folder), [], str(tmp_path))
     assert segment.exists()
 
     folder.mkdir()
     expect_processes(str(folder))
     (folder / "processes").write_text(f"1\n{gone}\n")
-    remove_run(str(folder), [])
+    remove_run(str(folder), [], str(tmp_path))
     assert not segment.exists()
     assert not folder.exists()
 

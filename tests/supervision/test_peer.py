@@ -48,9 +48,12 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
 
 
 @pytest.mark.parametrize(("sent", "there"), [(0, True), (2, True), (3, False), (7, False)])
-def test_a_machine_that_acknowledges_nothing_is_not_there(sent, there, monkeypatch):
-    tables = {"/proc/self/net/tcp": TABLE.format(sent=sent).encode()}
-    monkeypatch.setattr(peer, "read", lambda path: tables.get(path, b""))
-    assert peer.login_connection("127.0.0.1 40000 127.0.0.1 22") is there
-    assert peer.login_connection("127.0.0.1 22 127.0.0.1 40000", dialed=True) is there
-    assert peer.login_connection("127.0.0.1 40001 127.0.0.1 22") is None  # it is closing
+def test_a_machine_that_acknowledges_nothing_is_not_there(sent, there, tmp_path):
+    (tmp_path / "tcp").write_text(TABLE.format(sent=sent))
+
+    def login(words, **more):
+        return peer.login_connection(words, tables=str(tmp_path), **more)
+
+    assert login("127.0.0.1 40000 127.0.0.1 22") is there
+    assert login("127.0.0.1 22 127.0.0.1 40000", dialed=True) is there
+    assert login("127.0.0.1 40001 127.0.0.1 22") is None  # it is closing
