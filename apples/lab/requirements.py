@@ -34,9 +34,9 @@ SHAPER = (*ON_LOOPBACK, "tbf", "rate", "1mbps", "burst", "5kb", "limit", "300kb"
 DELAYER = (*ON_LOOPBACK, "netem", "delay", "1ms")
 
 
-def find(command: str) -> str | None:
-    """Return where a command is; None when it is not installed."""
-    return shutil.which(command, path=os.pathsep.join([os.environ.get("PATH", ""), *SBIN]))
+def find(command: str, places: Sequence[str] = SBIN) -> str | None:
+    """Return where a command is, on PATH or in `places`; None when it is not installed."""
+    return shutil.which(command, path=os.pathsep.join([os.environ.get("PATH", ""), *places]))
 
 
 def path_of(command: str) -> str:
@@ -72,15 +72,24 @@ def needed(document: LabDocument) -> tuple[str, ...]:
     return (*ALWAYS, *shaped, *ssh, *slurm)
 
 
-def require(document: LabDocument) -> None:
+def require(
+    document: LabDocument, *, user: int | None = None, places: Sequence[str] = SBIN
+) -> None:
     """Refuse a lab that this machine cannot have.
+
+    Parameters
+    ----------
+    user
+        The user id that the lab is made by; that of this process by default.
+    places
+        Directories of administrators' commands, searched after PATH.
 
     Raises
     ------
     UsageError
         Everything that is missing, in one line. Permanent until it is installed.
     """
-    missing = list(_missing(document))
+    missing = list(_missing(document, os.geteuid() if user is None else user, places))
     if missing:
         raise UsageError(
             f"lab '{document.name}' cannot be had here: {'; '.join(missing)}",
@@ -95,14 +104,14 @@ def can_delay() -> bool:
     return find("tc") is not None and _works("--net", *DELAYER)
 
 
-def _missing(document: LabDocument) -> Iterator[str]:
+def _missing(document: LabDocument, user: int, places: Sequence[str]) -> Iterator[str]:
     yield from _cpus(document)
-    if os.geteuid() != 0:
-        yield f"it needs root (this is user {os.geteuid()})"
-    absent = [name for name in needed(document) if find(name) is None]
+    if user != 0:
+        yield f"it needs root (this is user {user})"
+    absent = [name for name in needed(document) if find(name, places) is None]
     for name in absent:
         yield f"no {name} (Debian: {PACKAGES[name]})"
-    if os.geteuid() == 0 and not absent:
+    if user == 0 and not absent:
         yield from _refused(document)
 
 

@@ -60,13 +60,13 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
         A step failed; what was done before it is undone.
     """
     document = read_lab_file(path)
+    folder = record.labs() / document.name
+    quoting.require(folder, ssh=document.ssh, slurm=document.slurm)
     requirements.require(document)
     if speeds is None:
         from apples.lab.host_list import measured_speeds  # noqa: PLC0415 - NumPy and the models, only here
 
         speeds = measured_speeds
-    folder = record.labs() / document.name
-    quoting.require(folder, ssh=document.ssh, slurm=document.slurm)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with held(folder):
         if (folder / FILE).exists():

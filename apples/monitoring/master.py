@@ -95,6 +95,10 @@ class LoadMonitor:
         Called from any thread with what is wrong with a machine's slave, when that has changed; empty: nothing.
     each
         Called from any thread with each snapshot as it was taken; None: nobody asks.
+    again_seconds
+        Time after which a slave that ended is started again.
+    end_seconds
+        Time that slaves have to end when they are asked to; then they are killed.
     """
 
     def __init__(
@@ -105,8 +109,11 @@ class LoadMonitor:
         least: int = WINDOW,
         problem: Callable[[str, str], None] = lambda machine, text: None,  # noqa: ARG005 - nobody asks
         each: Callable[[NodeSnapshot], None] | None = None,
+        *,
+        again_seconds: float = AGAIN_SECONDS,
+        end_seconds: float = END_SECONDS,
     ) -> None:
-        self._each = each
+        self._each, self._again_seconds, self._end_seconds = each, again_seconds, end_seconds
         self._hear, self._window, self._least, self._tell = hear, window, least, problem
         self._problems: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -156,13 +163,13 @@ class LoadMonitor:
             slaves = [*self._slaves.values(), *self._left]
             for slave in slaves:
                 slave.end()
-        due = time.monotonic() + END_SECONDS
+        due = time.monotonic() + self._end_seconds
         for slave in slaves:
             if slave.thread is not None:
                 slave.thread.join(max(0.0, due - time.monotonic()))
                 if slave.runs() and slave.process is not None:
                     slave.process.kill()
-                    slave.thread.join(END_SECONDS)
+                    slave.thread.join(self._end_seconds)
 
     def _problem(self, machine: str, text: str) -> None:
         if self._problems.get(machine, "") != text:
@@ -179,7 +186,7 @@ class LoadMonitor:
                 text = f"{type(error).__name__}: {error}"
             if not slave.ending.is_set():
                 self._problem(slave.machine, text)
-                slave.ending.wait(AGAIN_SECONDS)
+                slave.ending.wait(self._again_seconds)
 
     def _follow(self, slave: _Slave, argv: Sequence[str]) -> str:
         """Hear a slave until it ends; return why it did."""

@@ -183,7 +183,7 @@ class MessageMatrix:
                 option="--messages",
                 file=path,
             )
-        return cls._read(execution.get("messages"), path)
+        return cls.of_messages(execution.get("messages"), path)
 
     @classmethod
     def _rows(cls, text: str, path: Path) -> MessageMatrix:
@@ -224,7 +224,14 @@ class MessageMatrix:
         return cls(ranks, tuple(rows.values()), ((0,) * len(rows),) * len(rows), source="declared")
 
     @classmethod
-    def _read(cls, found: Any, path: Path) -> MessageMatrix:
+    def of_messages(cls, found: Any, path: Path) -> MessageMatrix:
+        """Return the matrix of a document's ``execution.messages``; `path` names the file in an error.
+
+        Raises
+        ------
+        UsageError
+            It has no ranks, or no matrix of them. Permanent.
+        """
         if not isinstance(found, dict) or not isinstance(found.get("ranks"), list):
             raise UsageError(
                 f"--messages: {path}: execution.messages names no ranks; run it with --count-messages",

@@ -382,7 +382,7 @@ def test_a_job_is_followed_while_it_runs_and_through_resizes_as_the_library_coun
         until(lambda: len({world for host, world in now() if host == "bob"}) == 2)
         assert len({world for host, world in now() if host == "ada"}) == 1
         until(lambda: grown(stored))
-        told = MessageMatrix._read(stored.record()["messages"], stored.folder)
+        told = MessageMatrix.of_messages(stored.record()["messages"], stored.folder)
         library = between(counts.read(told.hosts))
         assert len(between(told)) > 10
         for (one, other), (messages, sent) in between(told).items():

@@ -77,18 +77,26 @@ def test_priorities_weigh_attributes_and_one_that_nobody_measured_counts_as_used
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "field"),
     [
         ({"threshold": 1.5}, "threshold"),
         ({"priorities": {"cpu": 0.0}}, "priorities"),
         ({"priorities": {"cpu": -1.0, "memory": 2.0}}, "priorities"),
     ],
 )
-def test_a_rule_that_is_none_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_rule_that_is_none_is_refused(options, field):
+    with pytest.raises(UsageError) as raised:
         check_for_migration([NodeCapacity("ada", {"cpu": 0.5})], **options)
-    with pytest.raises(UsageError, match="available cpu"):
+    assert (raised.value.code, raised.value.fields["field"]) == ("value-range", field)
+    assert raised.value.fields["value"] == options[field]
+
+
+def test_a_capacity_above_one_is_refused():
+    with pytest.raises(UsageError) as raised:
         NodeCapacity("ada", {"cpu": 1.1})
+    fields = raised.value.fields
+    assert raised.value.code == "value-range"
+    assert (fields["host"], fields["field"], fields["value"]) == ("ada", "cpu", 1.1)
 
 
 @st.composite
@@ -133,7 +141,7 @@ def test_what_is_moved_pays_within_the_horizon_and_what_is_held_stays(case, hori
         shorter = calm.iteration_seconds(after(owners, moves))
         assert shorter <= before * (1 - rule.shorter)
         assert horizon * (1 - shorter / before) > rule.cost(len(moves))
-        assert "are paid back in" in moves[0].reason
+        assert moves[0].reason
 
 
 @settings(max_examples=60)
@@ -155,16 +163,24 @@ def test_messages_keep_tasks_together_that_load_would_part():
     assert len(migrate(SharedHosts(hosts, (1.0, 1.0)), (0, 0), MigrationRule())) == 2
     moves = migrate(SharedHosts(hosts, (1.0, 1.0), talk, apart), (0, 1), MigrationRule())
     assert [(move.task, move.target) for move in moves] == [(0, 1)]
-    assert "18 to 0 bytes between hosts" in moves[0].reason
+    assert "18 to 0 bytes" in moves[0].reason
 
 
 def test_what_is_no_host_or_matrix_is_refused():
-    with pytest.raises(UsageError, match="ada: speed above 0"):
-        SharedHost("ada", speed=0.0)
-    with pytest.raises(UsageError, match="both, or neither"):
+    for field, value in (("speed", 0.0), ("cpus", 0), ("others", -1.0)):
+        with pytest.raises(UsageError) as raised:
+            SharedHost("ada", **{field: value})
+        assert raised.value.code == "value-range"
+        assert raised.value.fields == {"host": "ada", "field": field, "value": value}
+    with pytest.raises(UsageError) as raised:
         SharedHosts((SharedHost("ada"),), (1.0,), messages=[[0.0]])
-    with pytest.raises(UsageError, match="2 x 2"):
+    assert raised.value.code == "field-missing"
+    assert raised.value.fields["field"] == "seconds_per_byte"
+    with pytest.raises(UsageError) as raised:
         SharedHosts((SharedHost("ada"),), (1.0, 1.0), [[0.0]], [[0.0]])
+    assert raised.value.code == "shape-invalid"
+    assert raised.value.fields["value"] == [1, 1]
+    assert raised.value.fields["needed"] == [2, 2]
 
 
 @pytest.mark.parametrize("seed", range(3))

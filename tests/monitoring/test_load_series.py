@@ -90,6 +90,8 @@ def test_while_the_service_is_away_a_line_says_so_once_and_then_it_gets_all():
     until(lambda: said[-1] == "")
     reporter.hear(snapshot(9.0, 1.0))
     reporter.close()
-    assert said == ["it does not answer; what is measured waits here", ""]
+    assert len(said) == 2
+    assert said[0].startswith("it does not answer")
+    assert said[1] == ""
     times = [one.time for one in service.kept if str(one.series) == "capacityCpu/ada"]
     assert times == [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]

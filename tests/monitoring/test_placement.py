@@ -136,20 +136,20 @@ def test_no_tasks_have_no_places():
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "code", "fields"),
     [
-        ({"messages": np.zeros((2, 3))}, "messages: must be 2 x 2"),
-        ({"messages": [[0, -1], [0, 0]]}, "messages: every number"),
-        ({"distances": [[0, 1], [2, 0]]}, "distances: must be the same"),
-        ({"distances": [[0, np.nan], [np.nan, 0]]}, "distances: every number"),
-        ({"speeds": (1.0, 0.0)}, "speeds"),
-        ({"weight": -1.0}, "weight"),
-        ({"tolerated": float("inf")}, "tolerated"),
-        ({"room": (1, 0)}, "1 places for 2 tasks"),
-        ({"room": (1,)}, "room: must be 2 numbers"),
+        ({"messages": np.zeros((2, 3))}, "shape-invalid", {"value": [2, 3], "needed": [2, 2]}),
+        ({"messages": [[0, -1], [0, 0]]}, "value-range", {}),
+        ({"distances": [[0, 1], [2, 0]]}, "distances-asymmetric", {}),
+        ({"distances": [[0, np.nan], [np.nan, 0]]}, "value-range", {}),
+        ({"speeds": (1.0, 0.0)}, "value-range", {}),
+        ({"weight": -1.0}, "value-range", {"value": -1.0}),
+        ({"tolerated": float("inf")}, "value-range", {"value": float("inf")}),
+        ({"room": (1, 0)}, "room-insufficient", {"value": 1, "needed": 2}),
+        ({"room": (1,)}, "value-range", {"value": [1]}),
     ],
 )
-def test_what_is_no_problem_is_refused_by_its_field(changed, said):
+def test_what_is_no_problem_is_refused_by_its_field(changed, code, fields):
     given = {
         "messages": np.zeros((2, 2)),
         "distances": np.zeros((2, 2)),
@@ -157,8 +157,10 @@ def test_what_is_no_problem_is_refused_by_its_field(changed, said):
         "speeds": (1.0, 1.0),
         "weight": 1.0,
     }
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError) as raised:
         PlacementProblem(**{**given, **changed})
+    assert raised.value.code == code
+    assert {"field": next(iter(changed)), **fields}.items() <= raised.value.fields.items()
 
 
 def by_highs(problem):
