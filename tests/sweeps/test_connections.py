@@ -1,14 +1,14 @@
 """Connections to the workers of a sweep: whoever waits hears of whatever ends what listens for it."""
 
+import os
+import sys
+
 import pytest
 from waiting import until
 
 from apples.errors import LaunchError
-from apples.launch import shipping
 from apples.resources import Host, HostList, Link, Network
 from apples.sweeps import HELLO, DaskHosts, HostWorker
-
-ADA = Host("ada")
 
 
 class Cluster:
@@ -25,40 +25,47 @@ class Cluster:
     def sync(self, *_, **__):
         return {"tcp://there:1": {"name": "ada", "slots": 1, "python": "python"}}
 
+    def submit(self, *_, **__):
+        """Return a future that has no result yet."""
+        return self
+
     def workers(self):
+        self.looks = getattr(self, "looks", 0) + 1
         raise RuntimeError("planted")
 
 
-class Waiting:
-    name = "ada"
-
-    def __init__(self):
-        self.heard = []
-
-    def lose(self, reason):
-        self.heard.append(reason)
-
-
 def test_who_waits_for_a_worker_of_dask_hears_of_whatever_ends_the_looks_at_it():
-    waiting = Waiting()
-    hosts = DaskHosts(Cluster())
-    hosts._open.append(waiting)
+    cluster = Cluster()
+    hosts = DaskHosts(cluster)
+    waiting = hosts.connect("ada")
     try:
-        until(lambda: len(waiting.heard) > 1)  # and it goes on looking
+        until(lambda: waiting.reason and cluster.looks > 1)  # and it goes on looking
     finally:
         hosts.close()
-    assert set(waiting.heard) == {"planted"}
+    assert waiting.reason == "planted"
+    with pytest.raises(LaunchError) as raised:
+        waiting.ask("list")
+    assert raised.value.code == "host-lost"
+    assert raised.value.fields == {"host": "ada", "reason": "planted"}
 
 
-def test_who_waits_for_an_answer_hears_of_one_that_cannot_be_read(monkeypatch):
+def test_who_waits_for_an_answer_hears_of_one_that_cannot_be_read(tmp_path, monkeypatch):
     """A line of brackets alone is deeper than what reads JSON goes."""
-    talks = f"import sys; sys.stdout.buffer.write({HELLO!r} + b'[' * 60000 + b'\\n')"
-    said = f"{talks}; sys.stdout.flush(); sys.stdin.buffer.read()"
-    monkeypatch.setattr(shipping, "words", lambda **_: ["-c", said])
-    worker = HostWorker(ADA, HostList((ADA,), Network({}, Link(1e-6, 1e9))))
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        f"#!{sys.executable}\nimport sys; sys.stdout.buffer.write({HELLO!r} + b'[' * 60000 + b'\\n')\n"
+        "sys.stdout.flush(); sys.stdin.buffer.read()\n"
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    ada = Host("ada", address="192.0.2.1")
+    worker = HostWorker(ada, HostList((ada,), Network({}, Link(1e-6, 1e9))))
     try:
         worker.await_hello()
-        with pytest.raises(LaunchError, match="ada: what it says is no worker's"):
+        with pytest.raises(LaunchError) as raised:
             worker.ask("list", within=60.0)
     finally:
         worker.close()
+    assert raised.value.code == "host-lost"
+    assert raised.value.fields["host"] == "ada"
+    assert "recursion" in raised.value.fields["reason"]

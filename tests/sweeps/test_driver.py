@@ -187,5 +187,8 @@ def test_what_was_acknowledged_is_not_started_again_and_what_has_come_not_moved_
 
 def test_a_sweep_whose_last_host_is_lost_ends_with_the_reason():
     costs = small([SweepTask("t", 100.0)])
-    with pytest.raises(LaunchError, match=r"no host is left: h\d: simulated"):
+    with pytest.raises(LaunchError) as raised:
         SweepDriver(costs, CheckedExecutor(costs, lost={"h0": 1.0, "h1": 2.0})).run()
+    assert raised.value.code == "hosts-lost"
+    assert raised.value.fields["lost"] == {"h0": "simulated", "h1": "simulated"}
+    assert raised.value.fields["host"] == "h1"

@@ -1,5 +1,6 @@
 """Plans of parameter sweeps: drawn cases, properties of any plan, and all orders tried on small worlds."""
 
+import re
 from itertools import pairwise, permutations, product
 
 import numpy as np
@@ -143,10 +144,10 @@ def test_a_host_that_nobody_measured_is_taken_to_be_like_the_others_and_that_is_
     hosts = [host("a", seconds=3.0), host("b", seconds=5.0), Host("c")]
     costs = costs_of([SweepTask("t")], hosts=hosts)
     assert float(costs.compute[2, 0]) == 4.0
-    assert costs.assumed == (
-        "seconds_per_point of c: not given, taken as like the median of the others",
-        "link between a and c: not given, assumed at the worst known of its sites, 1 ms and 12.5 MB/s",
-    )
+    speed, link = costs.assumed
+    assert speed.startswith("seconds_per_point of c: ")
+    assert link.startswith("link between a and c: ")
+    assert link.endswith("1 ms and 12.5 MB/s")
 
 
 def test_what_runs_is_left_alone_and_what_has_come_is_not_moved_again():
@@ -173,40 +174,53 @@ def test_a_cache_that_is_full_takes_no_file_and_a_task_that_fits_nowhere_is_name
         return plan_sweep(costs_of(tasks, files, hosts, links, caches)).plan
 
     assert {each.cache for each in planned(100).transfers} == {"lab", "den"}
-    message = r"task [tu] needs [67]0.0 B of files that no cache has, and the most that one has left is [34]0.0 B"
-    with pytest.raises(NoFeasiblePlanError, match=message) as refused:
+    with pytest.raises(NoFeasiblePlanError) as refused:
         planned(10)
+    assert refused.value.code == "no-feasible-plan"
     assert {each.filter for each in refused.value.rejections} == {"storage"}
+    assert re.findall(r"task [tu]|\d+\.0 B", refused.value.fields["reason"]) in (
+        ["task t", "60.0 B", "30.0 B"],
+        ["task u", "70.0 B", "40.0 B"],
+    )
 
 
 @pytest.mark.parametrize(
-    ("tasks", "files", "message"),
+    ("tasks", "files", "code", "fields"),
     [
-        ([SweepTask("t"), SweepTask("t")], [], "task 't' is there twice"),
-        ([SweepTask("t", 0.0)], [], r"task t: its work must be positive \(is 0.0\)"),
-        ([SweepTask("t", inputs=("f", "f"))], [InputFile("f", 1, "a")], "input of task t 'f' is there"),
-        ([SweepTask("t", inputs=("g",))], [], "task t: nobody has its file 'g'"),
-        ([], [InputFile("f", -1, "a")], r"file f: its size must be bytes \(is -1\)"),
-        ([], [InputFile("f", 1, "z")], "file f: its storage 'z' is no host of"),
+        ([SweepTask("t"), SweepTask("t")], [], "name-repeated", {"kind": "task", "name": "t"}),
+        ([SweepTask("t", 0.0)], [], "value-range", {"task": "t", "field": "work", "value": 0.0}),
+        ([SweepTask("t", inputs=("f", "f"))], [InputFile("f", 1, "a")],
+         "name-repeated", {"kind": "input of task t", "name": "f"}),
+        ([SweepTask("t", inputs=("g",))], [], "file-unknown", {"task": "t", "file": "g"}),
+        ([], [InputFile("f", -1, "a")], "value-range", {"file": "f", "field": "size", "value": -1}),
+        ([], [InputFile("f", 1, "z")], "host-unknown", {"file": "f", "host": "z"}),
     ],
 )  # fmt: skip
-def test_a_sweep_that_cannot_be_is_refused_with_the_name(tasks, files, message):
-    with pytest.raises(UsageError, match=message):
+def test_a_sweep_that_cannot_be_is_refused_with_the_name(tasks, files, code, fields):
+    with pytest.raises(UsageError) as raised:
         costs_of(tasks, files, [host("a")])
+    assert raised.value.code == code
+    assert fields.items() <= raised.value.fields.items()
 
 
 @pytest.mark.parametrize(
-    ("caches", "message"),
+    ("caches", "code", "fields"),
     [
-        ([SiteCache("c", ("z",))], r"cache c: \['z'\] is no host of"),
-        ([SiteCache("c", ("a", "b"))], "cache c: its hosts are at several sites"),
-        ([SiteCache("c", ("a",)), SiteCache("d", ("a",))], "host of a cache 'a' is there twice"),
-        ([SiteCache("c", ())], "cache c: nothing is no host of"),
+        ([SiteCache("c", ("z",))], "host-unknown", {"cache": "c", "host": "z"}),
+        ([SiteCache("c", ("a", "b"))], "cache-sites-differ", {"cache": "c", "hosts": ["a", "b"]}),
+        (
+            [SiteCache("c", ("a",)), SiteCache("d", ("a",))],
+            "name-repeated",
+            {"kind": "host of a cache", "name": "a"},
+        ),
+        ([SiteCache("c", ())], "cache-empty", {"cache": "c"}),
     ],
 )
-def test_a_cache_that_cannot_be_is_refused_with_the_name(caches, message):
-    with pytest.raises(UsageError, match=message):
+def test_a_cache_that_cannot_be_is_refused_with_the_name(caches, code, fields):
+    with pytest.raises(UsageError) as raised:
         costs_of([], hosts=[host("a"), host("b", "elsewhere")], caches=caches)
+    assert raised.value.code == code
+    assert fields.items() <= raised.value.fields.items()
 
 
 worlds = st.builds(

@@ -2,15 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
 from commands import command
-from waiting import files_below
+from waiting import files_below, until
 
 import apples
 from apples import (
@@ -138,19 +139,20 @@ def test_two_agents_do_not_run_one_sweep_at_once(folder):
     import fcntl
 
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with pytest.raises(LaunchError, match="another process runs this sweep"):
+    with pytest.raises(LaunchError) as raised:
         run_parameter_sweep(SweepSpec())
     os.close(descriptor)
+    assert raised.value.code == "sweep-running"
+    assert Path(raised.value.fields["file"]).name == "letters-results"
 
 
 @pytest.mark.usefixtures("folder")
 def test_results_of_a_program_that_has_changed_are_not_mixed():
     run_parameter_sweep(SweepSpec())
     write("task.py", TASK + "# changed\n")
-    with pytest.raises(
-        UsageError, match="has results of another sweep, or the command, a parameter"
-    ):
+    with pytest.raises(UsageError) as raised:
         run_parameter_sweep(SweepSpec())
+    assert (raised.value.code, raised.value.fields["option"]) == ("sweep-changed", "--out")
 
 
 @pytest.mark.usefixtures("folder")
@@ -167,8 +169,9 @@ def test_a_program_that_failed_every_task_may_be_mended_and_run_again():
 def test_results_of_an_input_that_has_changed_are_not_mixed():
     run_parameter_sweep(SweepSpec())
     write("text-2.txt", "bb")
-    with pytest.raises(UsageError, match=r"has results of another sweep, .* an input"):
+    with pytest.raises(UsageError) as raised:
         run_parameter_sweep(SweepSpec())
+    assert (raised.value.code, raised.value.fields["option"]) == ("sweep-changed", "--out")
 
 
 def test_a_command_has_options_and_values_that_begin_with_a_hyphen(folder):
@@ -236,35 +239,45 @@ def test_copies_of_a_task_that_end_together_leave_its_file_whole(tmp_path):
     hosts = HostList((Host("h1"), Host("h2")), Network({}, Link(1e-3, 1e6)))
     sweep = ParameterSweep((SweepTask("1"),))
     costs = sweep_costs(sweep, one_cache_a_site(hosts), Conditions(hosts, Weather()))
-    header = {"seconds": 1.0, "late": False, "code": 0}
-    ends = []
+    second_may_end, second_is_over = Event(), Event()
 
-    def end(worker, lane):
-        ends.append(executor._ended("1", lane, header, b"{}", worker))
+    def second_ends():
+        second_may_end.set()
+        second_is_over.wait(0.5)  # it waits for the first, or is over
 
     class Ends:
-        """Has a file of two bytes; when the first of them is read, `meanwhile` is run."""
+        """Runs a task when it may, which leaves a file of two bytes; reading the first calls `meanwhile`."""
 
-        def __init__(self, meanwhile):
-            self.meanwhile = meanwhile
+        python, reason = "python", ""
+
+        def __init__(self, may_end, meanwhile, over):
+            self.may_end, self.meanwhile, self.over = may_end, meanwhile, over
 
         def ask(self, do, offset=0, **_):
+            if do == "run":
+                self.may_end.wait(60)
+                return {"seconds": 1.0, "late": False, "code": 0}, b"{}"
             if do == "read" and offset == 0:
                 self.meanwhile()
+            if do == "remove":
+                self.over.set()
             return {"bytes": 2}, b"ab"[offset : offset + 1]
 
-    other = Thread(target=lambda: end(Ends(lambda: None), 1))
+        def close(self):
+            """Has nothing to end."""
 
-    def other_ends():
-        other.start()
-        other.join(0.5)  # it waits for the first, or is over
-
-    executor = HostsExecutor(
-        costs, SweepCommand(["true"], {}, {}, {}, {}, {}, ["copy"]), {}, {}, tmp_path
-    )
-    executor._asked = {("1", 0): "task-1", ("1", 1): "task-2"}
-    end(Ends(other_ends), 0)
-    other.join()
+    at_once = Event()
+    at_once.set()
+    workers = {
+        "h1": Ends(at_once, second_ends, Event()),
+        "h2": Ends(second_may_end, lambda: None, second_is_over),
+    }
+    command_ = SweepCommand(["true"], {"1": {}}, {"1": {}}, {}, {}, {}, ["copy"])
+    executor = HostsExecutor(costs, command_, workers, {"local": "cache"}, tmp_path)
+    executor.start("1", 0)
+    executor.start("1", 1)
+    ends = []
+    until(lambda: ends.extend(executor.events(executor.now() + 1.0)) or len(ends) == 2)
     executor.close()
     assert [each.failure for each in ends] == ["", ""]
     assert (tmp_path / "1/copy").read_bytes() == b"ab"
@@ -273,31 +286,37 @@ def test_copies_of_a_task_that_end_together_leave_its_file_whole(tmp_path):
 def test_a_host_without_the_folder_of_its_site_says_which_folder(folder):
     lines = []
     worker = Worker({}, SimpleNamespace(write=lines.append, flush=lambda: None))
-    worker._run({"id": 1, "path": f"{folder}/none/task-1", "argv": ["true"]})
-    assert f"{folder}/none/task-1: No such file or directory".encode() in lines[0]
-    worker._run({"id": 2, "path": f"{folder}/task-2", "argv": ["a\0b"]})
-    assert b'"code": 127' in lines[1]
+    worker.answer({"do": "run", "id": 1, "path": f"{folder}/none/task-1", "argv": ["true"]}, b"")
+    until(lambda: lines)
+    assert f"{folder}/none/task-1: ".encode() in b"".join(lines)
+    lines.clear()
+    worker.answer({"do": "run", "id": 2, "path": f"{folder}/task-2", "argv": ["a\0b"]}, b"")
+    until(lambda: b'"code": 127' in b"".join(lines))
 
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("program", "code", "value"),
     [
-        ("import sys; sys.exit('no convergence')", "exit code 1: no convergence"),
-        ("print('energy: 3')", "its output is no JSON object: energy: 3"),
-        ("pass", "it printed nothing"),
-        ("print('[1]')", r"its output is no JSON object: \[1\]"),
-        ("print('{\"a\": NaN}')", "its output is no JSON object"),
-        ("print('{\"a\": 1e999}')", "its output is no JSON object: a number that is not finite"),
-        ("print('{\"a\":' + '[' * 980 + ']' * 980 + '}')", ".*: nested deeper than 32"),
-        ("print('x' * 100000)", "its output has more than 65536 bytes"),
-        ("print('{}')", "no copy: .*No such file"),
-        ("import time; time.sleep(60)", "took more than 6 s"),
-        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL: said nothing"),
+        (
+            "import sys; sys.exit('no convergence')",
+            "program-failed",
+            "exit code 1: no convergence",
+        ),
+        ("print('energy: 3')", "result-invalid", "energy: 3"),
+        ("pass", "result-missing", ""),
+        ("print('[1]')", "result-invalid", "[1]"),
+        ("print('{\"a\": NaN}')", "result-invalid", ""),
+        ("print('{\"a\": 1e999}')", "result-invalid", "finite"),
+        ("print('{\"a\":' + '[' * 980 + ']' * 980 + '}')", "result-invalid", "32"),
+        ("print('x' * 100000)", "result-too-long", "65536"),
+        ("print('{}')", "output-missing", "copy"),
+        ("import time; time.sleep(60)", "task-timeout", "6 s"),
+        ("import os; os.kill(os.getpid(), 9)", "program-killed", "SIGKILL"),
     ],
 )
 def test_a_task_that_fails_or_says_nonsense_is_named_with_its_settings_and_the_others_are_kept(
-    folder, program, reason
+    folder, program, code, value
 ):
     with_(
         'name = "letters"',
@@ -312,71 +331,90 @@ def test_a_task_that_fails_or_says_nonsense_is_named_with_its_settings_and_the_o
     )
     result = run_parameter_sweep(SweepSpec())
     assert len(results(folder)) == 4
-    with pytest.raises(
-        ApplicationError,
-        match=rf"task \d \(part=\d, length=3\) has failed on \w+: {reason}.*\(1 more task failed\)",
-    ):
+    with pytest.raises(ApplicationError) as raised:
         result.check()
+    assert raised.value.code == "task-failed"
+    fields = raised.value.fields
+    assert (fields["reason_code"], fields["failed"]) == (code, 2)
+    assert (fields["task"], fields["parameters"]) in (
+        ("3", {"part": 1, "length": 3}),
+        ("6", {"part": 2, "length": 3}),
+    )
+    assert value in fields["reason"]
     assert command("apples", "parameter-sweep").code == 5
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "code", "field", "line", "suggestion"),
     [
-        ('"{length}"]', '"{lenght}"]', r"sweep.toml:3: command\[3\]: names 'lenght', which is no.*'length'"),
-        ("text-{part}", "text-{prat}", r"input.text.file: names 'prat', which is no parameter.*'part'"),
-        (", to = 2", "", r"^sweep\.toml:8: parameters\.part\.to: is missing$"),
-        ("to = 2", "to = 0", r"parameters.part: must have at least one value"),
-        ("to = 2", "to = 1000000", r"parameters: must make at most 10000 tasks"),
-        ("every = 10.0", "evry = 10.0", r"unknown field 'evry': did you mean 'every'"),
-        ("every = 10.0", 'work = "lenght"', r"work: names 'lenght', which is no parameter whose"),
-        ("[input.text]", "[input.part]", r"input.part: must be another name"),
-        ("part = {", "python = {", r"parameters.python: must be another name"),
+        ('"{length}"]', '"{lenght}"]', "parameter-unknown", "command[3]", 3, "length"),
+        ("text-{part}", "text-{prat}", "parameter-unknown", "input.text.file", 11, "part"),
+        (", to = 2", "", "field-missing", "parameters.part.to", 8, ""),
+        ("to = 2", "to = 0", "value-missing", "parameters.part", 8, ""),
+        ("to = 2", "to = 1000000", "value-range", "parameters", 7, ""),
+        ("every = 10.0", "evry = 10.0", "field-unknown", "", 6, "every"),
+        ("every = 10.0", 'work = "lenght"', "parameter-unknown", "work", 6, "length"),
+        ("[input.text]", "[input.part]", "name-repeated", "input.part", 10, ""),
+        ("part = {", "python = {", "name-reserved", "parameters.python", 8, ""),
     ],
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("folder")
-def test_a_mistake_in_the_file_is_told_with_its_line_and_what_would_be_right(old, new, message):
+def test_a_mistake_in_the_file_is_told_with_its_line_and_what_would_be_right(
+    old, new, code, field, line, suggestion
+):
     with_(old, new)
-    with pytest.raises(DocumentError, match=message):
+    with pytest.raises(DocumentError) as raised:
         plan_parameter_sweep(SweepSpec())
+    problems = {problem.field: problem for problem in raised.value.problems}
+    problem = problems[field]
+    assert (problem.code, problem.line, problem.suggestion) == (code, line, suggestion)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "code", "fields"),
     [
-        ("text-{part}", "txt-{part}", r"input text of task \d \(part=\d, length=1\): here: .*txt-\d.txt: No"),
-        ('storage = "here"', 'storage = "hear"', "input text: 'hear' is no host of .*; did you mean 'here'"),
-        ('["task.py"]', '["tusk.py"]', "program: there is no file .*tusk.py"),
-        ("every = 10.0", 'work = "length - 2"', r"task 1 \(part=1, length=1\): work must be positive \(is -1\)"),
-        ("every = 10.0", 'hosts = ["hear"]', "hosts: 'hear' is no host of hosts.toml; did you mean 'here'"),
-        ("every = 10.0", '[[cache]]\nsite = "lob"\n', "cache: 'lob' is no site of hosts.toml; did you mean 'lab'"),
+        ("text-{part}", "txt-{part}", "input-unreadable", {"field": "input.text", "host": "here"}),
+        ('storage = "here"', 'storage = "hear"', "host-unknown", {"field": "input.text", "host": "hear"}),
+        ('["task.py"]', '["tusk.py"]', "file-missing", {"field": "program"}),
+        ("every = 10.0", 'work = "length - 2"', "value-range",
+         {"task": "1", "parameters": {"part": 1, "length": 1}, "field": "work", "value": -1}),
+        ("every = 10.0", 'hosts = ["hear"]', "host-unknown", {"field": "hosts", "host": "hear"}),
+        ("every = 10.0", '[[cache]]\nsite = "lob"\n', "site-unknown", {"field": "cache", "site": "lob"}),
     ],
 )  # fmt: skip
 def test_what_the_files_name_and_nobody_has_is_refused_before_anything_starts(
-    folder, old, new, message
+    folder, old, new, code, fields
 ):
     text = SWEEP.replace(old, "") + new if new.startswith("[[") else SWEEP.replace(old, new)
     write("sweep.toml", text)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as raised:
         run_parameter_sweep(SweepSpec())
+    assert raised.value.code == code
+    assert fields.items() <= raised.value.fields.items()
+    if code in {"input-unreadable", "file-missing"}:
+        assert re.search(r"txt-\d\.txt$|tusk\.py$", raised.value.fields["file"])
     assert not (folder / "letters-results").exists()
 
 
 @pytest.mark.usefixtures("folder")
 def test_hat_check_knows_a_sweep_and_its_mistakes():
-    assert command("hat", "check", "sweep.toml").out == "sweep.toml: parameter sweep, ok\n"
+    done = command("hat", "check", "sweep.toml")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("sweep.toml: parameter sweep")
     with_("{part}", "{prat}")
     done = command("hat", "check", "sweep.toml", "hosts.toml")
     assert done.code == 2
-    assert "sweep.toml:11: input.text.file: names 'prat', which is no parameter" in done.err
+    assert done.err.startswith("sweep.toml:11: input.text.file: ")
+    assert "'prat'" in done.err
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_heuristic_that_nobody_has_is_refused():
-    with pytest.raises(
-        UsageError, match="--heuristic 'sufferag': there is none; did you mean 'sufferage'"
-    ):
+    with pytest.raises(UsageError) as raised:
         plan_parameter_sweep(SweepSpec(heuristic="sufferag"))
+    assert raised.value.code == "heuristic-unknown"
+    assert raised.value.fields["value"] == "sufferag"
+    assert "sufferage" in raised.value.fields["known"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -387,10 +425,10 @@ def test_a_storage_that_is_full_takes_no_task_and_where_all_are_no_plan_is_the_a
     }
     text = SWEEP.replace("every = 10.0", 'hosts = ["there"]')
     write("sweep.toml", text + '[[cache]]\nsite = "partner"\ncapacity = 1\n')
-    with pytest.raises(
-        NoFeasiblePlanError, match=r"task \d needs 2.00 B of files that no cache has"
-    ):
+    with pytest.raises(NoFeasiblePlanError) as raised:
         plan_parameter_sweep(SweepSpec())
+    assert {each.filter for each in raised.value.rejections} == {"storage"}
+    assert re.search(r"task \d .*2\.00 B", raised.value.fields["reason"])
     assert command("apples", "parameter-sweep").code == 3
 
 
@@ -409,9 +447,13 @@ def test_a_host_that_cannot_be_reached_is_left_out(folder, monkeypatch):
     result = run_parameter_sweep(SweepSpec(), talk=said.append)
     result.check()
     assert result.hosts == {"here": 6, "there": 0}
-    assert "warning: there: no route to host" in said
+    assert [line for line in said if "there: no route to host" in line]
     assert result.outcome.lost == {"there": "no route to host"}
-    assert "lost: there: no route to host" in sweep_text(result.document()).splitlines()
+    assert [
+        line
+        for line in sweep_text(result.document()).splitlines()
+        if "there: no route to host" in line
+    ]
 
 
 def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypatch):
@@ -429,7 +471,7 @@ def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypat
 
 def test_a_model_that_nobody_has_is_refused(tmp_path):
     done = command("hat", "new", "waves", "--model", "swep", "--into", tmp_path)
-    assert (done.code, "known are strip, rectangle, pipeline, sweep" in done.err) == (2, True)
+    assert (done.code, done.error_codes) == (2, ["model-unknown"])
 
 
 DYING = """
@@ -476,5 +518,6 @@ def test_what_a_task_left_is_on_the_disk_before_its_result_is_acknowledged(folde
 @pytest.mark.usefixtures("folder")
 def test_a_second_cache_of_a_site_is_refused():
     write("sweep.toml", SWEEP + '[[cache]]\nsite = "lab"\n[[cache]]\nsite = "lab"\ncapacity = 5\n')
-    with pytest.raises(DocumentError, match=r"cache\[1\].site: 'lab' has a cache already"):
+    with pytest.raises(DocumentError) as raised:
         plan_parameter_sweep(SweepSpec())
+    assert (raised.value.code, raised.value.fields["field"]) == ("name-repeated", "cache[1].site")
