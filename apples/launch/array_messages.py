@@ -20,6 +20,11 @@ class ArrayMessages:
 
     A rank is known by its world and its number there: a host that leaves and comes back has a new world.
 
+    Parameters
+    ----------
+    most_pairs
+        Limit of the pairs of ranks that are counted.
+
     Examples
     --------
     >>> found = ArrayMessages()
@@ -31,7 +36,8 @@ class ArrayMessages:
     ([('ada', 0, 0), ('bob', 1, 0), ('bob', 2, 0)], (0, 400, 160))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_pairs: int = MOST_PAIRS) -> None:
+        self._most_pairs = most_pairs
         self._ranks: list[CountedRank] = []
         self._before: dict[Pair, Pair] = {}
         self._now: dict[Pair, Pair] = {}
@@ -49,7 +55,7 @@ class ArrayMessages:
         self._map, self._iteration = said, said.iteration
         for one, other, messages, sent in said.sent:
             known = max(one, other) < len(self._here)
-            if (known and len(self._now) + len(self._before) < MOST_PAIRS) or (
+            if (known and len(self._now) + len(self._before) < self._most_pairs) or (
                 one,
                 other,
             ) in self._now:

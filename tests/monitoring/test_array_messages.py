@@ -200,8 +200,8 @@ def test_a_job_without_halos_tells_nothing(capfd):
 # ------------------------------------------------------------------------ through all maps
 
 
-def heard(*said):
-    found = ArrayMessages()
+def heard(*said, **options):
+    found = ArrayMessages(**options)
     for one in said:
         found.hear(one)
     return found
@@ -244,12 +244,12 @@ def test_a_host_that_stays_keeps_its_world_and_all_have_new_ones_after_a_loss():
     assert (found.bytes[1][4], found.bytes[4][0], found.bytes[3][5]) == (8, 8, 8)
 
 
-def test_pairs_are_bounded_through_all_maps_and_those_that_are_known_go_on(monkeypatch):
-    monkeypatch.setattr(array_messages, "MOST_PAIRS", 3)
+def test_pairs_are_bounded_through_all_maps_and_those_that_are_known_go_on():
     pairs = ((0, 1, 1, 8), (1, 2, 1, 8))
     later = [MessagesSent(ADA_BOB, pairs, epoch, anew=True) for epoch in range(2, 9)]
-    assert heard(MessagesSent(ADA_BOB, pairs, 1), *later).matrix().messages[0][1] == 1
-    found = heard(MessagesSent(ADA_BOB, pairs, 1), *later, MessagesSent(ADA_BOB, pairs, 1))
+    first = MessagesSent(ADA_BOB, pairs, 1)
+    assert heard(first, *later, most_pairs=3).matrix().messages[0][1] == 1
+    found = heard(first, *later, first, most_pairs=3)
     assert sum(map(sum, found.matrix().messages)) == 3
 
 
