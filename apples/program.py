@@ -627,7 +627,7 @@ class ProgramTask:
         if rows < size:
             raise TaskError(
                 f"{size} ranks for {rows} rows: each needs one",
-                code="too-many-ranks",
+                code="ranks-exceed-rows",
                 value=size,
                 bound=rows,
             )

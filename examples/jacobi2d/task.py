@@ -312,7 +312,7 @@ def _demand_host(index: int, entry: Any) -> None:
 
 def _too_many_ranks(index: int, ranks: int, rows: int) -> TaskError:
     text = f"partition entry {index} has {ranks} ranks for {rows} rows"
-    return TaskError(text, code="too-many-ranks", index=index, value=ranks, bound=rows)
+    return TaskError(text, code="ranks-exceed-rows", index=index, value=ranks, bound=rows)
 
 
 def _demand_whole(strips: list[RankStrip], grid: int) -> None:

@@ -166,6 +166,6 @@ def _ranks(partition: object) -> list[tuple[str, int]]:
             raise TaskError(text, code="partition-invalid", index=index) from None
         if not 1 <= count <= rows:
             text = f"partition entry {index} has {count} ranks for {rows} rows"
-            raise TaskError(text, code="too-many-ranks", index=index)
+            raise TaskError(text, code="ranks-exceed-rows", index=index)
         ranks += [(host, rows // count + (place < rows % count)) for place in range(count)]
     return ranks

@@ -106,28 +106,34 @@ def test_groups_that_talk_among_themselves_each_get_a_package():
         assert cpus in machine.packages
 
 
+NO_NUMBER = "value-invalid"
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "fields"),
     [
-        (b"0 1\n1", ":2: has 1 number, and the file 2 rows"),
-        (b"0 1\n1 0\n1 1", ":1: has 2 numbers, and the file 3 rows"),
-        (b"# of two\n0 1\n1 x", ":3: 'x' is no"),
-        (b"0 -1\n1 0", ":1: '-1' is no"),
-        (b"-1 0\n1 0", ":1: '-1' is no"),
-        (b"0 nan\n1 0", ":1: 'nan' is no"),
-        (b"0 inf\n1 0", ":1: 'inf' is no"),
-        (b"0 1e300\n1 0", ":1: '1e300' is no"),
-        (b"0 %s" % (b"1" * 5000), ":1: '1{40}' is no"),
-        (b"1 " * 257, ":1: is of more than 256 ranks"),
-        (b"1\n" * 257, ":257: is of more than 256 ranks"),
-        (b"#", ": has no row"),
-        (b"[[0, 1], [1, 0]]", ": is no document of a run .*, nor rows of numbers"),
-        (b"nan 0\n0 0", ": is no document of a run .*, nor rows of numbers"),
+        (b"0 1\n1", "shape-invalid", {"line": 2, "value": 1, "needed": 2}),
+        (b"0 1\n1 0\n1 1", "shape-invalid", {"line": 1, "value": 2, "needed": 3}),
+        (b"# of two\n0 1\n1 x", NO_NUMBER, {"line": 3, "value": "x"}),
+        (b"0 -1\n1 0", NO_NUMBER, {"line": 1, "value": "-1"}),
+        (b"-1 0\n1 0", NO_NUMBER, {"line": 1, "value": "-1"}),
+        (b"0 nan\n1 0", NO_NUMBER, {"line": 1, "value": "nan"}),
+        (b"0 inf\n1 0", NO_NUMBER, {"line": 1, "value": "inf"}),
+        (b"0 1e300\n1 0", NO_NUMBER, {"line": 1, "value": "1e300"}),
+        (b"0 %s" % (b"1" * 5000), NO_NUMBER, {"line": 1, "value": "1" * 40}),
+        (b"1 " * 257, "too-many-ranks", {"line": 1, "bound": 256}),
+        (b"1\n" * 257, "too-many-ranks", {"line": 257, "bound": 256}),
+        (b"#", "file-empty", {}),
+        (b"[[0, 1], [1, 0]]", "file-invalid", {}),
+        (b"nan 0\n0 0", "file-invalid", {}),
     ],
 )
-def test_what_is_no_matrix_is_refused_in_a_line_that_names_file_and_line(text, said):
-    with pytest.raises(UsageError, match=rf"^--messages: talk\.txt{said}") as refused:
+def test_what_is_no_matrix_is_refused_with_file_and_line(text, code, fields):
+    with pytest.raises(UsageError) as refused:
         MessageMatrix.parse(text, Path("talk.txt"))
+    assert refused.value.code == code
+    common = {"option": "--messages", "file": "talk.txt"}
+    assert refused.value.fields == {**common, **fields}
     assert "\n" not in str(refused.value)
 
 

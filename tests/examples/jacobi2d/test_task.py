@@ -65,7 +65,7 @@ def test_strips_are_contiguous_and_a_host_shares_as_equally_as_whole_rows_allow(
         ({"partition": []}, "task-invalid", {"field": "partition"}),
         (
             {"partition": [{"host": "a", "ranks": 3, "first_row": 0, "rows": 2}]},
-            "too-many-ranks",
+            "ranks-exceed-rows",
             {"index": 0, "value": 3, "bound": 2},
         ),
         (
@@ -178,8 +178,8 @@ def test_ranks_share_the_rows_of_a_rectangle_and_touch_where_a_part_of_a_side_is
         ([(0, 6, 1, 6, 1)], "rectangle-invalid", {"index": 0}),
         ([(-1, 6, 0, 6, 1)], "rectangle-invalid", {"index": 0}),
         ([(0, 6, 0, 0, 1)], "rectangle-invalid", {"index": 0}),
-        ([(0, 6, 0, 6, 7)], "too-many-ranks", {"index": 0, "value": 7, "bound": 6}),
-        ([(0, 0, 0, 6, 1)], "too-many-ranks", {"index": 0, "value": 1, "bound": 0}),
+        ([(0, 6, 0, 6, 7)], "ranks-exceed-rows", {"index": 0, "value": 7, "bound": 6}),
+        ([(0, 0, 0, 6, 1)], "ranks-exceed-rows", {"index": 0, "value": 1, "bound": 0}),
         (
             [(0, 6, 0, 6.5, 1)],
             "parameter-type",

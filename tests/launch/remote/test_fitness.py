@@ -57,30 +57,33 @@ def test_a_host_that_is_well_is_fit_and_what_it_lacks_is_known():
 
 
 @pytest.mark.parametrize(
-    ("changed", "refusal"),
+    ("changed", "check", "values"),
     [
-        ({"python": [3, 9, 2]}, "python: 3.9.2 (needs Python 3.11 or newer)"),
-        ({"packages": {**WELL["packages"], "mpich": "3.4"}}, "mpi: mpich 3.4, here it is "),
-        ({"proxy": False}, "mpi: no mpich beside its python (pip install mpich=="),
-        ({"programs": ["/x/solver.py"]}, "program: no /x/solver.py (copy it there, or into"),
-        ({"directory": "is no directory"}, "directory: is no directory (make it, or name another"),
-        ({"disk": {"/": 10**12, "/var": 0}}, "disk: 0 B free (make room)"),
-        ({"time": 1200.0}, "clock: 199.5 s ahead (set it (NTP))"),
-        ({"time": 800.0}, "clock: 200.5 s behind (set it (NTP))"),
+        ({"python": [3, 9, 2]}, "python", ["3.9.2", "3.11"]),
+        ({"packages": {**WELL["packages"], "mpich": "3.4"}}, "mpi", ["3.4", own_version("mpich")]),
+        ({"proxy": False}, "mpi", [f"mpich=={own_version('mpich')}"]),
+        ({"programs": ["/x/solver.py"]}, "program", ["/x/solver.py"]),
+        ({"directory": "is no directory"}, "directory", ["is no directory"]),
+        ({"disk": {"/": 10**12, "/var": 0}}, "disk", ["0 B"]),
+        ({"time": 1200.0}, "clock", ["199.5 s ahead"]),
+        ({"time": 800.0}, "clock", ["200.5 s behind"]),
         (
             {"resolves": {"error": "no answer", "seconds": 2.0}},
-            "name: ada takes more than 2.00 s to resolve there: MPI waits for it (name it in its",
+            "name",
+            ["2.00 s", "10.0.0.1 ada"],
         ),
-        (
-            {"back": {"error": "no answer", "seconds": 2.0}},
-            "back: cannot connect back to this machine: no answer (open the firewall: MPI needs",
-        ),
-        ({"cpus": "many"}, "ssh: its answer makes no sense: ValueError: "),
-        ({"disk": None}, "ssh: its answer makes no sense: AttributeError: "),
+        ({"back": {"error": "no answer", "seconds": 2.0}}, "back", ["no answer"]),
+        ({"cpus": "many"}, "ssh", ["ValueError"]),
+        ({"disk": None}, "ssh", ["AttributeError"]),
     ],
 )
-def test_each_reason_not_to_go_there_is_said_with_its_cure(changed, refusal):
-    assert judged(**changed).refusal.startswith(refusal)
+def test_each_reason_not_to_go_there_is_named_with_its_cure(changed, check, values):
+    found = judged(**changed)
+    (failed,) = [finding for finding in found.findings if finding.status == "fail"]
+    assert failed.name == check
+    assert bool(failed.cure) == (check != "ssh")
+    assert found.refusal.startswith(f"{check}: {failed.detail}")
+    assert all(value in found.refusal for value in values)
 
 
 def test_what_a_host_says_of_itself_is_no_news_for_a_terminal_or_a_machine_file():
@@ -100,26 +103,19 @@ def test_what_is_odd_but_no_reason_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("answer", "refusal"),
+    ("answer", "check", "values"),
     [
-        (RemoteAnswer(b"", b"", None, 0.0), "ssh: no answer within 5.5 s (is it switched on?)"),
-        (RemoteAnswer(b"", b"ssh: no route\n", 255, 0.0), "ssh: no route (try: ssh with the same"),
-        (
-            RemoteAnswer(b"hello", b"x: not found\n", 127, 0.0),
-            "python: /p does not run there: x: not found",
-        ),
-        (
-            RemoteAnswer(b'{"schema": "other/1"}', b"", 0, 0.0),
-            "python: /p does not run there: exit code 0",
-        ),
-        (
-            RemoteAnswer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0),
-            "python: /p does not run there",
-        ),
+        (RemoteAnswer(b"", b"", None, 0.0), "ssh", ["5.5 s"]),
+        (RemoteAnswer(b"", b"ssh: no route\n", 255, 0.0), "ssh", ["no route"]),
+        (RemoteAnswer(b"hello", b"x: not found\n", 127, 0.0), "python", ["/p", "x: not found"]),
+        (RemoteAnswer(b'{"schema": "other/1"}', b"", 0, 0.0), "python", ["/p", "code 0"]),
+        (RemoteAnswer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0), "python", ["/p"]),
     ],
 )
-def test_silence_has_its_reason_too(answer, refusal):
-    assert judge("ada", answer, 5.5, "/p").refusal.startswith(refusal)
+def test_silence_has_its_reason_too(answer, check, values):
+    (failed,) = judge("ada", answer, 5.5, "/p").findings
+    assert (failed.name, failed.status, bool(failed.cure)) == (check, "fail", True)
+    assert all(value in failed.detail for value in values)
 
 
 @pytest.mark.more
@@ -156,11 +152,13 @@ def test_hosts_are_looked_at_side_by_side_and_the_dead_are_named(sshd, tmp_path)
     needs = Needs(("numpy", "no_such_module"), ("no-such-command",), (str(path), "/nope/x.py"))
     found = preflight(listed.hosts, listed, needs)
     assert list(found) == ["h1", "h2", "dead1", "dead2"]
-    assert found["h1"].refusal.startswith("program: no /nope/x.py")
+    assert found["h1"].refusal.startswith("program: ")
+    assert "/nope/x.py" in found["h1"].refusal
     assert found["h1"].missing == {"no_such_module", "no-such-command"}
     assert (found["h1"].address, found["h2"].address) == own.ADDRESSES[:2]
     assert found["h1"].machine == found["h2"].machine != ""
-    assert found["dead1"].refusal.startswith("ssh: connect to host 127.0.0.9")
+    assert found["dead1"].refusal.startswith("ssh: ")
+    assert "127.0.0.9" in found["dead1"].refusal
     well = preflight(listed.hosts[:2], listed, Needs(programs=(str(path),)))
     assert [one.refusal for one in well.values()] == ["", ""]
 
@@ -171,7 +169,8 @@ def test_one_machine_under_two_names_is_used_once(sshd, tmp_path):
     listed = HostList(hosts, Network(), str(sshd.config), str(tmp_path / "hosts.toml"))
     found = preflight(hosts, listed, Needs())
     assert found["one"].refusal == ""
-    assert found["two"].refusal.startswith("address: its address 127.0.0.2 is that of one")
+    assert found["two"].refusal.startswith("address: ")
+    assert "127.0.0.2" in found["two"].refusal
 
 
 @pytest.mark.ssh
@@ -179,7 +178,7 @@ def test_a_python_that_is_not_there_is_said_to_be_missing(sshd, tmp_path):
     host = Host("ada", address="127.0.0.2", python="/no/such python")
     listed = HostList((host,), Network(), str(sshd.config), str(tmp_path / "hosts.toml"))
     (found,) = preflight((host,), listed, Needs()).values()
-    assert found.refusal.startswith("python: /no/such python does not run there: ")
+    assert found.refusal.startswith("python: /no/such python ")
 
 
 @pytest.mark.ssh
@@ -194,4 +193,6 @@ def test_an_alias_of_the_configuration_is_the_number_it_stands_for(sshd, tmp_pat
     hosts = (Host("ada", python=sys.executable),)
     listed = HostList(hosts, Network(), str(config), str(tmp_path / "hosts.toml"))
     (seen,) = preflight(hosts, listed, Needs()).values()
-    assert {f.name: f.detail for f in seen.findings}["back"].startswith("reaches this machine in")
+    (back,) = [finding for finding in seen.findings if finding.name == "back"]
+    assert back.status == "ok"
+    assert any(letter.isdigit() for letter in back.detail)  # the seconds that it took
