@@ -637,6 +637,16 @@ class RunExecution(Execution):
         return self._outcome
 
     @property
+    def has_result(self) -> bool:
+        """Whether the program has reported its result; its ranks may still run."""
+        return self._outcome is not None
+
+    @property
+    def directory(self) -> Path:
+        """Where the run keeps its files until its end."""
+        return self._run.directory
+
+    @property
     def row_digests(self) -> Sequence[RowDigests]:
         """What the program said of the rows of its result."""
         return self._row_digests

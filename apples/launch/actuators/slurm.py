@@ -128,7 +128,7 @@ class SlurmActuator(Actuator):
         if not self.allocation.isdecimal():
             raise UsageError(
                 "under Slurm a job is moved on the nodes of an allocation: run this inside salloc or sbatch",
-                code="allocation-missing",
+                code="allocation-required",
             )
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:

@@ -35,7 +35,7 @@ class LateExecution(RunExecution):
     """A run whose ranks are started when somebody asks what came of it."""
 
     def outcome(self):
-        (self._run.directory / "asked").touch()
+        (self.directory / "asked").touch()
         return super().outcome()
 
 

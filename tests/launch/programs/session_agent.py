@@ -33,7 +33,7 @@ def follow(execution, progress):
     say("stage loop")
 
     def until_the_result():
-        while execution._outcome is None and not over.wait(0.001):
+        while not execution.has_result and not over.wait(0.001):
             pass
         say("stage end")
 
