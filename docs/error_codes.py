@@ -21,8 +21,8 @@ BASES = {"ApplesError": 1, "CodedError": 2, "HatError": 2}
 """The base classes, and the exit code of a command that ends with one of them."""
 
 TRANSIENT = {
-    "ServiceError", "SensorError", "DirectoryLockedError", "LogError", "BusyError", "OverloadError", "TooManyError",
-    "NotStartedError",
+    "ServiceError", "SensorError", "DirectoryLockedError", "LogError", "BusyError", "OverloadError",
+    "TooManyError", "NotStartedError",
 }  # fmt: skip
 """Errors of nws of a service or a machine: a command that ends with one has exit code 4, not 2."""
 
@@ -39,7 +39,7 @@ The code stands in brackets at the end of the line:
 
 With `--json` a command prints its error on stderr as one JSON line instead, of the schema `apples.error/1`:
 
-    {"schema": "apples.error/1", "code": "host-unknown", "exit_code": 2, "message": "..", "fields": {"host": "eva"}}
+    {"schema": "apples.error/1", "code": "host-unknown", "exit_code": 2, "message": "..", "fields": {..}}
 
 In Python, each error has the attributes `code` and `fields`. A field that does not apply is left out.
 `make errors` generates this page from the source; `{..}` stands for a value.
@@ -118,7 +118,9 @@ def error_classes() -> dict[str, ErrorClass]:
         for one in found:
             parents = [known[base] for base in one.bases if base in known]
             if parents and one.name not in known:
-                one.exit_code = one.exit_code or (4 if one.name in TRANSIENT else parents[0].exit_code)
+                one.exit_code = one.exit_code or (
+                    4 if one.name in TRANSIENT else parents[0].exit_code
+                )
                 one.of_apples = any(parent.of_apples for parent in parents)
                 known[one.name] = one
                 more = True
@@ -142,8 +144,8 @@ def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
             given = [value.value for value in _constants(code, tables)] if code is not None else []
             if name not in classes and not any(KEBAB.fullmatch(value) for value in given):
                 continue
-            if name in classes and code is None and None in keywords:
-                given = ["*"]  # **coded(error): the code of another error
+            if name in classes and not given and (code is not None or None in keywords):
+                given = ["*"]  # the code of another error: **coded(error), or code=error.code
             own = classes[name].code if name in classes else ""
             message = _template(node.args[0]) if node.args else ""
             for value in given or [own]:
@@ -167,7 +169,7 @@ def _tables(tree: ast.Module) -> dict[str, ast.Dict]:
 
 
 def _constants(node: ast.expr | None, tables: Mapping[str, ast.Dict]) -> Iterator[ast.Constant]:
-    """Yield the texts that an expression may be: a constant, both sides of a choice or of ``or``, a table's values."""
+    """Yield the texts that an expression may be: a constant, a side of a choice or of ``or``, a table's value."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node
     elif isinstance(node, ast.Dict):

@@ -51,7 +51,7 @@ def path_of(command: str) -> str:
     if place is None:
         raise UsageError(
             f"the lab needs {command} (Debian: {PACKAGES.get(command, command)})",
-            code="tool-missing",
+            code="lab-tool-missing",
             tool=command,
             package=PACKAGES.get(command, command),
         )

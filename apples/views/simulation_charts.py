@@ -414,7 +414,7 @@ def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> Non
     if png and converter is None:
         raise UsageError(
             f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none",
-            code="tool-missing",
+            code="converter-missing",
             known=list(CONVERTERS),
         )
     for name, drawn in charts.items():
@@ -433,7 +433,7 @@ def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> Non
             if done.returncode or not target.exists():
                 raise UsageError(
                     f"{converter} failed on {path}: {done.stderr.strip()[-200:]}",
-                    code="tool-failed",
+                    code="converter-failed",
                     value=converter,
                     file=path,
                 )

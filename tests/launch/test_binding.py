@@ -183,7 +183,7 @@ def test_a_packed_answer_is_the_answer():
         ("not base64!", "topology-answer-invalid"),
         ("AAAA", "topology-answer-invalid"),
         (base64.b64encode(zlib.compress(b"[]")).decode(), "topology-answer-invalid"),
-        (base64.b64encode(zlib.compress(b" " * 2 * MOST_BYTES)).decode(), "message-too-long"),
+        (base64.b64encode(zlib.compress(b" " * 2 * MOST_BYTES)).decode(), "answer-too-long"),
     ],
 )
 def test_a_packed_answer_that_is_none_names_the_host(word, code):

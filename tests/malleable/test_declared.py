@@ -30,7 +30,7 @@ def test_what_was_not_declared_is_refused():
 def test_a_value_may_not_be_named_like_what_a_state_does(name):
     with pytest.raises(DeclarationError) as refused:
         State({name: 1})
-    assert (refused.value.code, refused.value.fields["name"]) == ("name-reserved", name)
+    assert (refused.value.code, refused.value.fields["name"]) == ("declared-name-reserved", name)
 
 
 def test_a_value_that_cannot_travel_is_refused_when_it_is_to():

@@ -162,11 +162,19 @@ def test_rows_that_are_no_rows_of_the_matrix_are_refused_in_one_line(given_rows,
 @pytest.mark.parametrize(
     ("declare", "code", "fields"),
     [
-        (lambda: TileArray("t", (5,)), "shape-invalid", {"name": "t", "value": [5], "halo": 0}),
-        (lambda: TileArray("t", (5, 0)), "shape-invalid", {"value": [5, 0]}),
-        (lambda: TileArray("t", (5, 5), halo=-1), "shape-invalid", {"halo": -1}),
+        (
+            lambda: TileArray("t", (5,)),
+            "declared-shape-invalid",
+            {"name": "t", "value": [5], "halo": 0},
+        ),
+        (lambda: TileArray("t", (5, 0)), "declared-shape-invalid", {"value": [5, 0]}),
+        (lambda: TileArray("t", (5, 5), halo=-1), "declared-shape-invalid", {"halo": -1}),
         (lambda: TileArray("t", (5, 5), object), "type-unsupported", {"name": "t"}),
-        (lambda: CsrMatrix("A", (5,), list), "shape-invalid", {"name": "A", "value": [5]}),
+        (
+            lambda: CsrMatrix("A", (5,), list),
+            "declared-shape-invalid",
+            {"name": "A", "value": [5]},
+        ),
         (lambda: CsrMatrix("A", (5, 5), list, object), "type-unsupported", {}),
         (lambda: CsrMatrix("A", (5, 5), np.eye(5)), "fill-invalid", {"value": "ndarray"}),
     ],

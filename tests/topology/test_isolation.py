@@ -396,7 +396,7 @@ def test_version_2_notices_that_the_kernel_gives_other_cpus(tmp_path):
     with pytest.raises(IsolationError) as raised:
         isolation.fit(container("1-2"))
     fields = raised.value.fields
-    assert raised.value.code == "cpus-differ"
+    assert raised.value.code == "cpus-not-granted"
     assert (fields["container"], fields["cpus"], fields["value"]) == (name(), "1-2", "0")
 
 

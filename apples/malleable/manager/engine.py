@@ -222,7 +222,7 @@ class ReconfigurationEngine:
     ) -> None:
         self.job, self._notify = job, notify
         self.restarts = restarts(job)
-        self.groups = ProcessGroups(job, selector, folder, self._on_message, self._on_lost)
+        self.groups = ProcessGroups(job, selector, folder, self._on_message, self.on_lost)
         self.slots = {place.host: place.slots for place in job.hosts}
         self.stage: Stage = "launch"
         self.state: StateName = "starting"
@@ -235,7 +235,7 @@ class ReconfigurationEngine:
         # Ranks that have not yet saved, or left the old map, or have no answer yet to what goes ahead.
         self._awaited: set[tuple[str, int]] = set()
         # Since when MPI, or a host that leaves, is so; of which host; why.
-        self._broken: tuple[float, str, str] | None = None
+        self.broken: tuple[float, str, str] | None = None
         # A member that lost a rank while another was out of sight, which may be why; and how it was lost.
         self._doubtful: tuple[ProcessGroup, str] | None = None
         self._repairs = 0
@@ -264,7 +264,7 @@ class ReconfigurationEngine:
     @property
     def ranks(self) -> int:
         """How many ranks the job has when the change under way is complete."""
-        now = self.members if self.stage in ("idle", "over") else self._change.new
+        now = self.members if self.stage in ("idle", "over") else self.change.new
         return sum(self.slots[one.host] for one in now)
 
     def command(self, command: ResizeCommand) -> None:
@@ -274,14 +274,14 @@ class ReconfigurationEngine:
         if self._rows and need > self._rows:
             self._notify(ResizeRefused(command.epoch, f"{self._rows} rows for {need} ranks"))
             return
-        self._change = Reconfiguration.commanded(command, self.members, self._rows, self.slots)
-        moved = self._rows if self.restarts else rows_moved(self.members, self._change.new)
-        self._change.seconds = self._cost(moved, command.rate).limit
+        self.change = Reconfiguration.commanded(command, self.members, self._rows, self.slots)
+        moved = self._rows if self.restarts else rows_moved(self.members, self.change.new)
+        self.change.seconds = self._cost(moved, command.rate).limit
         if self.restarts:
             self._wait()
             return
         self.stage = "start"
-        self.groups.start_on(*self._change.joining)
+        self.groups.start_on(*self.change.joining)
         self._on_parked()
 
     def _learn(self, places: Sequence[HostSpec]) -> None:
@@ -296,16 +296,16 @@ class ReconfigurationEngine:
         now = time.monotonic()
         for group in self.groups:
             group.check(now)
-        self._judge_doubtful()
-        self._judge_broken(now)
-        if now - self._change.mark > self._limit:
+        self.confirm_loss()
+        self.judge_broken(now)
+        if now - self.change.mark > self.stage_limit:
             self._end_stage()
         self._advance_when_empty()
 
     @property
-    def _limit(self) -> float:
+    def stage_limit(self) -> float:
         """How long the stage under way may take; to be idle, and to wait for the safe point, has no limit."""
-        change = self._change
+        change = self.change
         if self.stage == "leave":
             return change.seconds if self._awaited else LEAVE_SECONDS
         saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
@@ -318,7 +318,7 @@ class ReconfigurationEngine:
 
     def _end_stage(self) -> None:
         """End a stage that takes too long."""
-        change, limit = self._change, f"{self._limit:.3g} s"
+        change, limit = self.change, f"{self.stage_limit:.3g} s"
         slow = [group.host for group in self.groups if group.phase == "starting"]
         if self.stage in ("start", "meet"):
             late = slow if self.stage == "start" else change.joining
@@ -348,8 +348,8 @@ class ReconfigurationEngine:
 
     def _begin(self, change: Reconfiguration) -> None:
         """Start all groups of a map whose data no live member holds."""
-        self._change, self.groups.declared, self.stage = change, None, "launch"
-        self._broken = None  # what the ranks before these said came before their end
+        self.change, self.groups.declared, self.stage = change, None, "launch"
+        self.broken = None  # what the ranks before these said came before their end
         change.joining = [one.host for one in change.new]
         if self.restarts:
             self.groups.start_world(change.joining)
@@ -359,7 +359,7 @@ class ReconfigurationEngine:
 
     def _on_parked(self) -> None:
         """Go on when every group that is to join has parked."""
-        keys = [WORLD] if self.restarts else self._change.joining
+        keys = [WORLD] if self.restarts else self.change.joining
         if self.stage not in ("launch", "start"):
             return
         if any(self.groups[key].phase != "parked" for key in keys):
@@ -372,14 +372,14 @@ class ReconfigurationEngine:
             self._launch(keys)
         elif keys:
             self.stage = "meet"
-            self.groups.meet("join", keys, plan=self._plan())
+            self.groups.meet("join", keys, plan=self.plan_document())
         else:
             self._on_met("")
 
     def _on_met(self, port: str) -> None:
         """Go on when those that are to join, if anybody is, have merged and wait for the job at a port."""
-        self._change.port = port
-        self._change.end_phase("start")
+        self.change.port = port
+        self.change.end_phase("start")
         self._wait()
 
     def _wait(self) -> None:
@@ -394,15 +394,15 @@ class ReconfigurationEngine:
         self._rows = int(first.declared["rows"])
         self._row_bytes = int(first.declared["row_bytes"])
         self._constant_bytes = int(first.declared["constant_bytes"])
-        need = sum(self.slots[member.host] for member in self._change.new)
+        need = sum(self.slots[member.host] for member in self.change.new)
         if self._rows and need > self._rows:
             self._end("failed", f"{self._rows} rows for {need} ranks")
             return
-        self._change.end_phase("start")
-        self._change.assign_rows(self._rows, self.slots)
-        self._change.seconds = self._cost(self._rows).limit
+        self.change.end_phase("start")
+        self.change.assign_rows(self._rows, self.slots)
+        self.change.seconds = self._cost(self._rows).limit
         self.stage = "change"
-        self.groups.meet("launch", keys, plan=self._plan())
+        self.groups.meet("launch", keys, plan=self.plan_document())
 
     def _cost(self, moved: int, rate: float = 0.0) -> ChangeCost:
         """Return what it costs to move so many rows, at this rate or that of the last change."""
@@ -414,32 +414,34 @@ class ReconfigurationEngine:
         if self.stage != "wait":  # what there was has been given up
             group.send({"order": "none"}, rank)
             return
-        change = self._change
+        change = self.change
         change.end_phase("wait")
-        if self._goes_ahead:
+        if self.goes_ahead:
             self.stage, change.secret = "ahead", secrets.token_hex(16)
             self._awaited = self.groups.ranks_of("member", "joining")
-            group.send({"order": "ahead", "plan": self._plan(), "secret": change.secret}, rank)
+            group.send(
+                {"order": "ahead", "plan": self.plan_document(), "secret": change.secret}, rank
+            )
             return
         change.safe = time.monotonic()
         self.stage = "change"
         order = {"order": "restart" if self.restarts else "resize", "ahead": bool(change.secret)}
         if not self.restarts:
             self.groups.accept(change.joining)
-        group.send({**order, "plan": self._plan(), "port": change.port}, rank)
+        group.send({**order, "plan": self.plan_document(), "port": change.port}, rank)
 
     @property
-    def _goes_ahead(self) -> bool:
+    def goes_ahead(self) -> bool:
         """Whether constant arrays are to go to their new places before the change under way."""
-        change = self._change
+        change = self.change
         if self.restarts or change.secret or change.origin != "live":
             return False
         return self._cost(rows_moved(self.members, change.new)).ahead > 0
 
-    def _on_given(self, message: Message) -> None:
+    def on_given(self, message: Message) -> None:
         """Take rank 0's word that the members give their parts of constant arrays: those that join fetch them."""
-        order = {"order": "fetch", "plan": self._plan(), "secret": self._change.secret}
-        for host in self._change.joining:
+        order = {"order": "fetch", "plan": self.plan_document(), "secret": self.change.secret}
+        for host in self.change.joining:
             found = {name: message[name] for name in ("sources", "located")}
             self.groups[host].send({**order, **found})
 
@@ -447,19 +449,19 @@ class ReconfigurationEngine:
         """Take a rank's word of whether it has got what it is to have of constant arrays."""
         self._awaited.discard((group.host, rank))
         if message["whole"]:
-            self._change.fetched.append((group.host, rank))
+            self.change.fetched.append((group.host, rank))
         if not self._awaited:
             self._end_ahead()
 
     def _end_ahead(self) -> None:
         """Go on to the change; who has not got everything yet gets it there."""
-        self._change.end_phase("ahead")
+        self.change.end_phase("ahead")
         self._awaited = set()
         self._wait()
 
-    def _plan(self) -> dict[str, object]:
+    def plan_document(self) -> dict[str, object]:
         """Return the plan of the change under way, as the ranks get it."""
-        change, command = self._change, self._change.command
+        change, command = self.change, self.change.command
         return ChangePlan(
             epoch=max(command.epoch if command else 0, self.epoch + 1),
             old=self.members,
@@ -502,11 +504,11 @@ class ReconfigurationEngine:
         """Take what ranks say before a change: those that join while they meet, all while parts go ahead."""
         event = message["event"]
         if event == "tell" and self.stage in ("meet", "change"):
-            self.groups.hand_on(group, self._change.joining, message)
+            self.groups.hand_on(group, self.change.joining, message)
         elif event == "met" and self.stage == "meet":
             self._on_met(message["port"])
         elif event == "gives" and self.stage == "ahead":
-            self._on_given(message)
+            self.on_given(message)
         elif event == "fetched" and self.stage == "ahead":
             self._on_fetched(group, rank, message)
 
@@ -516,9 +518,9 @@ class ReconfigurationEngine:
         if event == "broken":
             said = f"rank {rank} on {group.host}: {message['message']}"
             since = time.monotonic() - (BROKEN_SECONDS if message["certain"] else 0.0)
-            self._broken = self._broken or (since, group.host, said)
+            self.broken = self.broken or (since, group.host, said)
         elif event == "unsaved" and self.stage == "save":
-            self._recover(why=f"{self._change.reason}; no state was saved: {message['reason']}")
+            self._recover(why=f"{self.change.reason}; no state was saved: {message['reason']}")
         elif event == "saved" and self.stage == "save":
             self._awaited.discard((group.host, rank))
             if not self._awaited:
@@ -529,26 +531,26 @@ class ReconfigurationEngine:
         self._awaited.discard((group.host, rank))
         self._row_bytes, self._constant_bytes = message["row_bytes"], message["constant_bytes"]
         self._block_bytes += message["block_bytes"]
-        self._change.phases.update(message.get("phases", {}))
+        self.change.phases.update(message.get("phases", {}))
         if not self._awaited:
-            self._change.mark, self._broken = time.monotonic(), None
+            self.change.mark, self.broken = time.monotonic(), None
 
     def _advance(self, event: str, message: Message) -> None:
         """Take the step of the state machine that a message of rank 0 calls for."""
         if event == "commit_failed" and self.stage == "change":
             self._refuse(f"no commit could be made: {message['reason']}")
         elif event == "restarting" and self.stage == "change":
-            self._change.end_phase("commit")
+            self.change.end_phase("commit")
             self.stage, self.groups[WORLD].phase = "stop", "leaving"
         elif event == "changed" and self.stage == "change" and self._lacks_commit(message):
             where = self.groups.directory
             self._end("failed", f"no commit in {where} is whole and of what the program declares")
         elif event == "changed" and self.stage == "change":
             # From here on the new map holds, whatever happens to the hosts that leave.
-            self._change.complete(message, self.members)
-            self._change.mark = time.monotonic()
-            self.groups.hold(self._change.leaving)
-            self.members, self.epoch = self._change.new, message["epoch"]
+            self.change.complete(message, self.members)
+            self.change.mark = time.monotonic()
+            self.groups.hold(self.change.leaving)
+            self.members, self.epoch = self.change.new, message["epoch"]
             self.stage, self.state = "leave", "running"
             self._awaited, self._block_bytes = self.groups.ranks_of("member"), 0
         elif event == "committed":
@@ -564,11 +566,11 @@ class ReconfigurationEngine:
 
     def _lacks_commit(self, message: Message) -> bool:
         """Whether a job that was started again found nothing to go on from: it is not to compute all once more."""
-        return self.job.attempt > 1 and self._change.origin == "commit" and not message["commit"]
+        return self.job.attempt > 1 and self.change.origin == "commit" and not message["commit"]
 
     def _advance_when_empty(self) -> None:
         """Take the step that waited until groups were empty."""
-        change = self._change
+        change = self.change
         if self.stage == "leave":
             if self.groups.have_emptied(change.leaving) and not self._awaited:
                 self._complete(change)
@@ -603,13 +605,13 @@ class ReconfigurationEngine:
 
     def _answer(self, reason: str) -> None:
         """Refuse the command under way, if there is one."""
-        command, self._change.command = self._change.command, None
+        command, self.change.command = self.change.command, None
         if command is not None and self.stage not in ("idle", "over"):
             self._notify(ResizeRefused(command.epoch, reason))
 
     def _take_back(self, reason: str) -> None:
         """Give a change up whose safe point is reached and that does not hold yet."""
-        change = self._change
+        change = self.change
         if change.origin == "live" and not self.restarts:
             self.groups.give_up(change.joining, spare_parked=False)
             # The rows are still in memory, but MPICH is not usable: accept never returns for a dead
@@ -628,7 +630,7 @@ class ReconfigurationEngine:
 
     def _go_back(self, origin: ChangeOrigin) -> None:
         """Start the old map again, with the data of the safe point."""
-        self._change = self._change.back(self.members, origin, self._change.reason)
+        self.change = self.change.back(self.members, origin, self.change.reason)
         self._clear()
 
     def _clear(self) -> None:
@@ -642,22 +644,22 @@ class ReconfigurationEngine:
         speaking = (group for group in self.groups if group.phase in SPEAKING)
         return all(group.in_sight or group.gone for group in speaking)
 
-    def _judge_doubtful(self) -> None:
+    def confirm_loss(self) -> None:
         """Take the loss of a member for one, where no host was lost that had been out of sight."""
         if self._doubtful is not None and self._sees_all:
             found, self._doubtful = self._doubtful, None
-            self._on_lost(*found)
+            self.on_lost(*found)
 
-    def _judge_broken(self, now: float) -> None:
+    def judge_broken(self, now: float) -> None:
         """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
         # A rank whose peer was killed reports an MPI error before the loss itself is known: wait
         # for the loss.
-        if self._broken is None or self.stage == "clear" or now - self._broken[0] < BROKEN_SECONDS:
+        if self.broken is None or self.stage == "clear" or now - self.broken[0] < BROKEN_SECONDS:
             return
         if not self._sees_all:
             return  # it is the likelier cause, and will be known
-        (_, host, reason), self._broken = self._broken, None
-        if self.stage in ("meet", "wait", "ahead") and host in self._change.joining:
+        (_, host, reason), self.broken = self.broken, None
+        if self.stage in ("meet", "wait", "ahead") and host in self.change.joining:
             self._refuse(reason)
         elif self.stage == "change":
             self._take_back(reason)
@@ -684,11 +686,11 @@ class ReconfigurationEngine:
         self.stage = "idle"
         if self.restarts:
             return
-        joining, self._change.joining = self._change.joining, []
-        if self._change.secret:  # rank 0 asks, and all members forget what they have got
+        joining, self.change.joining = self.change.joining, []
+        if self.change.secret:  # rank 0 asks, and all members forget what they have got
             self.groups[self.members[0].host].send({"order": "ask"}, 0)
-        if self._broken is not None and self._broken[1] in joining:
-            self._broken = None
+        if self.broken is not None and self.broken[1] in joining:
+            self.broken = None
         self.groups.give_up(joining)
         self.groups.start_warm()
 
@@ -696,7 +698,7 @@ class ReconfigurationEngine:
         """Refuse a command, go on without a host that cannot take a commit, or end a launch."""
         if self.stage != "launch":
             self._refuse(f"{host}: {why}")
-        elif self._change.origin == "commit":
+        elif self.change.origin == "commit":
             self._recover(host, why=why)
         else:
             self._end("failed", f"{host}: {why}")
@@ -705,10 +707,10 @@ class ReconfigurationEngine:
         """See all groups end: the program has finished."""
         if self.stage == "leave":
             # The map holds, which is said once the hosts that leave are empty.
-            self._change.mark = time.monotonic()
+            self.change.mark = time.monotonic()
         else:
             self._answer("the job finished first")
-            self._change = Reconfiguration(None, (), self.members)
+            self.change = Reconfiguration(None, (), self.members)
         self._finished = True
         self.stage, self.state = "finish", "finished"
         for group in self.groups:
@@ -720,12 +722,12 @@ class ReconfigurationEngine:
         if self.stage in ("finish", "over"):
             return
         self.state, self.reason = state, reason
-        self.stage, self._change = "finish", Reconfiguration(None, (), self.members)
+        self.stage, self.change = "finish", Reconfiguration(None, (), self.members)
         self.groups.end()
 
-    def _on_lost(self, group: ProcessGroup, why: str) -> None:
+    def on_lost(self, group: ProcessGroup, why: str) -> None:
         """Decide what the loss of a group means: nothing, a refusal, the end of the job, or a rollback."""
-        change, said = self._change, f"{group.host}: {why}"
+        change, said = self.change, f"{group.host}: {why}"
         joins = group.host in change.joining and not self.restarts
         undecided = joins and change.origin == "live"
         waits = group.phase in ("parked", "starting") and not self.restarts
@@ -736,7 +738,7 @@ class ReconfigurationEngine:
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it
-                self._broken = self._broken or (time.monotonic(), group.host, said)
+                self.broken = self.broken or (time.monotonic(), group.host, said)
         elif self.stage in PREPARING and undecided:
             self.groups.discard(group.host)
             self._refuse(said)
@@ -751,7 +753,7 @@ class ReconfigurationEngine:
 
     def _recover(self, host: str = "", *, why: str) -> None:
         """End all ranks; what is left without a host, or with all, starts again from the last commit."""
-        change = self._change
+        change = self.change
         reason = f"{host} was lost: {why}" if host else why
         lost = (*change.lost, host) if self.stage in ("launch", "change", "clear") else (host,)
         command = None if self.stage == "idle" else change.command
@@ -767,7 +769,7 @@ class ReconfigurationEngine:
         else:
             shares = tuple(HostShare(one.host, one.weight) for one in left)
             lost = tuple(filter(None, lost))
-            self._change = Reconfiguration(
+            self.change = Reconfiguration(
                 command, shares, left, origin="commit", lost=lost, reason=why
             )
             self._clear()
@@ -777,7 +779,7 @@ class ReconfigurationEngine:
 
         A spare gets what the lost host had, by the number of its slots: how fast it is the manager does not know.
         """
-        before = self.members or self._change.new
+        before = self.members or self.change.new
         spares = self.groups.spares({*lost, *(one.host for one in before)})
         room = self._rows - sum(self.slots[m.host] for m in before) if self._rows else math.inf
         found = []

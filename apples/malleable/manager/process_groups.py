@@ -104,6 +104,12 @@ class ProcessGroup:
         Whether the supervisor has ended, or counts as lost.
     in_sight
         Whether there is a connection to it.
+    reconnect_socket
+        Path on the host where the supervisor waits for a successor of the connection; empty: it does not wait.
+    reported
+        Whether the supervisor has sent a report.
+    last_report_at
+        Time of its last report, by `time.monotonic`.
     """
 
     def __init__(
@@ -121,14 +127,14 @@ class ProcessGroup:
         self.declared: Message = {}
         self.parked_ranks = 0
         self.sees_commits = True
-        self._on_message, self._on_group_lost, self._selector = on_message, on_lost, selector
+        self.on_message, self._on_group_lost, self._selector = on_message, on_lost, selector
         self._stream = ResumableStream(KEPT_BYTES, keeping=bool(self.places[0].reach))
-        self._begun = self._last_ping = self._last_heard = time.monotonic()
-        self._silence, self._born = peer.Silence(self._begun), False
+        self._begun = self._last_ping = self.last_report_at = time.monotonic()
+        self._silence, self.reported = peer.Silence(self._begun), False
         self.gone, self.in_sight = False, True
         self._dismissed = self._releasing = False
         self._secret = secrets.token_hex(16)  # for a successor
-        self._door = ""  # where one is waited for
+        self.reconnect_socket = ""  # where one is waited for
         self._login = ""  # through which the supervisor was reached first, which others may share
         self._tried, self._tries = 0.0, 0
         # Whether it is reached through a login that this user's jobs share.
@@ -203,11 +209,16 @@ class ProcessGroup:
         first, job = self.places[0], mark(self.job.job)
         if first.reach:
             close_inherited()
-            if self._door:
+            if self.reconnect_socket:
                 exec_program([*first.again, "-I", "-m", SUCCESSOR, job])
             reach = first.reach if self._joins else first.again or first.reach
             exec_program([*reach, "-I", "-m", REMOTE_SUPERVISOR, job, str(self.job.attempt)])
         return be(SUPERVISOR, lambda: NodeSupervisor(self._folder).run())
+
+    @property
+    def has_process(self) -> bool:
+        """Whether there is a process here that is the supervisor or a connection to it."""
+        return not self._from.closed
 
     @property
     def host(self) -> str:
@@ -279,7 +290,7 @@ class ProcessGroup:
         """End the supervisor, and with it all there is; one on another machine at the latest when it misses us."""
         if self.gone:
             return
-        if self.places[0].reach and self.in_sight and self._born:
+        if self.places[0].reach and self.in_sight and self.reported:
             self.dismiss()
         else:
             self._kill_process()
@@ -294,7 +305,7 @@ class ProcessGroup:
             return
         if now - self._last_ping > 1.0:
             self._acknowledge(now)
-        silent = self._silence.seconds(now) - (0.0 if self._born else BIRTH_SECONDS)
+        silent = self._silence.seconds(now) - (0.0 if self.reported else BIRTH_SECONDS)
         if not self.in_sight:
             self._look_for(now, silent)
             return
@@ -304,27 +315,27 @@ class ProcessGroup:
         there = peer.started(self.pid, elsewhere=bool(self.places[0].reach))
         if there is None:
             there = peer.login_connection(self._login, dialed=True)
-        if peer.lost(silent, there) and self._outlives:
-            self._lose_sight()
-        elif peer.lost(silent, there) and self._may_log_in_itself:
-            self._log_in_itself()
+        if peer.lost(silent, there) and self.outlives:
+            self.lose_connection()
+        elif peer.lost(silent, there) and self._may_log_in_alone:
+            self.log_in_alone()
         elif peer.lost(silent, there) or ending > (SLOW_EXIT_SECONDS if there else EXIT_SECONDS):
-            self._give_up("its supervisor does not answer")
+            self.give_up("its supervisor does not answer")
 
     # --------------------------------------------------------------- out of sight
 
     @property
-    def _outlives(self) -> bool:
+    def outlives(self) -> bool:
         """Whether the supervisor is still there when the connection to it is not."""
         leaves = self._dismissed or (self._releasing and self.phase == "empty")
-        return bool(self._door) and not leaves
+        return bool(self.reconnect_socket) and not leaves
 
     @property
-    def _may_log_in_itself(self) -> bool:
+    def _may_log_in_alone(self) -> bool:
         """Whether nothing was heard yet through a login that jobs share, which may have ended or hang."""
-        return self._joins and not (self._born or self._dismissed)
+        return self._joins and not (self.reported or self._dismissed)
 
-    def _log_in_itself(self) -> None:
+    def log_in_alone(self) -> None:
         """Begin again, through a login of its own."""
         self._joins = False
         self._kill_process()
@@ -340,7 +351,7 @@ class ProcessGroup:
         else:
             self._flush()
 
-    def _lose_sight(self) -> None:
+    def lose_connection(self) -> None:
         """Give the connection up, not the host."""
         self.in_sight = False
         self._stream.cut()
@@ -351,11 +362,11 @@ class ProcessGroup:
     def _look_for(self, now: float, silent: float) -> None:
         """Try to reach a supervisor that is out of sight, until it must have ended by itself."""
         if silent > peer.HOLD_SECONDS or self._stream.full:
-            self._give_up(f"it was out of sight for {now - self._last_heard:.0f} s")
+            self.give_up(f"it was out of sight for {now - self.last_report_at:.0f} s")
         elif self._from.closed and now - self._tried >= BETWEEN_TRIES_SECONDS:
             self._tried, self._tries = now, self._tries + 1
             told = {
-                "path": self._door,
+                "path": self.reconnect_socket,
                 "secret": self._secret,
                 "heard": self._stream.heard,
                 "number": self._tries,
@@ -372,12 +383,12 @@ class ProcessGroup:
     def _find(self, report: Message) -> None:
         """Take what came first over a new connection: the supervisor's word, or that there is none."""
         if report["report"] == "nobody":
-            self._give_up("its supervisor ended")
+            self.give_up("its supervisor ended")
             return
         if report["report"] != "resumed":
             raise LineError("no word of a supervisor that waits")
         self._stream.resume(report["heard"])
-        seconds = time.monotonic() - self._last_heard
+        seconds = time.monotonic() - self.last_report_at
         self.in_sight = True
         self._hear()
         self._begun = time.monotonic()  # of its end, if that is wanted: it may just have heard so
@@ -468,7 +479,7 @@ class ProcessGroup:
             try:
                 data = self._greeting.skip(data)
             except LineError:
-                self._give_up("its login prints too much before the supervisor does")
+                self.give_up("its login prints too much before the supervisor does")
                 return
             if not self._greeting.heard:
                 return
@@ -478,7 +489,7 @@ class ProcessGroup:
             for line in self._lines.feed(data):
                 self._take(parse_report(line))
         except LineError:
-            self._give_up("it sends what no supervisor sends")
+            self.give_up("it sends what no supervisor sends")
         self._unacknowledged += len(data)
         # Acknowledged once a second with the ping alone, the 4 MB that a supervisor keeps would
         # limit a host's output to 4 MB/s.
@@ -487,11 +498,11 @@ class ProcessGroup:
 
     def _hear(self) -> None:
         self._silence.broken(time.monotonic())
-        self._last_heard = time.monotonic()
-        if not self._born:
-            self._born = True
+        self.last_report_at = time.monotonic()
+        if not self.reported:
+            self.reported = True
             # Not before it is heard: a supervisor of which nothing is known must not outlive its connection,
-            # since another one may be started in its place (`_log_in_itself`).
+            # since another one may be started in its place (`log_in_alone`).
             if self.places[0].again:
                 self._order("hold", secret=self._secret)
 
@@ -499,10 +510,10 @@ class ProcessGroup:
         """Take the end of the supervisor, or of the connection to it."""
         if not self.in_sight:  # this try failed
             self._disconnect()
-        elif self._outlives and _may_be_there(self.pid):
-            self._lose_sight()
-        elif self._may_log_in_itself and _may_be_there(self.pid):
-            self._log_in_itself()
+        elif self.outlives and _may_be_there(self.pid):
+            self.lose_connection()
+        elif self._may_log_in_alone and _may_be_there(self.pid):
+            self.log_in_alone()
         else:
             self._end()
             self._on_lost("its supervisor ended")
@@ -522,7 +533,8 @@ class ProcessGroup:
         self._flush()
         self._handle(report)
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
+        """Kill the group and report its loss, unless it is gone."""
         if not self.gone:
             self.kill()
             self._on_lost(why)
@@ -537,7 +549,7 @@ class ProcessGroup:
         elif report.get("group", self.number) != self.number:
             return
         elif what == "message":
-            self._on_message(self, report["rank"], report["message"])
+            self.on_message(self, report["rank"], report["message"])
         elif what == "lost":
             self._on_lost(report["why"])
         elif what == "no_commits":
@@ -548,11 +560,11 @@ class ProcessGroup:
             self.phase = "empty"
             if self._releasing:  # it ends when all that it said was heard
                 self._acknowledge(time.monotonic())
-            self._on_message(self, -1, {"event": "empty"})
+            self.on_message(self, -1, {"event": "empty"})
 
     def _waits_at(self, path: str, login: str) -> None:
         """Take in where successors are waited for and how it was reached; say so where no login is shared."""
-        self._door, self._login = path, login
+        self.reconnect_socket, self._login = path, login
         if not self._joins or peer.connection_of(self.pid) is not None:
             line = f"note: host {self.host} has a login of this job's own: none that jobs share could be used"
             print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk

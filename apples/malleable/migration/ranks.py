@@ -64,7 +64,7 @@ def include_folder() -> Path:
     raise NoLibrary(f"no header of MPICH (mpi.h, mpi_proto.h) in {searched}", "mpi-header-missing")
 
 
-def build_library(folder: Path) -> Path:
+def build_library(folder: Path, include: Path | None = None) -> Path:
     """Compile the library into `folder`, with a stub for every function that is outside; return its path.
 
     Raises
@@ -72,7 +72,7 @@ def build_library(folder: Path) -> Path:
     NoLibrary
         There is no C compiler or no header of MPICH, or it does not compile.
     """
-    include = include_folder()
+    include = include or include_folder()
     functions = set(FUNCTION.findall((include / "mpi_proto.h").read_text(encoding="utf-8")))
     outside = sorted(functions - movable_functions())
     stub = 'int {0}(void) {{ return apples_outside("{0}"); }}\n'

@@ -320,7 +320,7 @@ class NodeSupervisor(SupervisorProcess):
         self.listener.bind(self.path)
         self.listener.listen(1024)
         self.listener.setblocking(False)
-        self.selector.register(self.listener, selectors.EVENT_READ, self._accept_rank)
+        self.selector.register(self.listener, selectors.EVENT_READ, self.accept_rank)
         super().open()
         threading.Thread(target=self._beat, daemon=True).start()
 
@@ -430,7 +430,7 @@ class NodeSupervisor(SupervisorProcess):
 
     # --------------------------------------------------------------- messages of the ranks
 
-    def _accept_rank(self) -> None:
+    def accept_rank(self) -> None:
         """Accept a rank's connection; the kernel says which process of which user it is."""
         try:
             channel, _ = self.listener.accept()
@@ -463,9 +463,9 @@ class NodeSupervisor(SupervisorProcess):
         del self.ranks[channel]
         if not rank["leaving"]:
             self.ended[rank["pid"]] = (rank["rank"], rank["beside"], time.monotonic())
-            self._report_ended()
+            self.report_ended()
 
-    def _report_ended(self, *, in_time: bool = True) -> None:
+    def report_ended(self, *, in_time: bool = True) -> None:
         """Report ranks that ended, once it is known how or nobody has said it in time."""
         now = time.monotonic()
         for pid, (rank, beside, since) in list(self.ended.items()):
@@ -496,7 +496,7 @@ class NodeSupervisor(SupervisorProcess):
         elif event == "leaving":
             rank["leaving"] = self.leaving = True
         if event == "ended":
-            self._on_account(rank, message)
+            self.on_account(rank, message)
             return
         if event == "keep":
             self.memory.keep(message, handles[0])
@@ -507,7 +507,7 @@ class NodeSupervisor(SupervisorProcess):
         else:
             self.report("message", group=self.group, rank=rank["rank"], message=message)
 
-    def _on_account(self, teller: dict[str, Any], message: dict[str, Any]) -> None:
+    def on_account(self, teller: dict[str, Any], message: dict[str, Any]) -> None:
         """Take what became of a rank, from the process beside it (`apples.launch.bind`), which is its parent."""
         teller["leaving"] = True
         how = str(message["how"])[:LONGEST_ACCOUNT]
@@ -519,7 +519,7 @@ class NodeSupervisor(SupervisorProcess):
             self._report_lost(
                 f"{rank} {self.accounts[message['pid']]} before its first safe point"
             )
-        self._report_ended()
+        self.report_ended()
 
     # --------------------------------------------------------------- the group's processes
 
@@ -532,7 +532,7 @@ class NodeSupervisor(SupervisorProcess):
             raise EOFError
         if self.group and not self.launcher:
             self._report_empty()
-        self._report_ended()
+        self.report_ended()
         if now - self.last_check < CHECK_SECONDS:
             return
         self.last_check = now
@@ -585,11 +585,11 @@ class NodeSupervisor(SupervisorProcess):
         _, status = os.waitpid(self.launcher, 0)
         self.launcher = 0
         while readable(self.listener):
-            self._accept_rank()
+            self.accept_rank()
         for channel in list(self.ranks):  # messages that are still in the sockets come first
             while channel in self.ranks and readable(channel):
                 self._read_rank(channel)
-        self._report_ended(in_time=False)
+        self.report_ended(in_time=False)
         if not self.leaving or not all(rank["leaving"] for rank in self.ranks.values()):
             self._report_lost(f"mpiexec ended ({os.waitstatus_to_exitcode(status)})")
         self._report_empty()

@@ -82,6 +82,10 @@ class RankChannel:
             self._heard[message["place"]] = message["word"]
         return self._heard.pop(place)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
     def waiting(self) -> bool:
         """Whether a message is there: half a microsecond, for every safe point asks it."""
         return bool(self._ready.poll(0))

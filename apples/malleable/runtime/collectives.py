@@ -86,7 +86,7 @@ def patient_calls() -> Iterator[None]:
     """
     # On during a change only: an exchange of borders takes microseconds, and a sleep would delay
     # it.
-    before = _set(PATIENCE)
+    before = set_variables(PATIENCE)
     _slice(SLICE_NANOSECONDS)
     _patient.append(True)
     try:
@@ -94,7 +94,7 @@ def patient_calls() -> Iterator[None]:
     finally:
         _patient.pop()
         _slice(0)
-        _set(before)
+        set_variables(before)
 
 
 def _slice(nanoseconds: int) -> None:
@@ -108,8 +108,8 @@ def _slice(nanoseconds: int) -> None:
     ctypes.CDLL(None).syscall(call, 0, wanted, 0)
 
 
-def _set(values: Mapping[bytes, int]) -> dict[bytes, int]:
-    """Set control variables of the MPI library; return what those that it has were."""
+def set_variables(values: Mapping[bytes, int]) -> dict[bytes, int]:
+    """Set control variables of the MPI library; return the earlier values of those that it has."""
     before = {}
     for name, value in values.items():
         library, handle = _control_variable(name)

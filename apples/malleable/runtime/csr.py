@@ -124,7 +124,7 @@ class CsrMatrix:
         if len(self.shape) != 2 or min(self.shape) < 1:
             raise DeclarationError(
                 f"matrix {name!r}: shape {shape} is not rows and columns",
-                code="shape-invalid",
+                code="declared-shape-invalid",
                 name=name,
                 value=list(self.shape),
             )

@@ -49,7 +49,7 @@ class State:
             if hasattr(State, name):
                 raise DeclarationError(
                     f"state {name!r} is a method of the state: choose another name",
-                    code="name-reserved",
+                    code="declared-name-reserved",
                     name=name,
                 )
             _check(name, value)
@@ -285,6 +285,11 @@ class DistributedArray(ABC):
             RowRange(across.first, across.stop + 2 * columns),
         )
 
+    @property
+    def expecting(self) -> bool:
+        """Whether memory is held for a tile that has not arrived."""
+        return self._coming is not None
+
     def expect(self, every: Sequence[Tile], rank: int) -> MappedRows:
         """Return memory for the contents of another tile, which it holds from `arrive` on.
 
@@ -429,7 +434,7 @@ class DeclaredArray(DistributedArray):
             what = "rows and columns" if self.axes > 1 else "rows"
             raise DeclarationError(
                 f"array {name!r}: shape {shape} with halo {halo} has no {what}",
-                code="shape-invalid",
+                code="declared-shape-invalid",
                 name=name,
                 value=list(self.shape),
                 halo=halo,

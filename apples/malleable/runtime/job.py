@@ -319,7 +319,9 @@ class MalleableJob:
         self._demand_new("state")
         if self._declared.state.dump():
             raise DeclarationError(
-                "state is declared once, with all its values", code="name-repeated", name="state"
+                "state is declared once, with all its values",
+                code="declared-name-repeated",
+                name="state",
             )
         self._declared.state = State(values)
         return self._declared.state
@@ -377,6 +379,11 @@ class MalleableJob:
         if caller is not None:
             self._demand_declared(caller)
         return self._join()
+
+    @property
+    def prefetching(self) -> bool:
+        """Whether constant arrays are on their way to new places, ahead of a change."""
+        return self._ahead is not None
 
     def allreduce(self, value: float, operation: MPI.Op = MPI.SUM) -> float:
         """Return a reduction of MAX, MIN or SUM over all ranks, which carries the safe point's question along."""
@@ -789,7 +796,9 @@ class MalleableJob:
                 name=name,
             )
         if name in names:
-            raise DeclarationError(f"{name!r} is declared twice", code="name-repeated", name=name)
+            raise DeclarationError(
+                f"{name!r} is declared twice", code="declared-name-repeated", name=name
+            )
 
     def _demand_declared(self, frame: FrameType) -> None:
         """Refuse a loop that carries an undeclared value from one safe point to the next."""

@@ -30,19 +30,24 @@ class RowMemory:
         Bytes of a place of it.
     data
         At least as many bytes as the tile has.
+
+    Attributes
+    ----------
+    rows
+        The bytes, a row of them for each row.
     """
 
     def __init__(self, tile: Tile, cell_bytes: int, data: Bytes) -> None:
         self._tile, self._cell_bytes = tile, cell_bytes
         self._pitch = len(tile.columns) * cell_bytes
-        self._rows = data[: len(tile.rows) * self._pitch].reshape(len(tile.rows), self._pitch)
+        self.rows = data[: len(tile.rows) * self._pitch].reshape(len(tile.rows), self._pitch)
 
     def bytes(self, part: Tile) -> Bytes:
         """Return the bytes of a part: a view, a row of it for each row."""
         row = max(0, part.rows.first - self._tile.rows.first)
         first = max(0, part.columns.first - self._tile.columns.first) * self._cell_bytes
         width = len(part.columns) * self._cell_bytes
-        return self._rows[row : row + len(part.rows), first : first + width]
+        return self.rows[row : row + len(part.rows), first : first + width]
 
 
 class MappedRows(RowMemory):

@@ -498,7 +498,7 @@ class LiveScheduler(SchedulerBackend):
             if one.is_over and one.state is not LiveJobState.FINISHED:
                 raise UsageError(
                     f"after {self.name}.{number}: it is {one.state.value}, and never finishes",
-                    code="job-ended", job=f"{self.name}.{number}", state=one.state.value,
+                    code="dependency-failed", job=f"{self.name}.{number}", state=one.state.value,
                 )  # fmt: skip
 
     def _follow(self, job: LiveJob) -> None:

@@ -339,7 +339,7 @@ class CpusetV2(Cpusets):
         if inside != container.cpus:
             raise IsolationError(
                 f"{container.name}: asked for CPUs {container.cpus}, the kernel gives {inside}",
-                code="cpus-differ",
+                code="cpus-not-granted",
                 container=container.name,
                 cpus=str(container.cpus),
                 value=str(inside),

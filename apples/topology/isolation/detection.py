@@ -229,7 +229,7 @@ def _tried(isolation: IsolationBackend) -> Guarantee:
         if isolation.cpus(name) != one:
             raise IsolationError(
                 f"asked for CPU {one}, the kernel gives {isolation.cpus(name)}",
-                code="cpus-differ",
+                code="cpus-not-granted",
                 cpus=str(one),
                 value=str(isolation.cpus(name)),
             )

@@ -377,7 +377,9 @@ class _Document:
         found = [self.integer(block, word) for text in texts for word in text.split()]
         if len(found) != count:
             self.refuse(
-                block, f"{tag} hold {len(found)} numbers, must be {count}", code="shape-invalid"
+                block,
+                f"{tag} hold {len(found)} numbers, must be {count}",
+                code="matrix-size-invalid",
             )
         return found
 

@@ -240,7 +240,7 @@ def read_probe(text: str | bytes, host: str) -> Topology:
     if len(text) > MOST_BYTES:
         raise LaunchError(
             f"{host}: its topology takes {len(text)} bytes, at most {MOST_BYTES}",
-            code="message-too-long",
+            code="topology-answer-invalid",
             host=host,
             value=len(text),
             bound=MOST_BYTES,

@@ -79,7 +79,7 @@ def _from_lstopo() -> Topology:
     if program is None:
         raise LaunchError(
             "no lstopo: install hwloc, or read /sys (--source sys)",
-            code="tool-missing",
+            code="source-missing",
             tool="lstopo",
         )
     words = [program, "--no-io", "--of", "xml", "-"]
@@ -104,7 +104,7 @@ def _from_lstopo() -> Topology:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
         raise LaunchError(
             f"{program} ended with {done.returncode} and said: {said[0][:200]}",
-            code="tool-failed",
+            code="command-failed",
             tool=program,
             value=done.returncode,
         )
@@ -117,7 +117,7 @@ def _from_pyhwloc() -> Topology:
     except ImportError as error:
         raise LaunchError(
             f"no pyhwloc ({error}): install the extra apples[hwloc] (Python 3.12 or later)",
-            code="package-missing",
+            code="source-missing",
             package="pyhwloc",
         ) from error
     with pyhwloc.from_this_system() as machine:
