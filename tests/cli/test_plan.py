@@ -374,7 +374,7 @@ LEAVES = {"line": 61, "kind": "SystemExit"}
         ("--distance", "nothing", "distance-invalid", {"bound": 2, "value": "None"}),
         ("--blueprint", "nothing", "blueprint-no-choice", {}),
         ("--planner", "refuses", "not-on-sundays", {"day": "Sunday"}),
-        ("--model", "Falling", "prediction-invalid", {"model": "Falling"}),
+        ("--model", "Falling", "prediction-decreasing", {"model": "Falling"}),
         ("--model", "Late", "user-code-failed", {"line": 44, "kind": "RuntimeError"}),
         (
             "--planner",

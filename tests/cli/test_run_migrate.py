@@ -56,10 +56,10 @@ def test_a_job_leaves_the_host_whose_owner_is_back_by_itself_and_its_record_says
             print(f"left after {time.monotonic() - began:.1f} s")
         # Where it goes, and whether it goes on from there, is by the loads that are measured of slow hosts.
         assert [one["hosts"] for one in moves if one["hosts"] not in (["bob"], ["far"])] == []
-        assert moves[0]["explanation"].startswith("moves: the owner of ada is back: load ")
+        assert "ada" in moves[0]["explanation"].split()
         page = tmp_path / "page.html"
         assert command("apples", "report", name, "--out", page).code == 0
-        assert "the owner of ada is back" in page.read_text()
+        assert moves[0]["explanation"].partition(": ")[2].partition(":")[0] in page.read_text()
     finally:
         command("apples", "cancel", name)
     until(lambda: slaves(lab) == [])

@@ -53,7 +53,7 @@ def test_a_job_leaves_the_host_whose_owner_is_back_and_says_why(site, lab):  # n
         until(lambda: one.job(first)["hosts"] != ["ada"], 180)
         print(f"ordered to leave, and left, after {time.monotonic() - began:.1f} s")
         until(lambda: one.host("ada")["state"] == "free", 180)
-        assert one.job(first)["reason"].startswith("the owner of ada is back: load ")
+        assert "ada" in one.job(first)["reason"].split()
         gone = one.job(first)["hosts"]  # which of the others is by the loads measured there
         assert gone in (["bob"], ["far"])
         second, third = one.submit(*words), one.submit(*words)

@@ -85,9 +85,7 @@ def test_a_malleable_job_lives_on_when_its_allocation_ends_and_another_has_joine
     )
     early = site.submit("--min", "3", *SHORT)
     found = site.job(early)
-    assert (found["state"], found["reason"]) == (
-        "held", "needs 3 hosts, and there are none: it waits for more to join",
-    )  # fmt: skip
+    assert (found["state"], re.findall(r"\d+", found["reason"])) == ("held", ["3"])
     assert site.ask("cancel", early)["state"] == "cancelled"
     first = allocated("ada", "bob")
     until(lambda: {one["host"] for one in site.queue()["hosts"]} == {"ada", "bob"}, 180)
@@ -101,14 +99,14 @@ def test_a_malleable_job_lives_on_when_its_allocation_ends_and_another_has_joine
     until(lambda: site.job(job)["iteration"], 180)
     rigid = site.submit("--min", "1", "--seconds", "100000", *SHORT)
     found = site.job(rigid)
-    assert (found["state"], "stay for the 100000 s" in found["reason"]) == ("held", True)
+    assert (found["state"], "100000 s" in found["reason"]) == ("held", True)
     assert site.ask("cancel", rigid)["state"] == "cancelled"
     allocated("far")
     until(lambda: "far" in [one["host"] for one in site.queue()["hosts"]], 180)
     until(lambda: site.host("far")["state"] == "free", 180)
     ends_in(first, 50)
     until(lambda: site.job(job)["hosts"] == ["far"], 180)
-    assert f"allocation {first} ends in" in site.job(job)["reason"]
+    assert first in re.findall(r"\d+", site.job(job)["reason"])
     client.run(["scancel", first])
     until(lambda: [one["host"] for one in site.queue()["hosts"]] == ["far"], 180)
     slow.write_text("ada 0\nbob 0\nfar 0\n")  # it hurries
@@ -163,12 +161,12 @@ def test_nodes_are_monitored_from_when_their_allocation_joins_until_it_is_over(
 @pytest.mark.usefixtures("slurm")
 def test_what_names_no_allocation_is_refused_in_a_line(site, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    for words, text in (
-        (("--slurm", "own"), "--slurm own: this is inside of no allocation"),
-        (("--slurm", POOL, "--actuator", "local"), "--slurm: its nodes are reached over ssh"),
-        (("--reach", "srun"), "--reach srun: ssh, or srun for the nodes of --slurm"),
-        (("--slurm", POOL, "--shared"), "--slurm: an allocation is of one user"),
+    for words, code, value in (
+        (("--slurm", "own"), "outside-allocation", "own"),
+        (("--slurm", POOL, "--actuator", "local"), "option-conflict", "--actuator local"),
+        (("--reach", "srun"), "option-not-applicable", "--reach srun"),
+        (("--slurm", POOL, "--shared"), "option-conflict", "--shared"),
     ):
-        done = site.run("scheduler", *words)
-        assert (done.returncode, text in done.stderr) == (2, True), done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
+        exit_code, found, line = site.refused("scheduler", *words)
+        assert (exit_code, found) == (2, code), line
+        assert value in line

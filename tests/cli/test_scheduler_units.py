@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def test_a_master_with_its_workers_runs_on_the_hosts_that_the_scheduler_gives_it
     assert [each["state"] for each in one.ask("history")["jobs"]] == ["finished"]
     page = one.folder / "page.html"
     assert one.ask("report", job, "-o", str(page))["record"] == shown["id"]
-    assert "200 units" in page.read_text()
+    assert "200" in page.read_text()
 
 
 @pytest.mark.more
@@ -132,7 +133,7 @@ def test_units_that_are_given_up_fail_the_job_and_the_result_is_without_them(sit
     job = units(one, "--min", "2", "--no-verify")
     done = one.run("wait", job)
     assert (done.returncode, done.stdout.splitlines()[0]) == (5, str(squares(200) - 49))
-    assert done.stderr.count("unit 7 has failed on") == 1
+    assert len(re.findall(r"\bunit 7\b", done.stderr)) == 1
     found = one.job(job)
     assert (found["state"], found["exit_code"], found["attempt"]) == ("failed", 5, 1)
 
@@ -149,45 +150,51 @@ def test_one_that_is_cancelled_leaves_nothing(site):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "code", "option"),
     [
-        ({"count_messages": True}, "--count-messages: a master with its workers has no ranks"),
-        ({"messages": Path("run.json")}, "--messages: a master with its workers has no ranks"),
-        ({"kind": "odd"}, "--kind odd: known are"),
-        ({"user": Path("wishes.toml")}, "--user: a master with its workers takes none"),
+        ({"count_messages": True}, "option-not-applicable", "--count-messages"),
+        ({"messages": Path("run.json")}, "option-not-applicable", "--messages"),
+        ({"kind": "odd"}, "value-unknown", "--kind"),
+        ({"user": Path("wishes.toml")}, "option-not-applicable", "--user"),
     ],
 )
-def test_what_is_nothing_for_a_master_with_workers_is_refused(written, more, said):
+def test_an_option_that_a_master_with_workers_does_not_take_is_refused(
+    written, more, code, option
+):
     asked = {"user": None, "settings": {}, "minimum": 1, "maximum": 3, **more}
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError) as raised:
         JobRequest(written, **asked).body()
+    assert (raised.value.code, raised.value.fields["option"]) == (code, option)
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "said"),
+    ("text", "settings", "code", "line", "field"),
     [
-        ("[name", {}, "master-worker.toml:1: is not valid TOML"),
-        ("name = 'squares'\nunits = 3\nattempts = 0", {}, "master-worker.toml:3: attempts: must"),
-        ("name = 'squares'\nunits = 'count'", {}, "master-worker.toml:2: units: names 'count'"),
-        ("name = 'squares'\nunits = -3", {}, "master-worker.toml: units: must be a whole number"),
-        (UNITS_FILE, {"cuont": "3"}, "--set: cuont: there is no such parameter: did you mean"),
-        (UNITS_FILE, {"count": "many"}, "--set: count: must be"),
-        ("name = 'squares'\nunits = 3\nfiles = ['a.dat']", {}, "files: there is no file .*a.dat"),
-        ("name = 'squares'\nunits = 3\nprogram = 'p.py'", {}, "program: there is no file .*p.py"),
+        ("[name", {}, "file-invalid", 1, None),
+        ("name = 'squares'\nunits = 3\nattempts = 0", {}, "value-range", 3, "attempts"),
+        ("name = 'squares'\nunits = 'count'", {}, "parameter-unknown", 2, "units"),
+        ("name = 'squares'\nunits = -3", {}, "value-range", None, "units"),
+        (UNITS_FILE, {"cuont": "3"}, "parameter-unknown", None, "cuont"),
+        (UNITS_FILE, {"count": "many"}, "value-type", None, "count"),
+        ("name = 'squares'\nunits = 3\nfiles = ['a.dat']", {}, "file-missing", None, "files"),
+        ("name = 'squares'\nunits = 3\nprogram = 'p.py'", {}, "file-missing", None, "program"),
     ],
 )
-def test_what_is_wrong_in_the_file_of_a_master_with_workers_is_said_before_it_is_a_job(
-    written, text, settings, said
+def test_a_bad_file_of_a_master_with_workers_is_refused_before_it_is_a_job(
+    written, text, settings, code, line, field
 ):
     written.write_text(text)
-    with pytest.raises((UsageError, DocumentError), match=said):
+    with pytest.raises((UsageError, DocumentError)) as raised:
         JobRequest(written, None, settings, 1, 3).body()
+    fields = raised.value.fields
+    assert (raised.value.code, fields.get("line"), fields.get("field")) == (code, line, field)
 
 
-def test_a_template_that_is_no_file_is_refused_and_not_waited_for(tmp_path):
+def test_a_template_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "template.toml")
-    with pytest.raises(DocumentError, match="is a pipe, not a regular file"):
+    with pytest.raises(DocumentError) as raised:
         JobRequest(tmp_path / "template.toml", None, {}).body()
+    assert raised.value.code == "file-not-regular"
 
 
 def test_wishes_that_only_lie_in_the_folder_do_not_keep_a_master_from_its_scheduler(written):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import command
+from commands import command, refused
 
 from apples.launch import remote_hosts
 from apples.resources import read_host_list
@@ -39,10 +39,11 @@ def hosts(sshd, tmp_path):
 
 @pytest.mark.ssh
 def test_other_machines_need_an_actuator_that_is_said(hosts):
-    code, _, talk = apples("run", "--hosts", hosts(2), *SMALL)
-    assert code == 2
-    assert talk.startswith(f"apples: {hosts(2)}: h1, h2 are other machines: say --actuator ssh")
-    assert talk.count("\n") == 1
+    failure = refused("apples", "run", "--hosts", hosts(2), *SMALL)
+    assert (failure["exit_code"], failure["code"]) == (2, "option-missing")
+    fields = failure["fields"]
+    assert (fields["option"], fields["hosts"]) == ("--actuator", ["h1", "h2"])
+    assert fields["file"] == hosts(2)
 
 
 def test_the_examples_stay_on_this_machine():
@@ -59,8 +60,9 @@ def test_a_dead_host_is_named_and_the_plan_made_again_before_the_launch(hosts):
     assert set(document["plan"]["chosen"]["hosts"]) <= {"h1", "h2"}
     (rejection,) = [r for r in document["plan"]["rejected"] if r["filter"] == "fitness"]
     assert rejection["hosts"] == ["dead1"]
-    assert rejection["reason"].startswith("dead1 cannot be used: ssh: connect to host 127.0.0.9")
-    assert talk.startswith("warning: dead1 cannot be used: ssh: connect to host 127.0.0.9")
+    assert "127.0.0.9" in rejection["reason"]
+    assert talk.startswith("warning: dead1 ")
+    assert "127.0.0.9" in talk
     assert document["verified"] is True
 
 
@@ -114,9 +116,10 @@ def test_rectangles_run_over_ssh_in_the_foreground_and_in_a_job_that_is_not_move
 @pytest.mark.ssh
 def test_where_all_hosts_are_unfit_there_is_no_plan_and_every_reason(hosts):
     words = ("--weather", "static", "--actuator", "ssh")
-    code, _, talk = apples("run", "--hosts", hosts(0, dead=2), *SMALL, *words)
-    assert code == 3
-    assert "no feasible plan: dead1 cannot be used: ssh: " in talk
+    done = command("apples", "run", "--hosts", hosts(0, dead=2), *SMALL, *words, "--json")
+    assert (done.code, done.failure["code"]) == (3, "no-feasible-plan")
+    fields = done.failure["fields"]
+    assert (fields["filter"], fields["hosts"], fields["refusals"]) == ("fitness", ["dead1"], 2)
 
 
 @pytest.mark.ssh
@@ -135,7 +138,7 @@ def test_a_live_plan_is_measured_over_ssh_and_remembered(hosts, tmp_path):
     assert measured  # one way may tell enough of the other
     assert all(("latencyTcp", *way) in kinds for way in measured)
     assert ("availableCpu", "h1@127.0.0.2", None) in kinds
-    assert "dead1 cannot be used" in talk
+    assert "dead1" in talk
 
 
 @pytest.mark.ssh
@@ -143,13 +146,13 @@ def test_doctor_prints_the_checks_of_every_host_as_a_table(hosts):
     code, out, _ = apples("doctor", "--hosts", hosts(1, dead=1))
     assert code == 4
     first, _, header, well, dead, *rest = out.splitlines()
-    assert first == "1 of 2 hosts can be used over ssh; not dead1"
+    assert first.startswith("1 of 2 ")
+    assert first.endswith("dead1")
     checks = "host ssh python mpi apples program directory disk name back clock"
     assert header.split() == checks.split()
     assert well.startswith("h1 ")
     assert dead.split() == ["dead1", "fail", *["-"] * 9]
-    assert any(line.startswith("fail  dead1 ssh: connect to host 127.0.0.9") for line in rest)
-    assert "listen on these hosts without asking who is there" in out
+    assert any(line.startswith("fail  dead1 ") and "127.0.0.9" in line for line in rest)
     code, out, _ = apples("doctor", "--hosts", hosts(1, dead=1), "--json")
     document = json.loads(out)
     assert document["schema"] == "apples.doctor/1"
@@ -160,16 +163,16 @@ def test_doctor_prints_the_checks_of_every_host_as_a_table(hosts):
 def test_a_dry_run_shows_machine_file_and_command_lines_and_connects_to_nobody(hosts):
     words = ("--actuator", "ssh", "--weather", "static", "--dry-run")
     path = hosts(0, dead=2)
-    code, _, talk = apples("run", "--hosts", path, *SMALL, *words)
-    assert code == 4
-    assert "two hosts at address 127.0.0.9: MPI cannot tell them apart" in talk
+    done = command("apples", "run", "--hosts", path, *SMALL, *words, "--json")
+    assert (done.code, done.failure["code"]) == (4, "address-taken")
+    assert done.failure["fields"]["value"] == "127.0.0.9"
     Path(path).write_text(Path(path).read_text().replace("127.0.0.9", "127.0.0.8", 1))
     code, out, talk = apples("run", "--hosts", path, *SMALL, *words, "--json")
     assert code == 0, talk
-    command = json.loads(out)["command"]
-    assert command["files"]["machines"].split() == ["127.0.0.8:1", "127.0.0.9:1"]
-    assert command["argv"][command["argv"].index("-f") + 1] == "machines"
-    launch = json.loads(command["files"]["launch.json"])
+    launched = json.loads(out)["command"]
+    assert launched["files"]["machines"].split() == ["127.0.0.8:1", "127.0.0.9:1"]
+    assert launched["argv"][launched["argv"].index("-f") + 1] == "machines"
+    launch = json.loads(launched["files"]["launch.json"])
     assert launch["remote"]["127.0.0.9"]["ssh"][0] == "ssh"
     code, out, _ = apples("run", "--hosts", path, *SMALL, *words)
     assert out.startswith("# machines\n127.0.0.8:1\n127.0.0.9:1\n")
@@ -201,4 +204,4 @@ def test_calibration_measures_on_the_host_itself(hosts, tmp_path):
     speeds = json.loads(out)["hosts"]
     measured = {host: speed["default"]["seconds_per_point"] for host, speed in speeds.items()}
     assert measured == {"h1": [pytest.approx(2e-9)], "h2": [pytest.approx(3e-9)]}
-    assert "warning: dead1 cannot be used: ssh: " in talk
+    assert "warning: dead1 " in talk
