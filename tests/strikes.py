@@ -47,7 +47,7 @@ class Strike:
         if self.struck:
             self._go_on()
             return False
-        launch = engine._change.origin == "start" and engine.stage != "idle"
+        launch = engine.change.origin == "start" and engine.stage != "idle"
         if engine.stage != self.stage or launch:  # which is no change of a job
             return False
         if self.left > 0:
@@ -73,7 +73,7 @@ class Strike:
         """End the pipes to a supervisor, or the process that leads to one which outlives it."""
         if not group.places[0].again:
             group.dismiss()
-        elif not (group.in_sight and group._outlives):
+        elif not (group.in_sight and group.outlives):
             return False
         else:
             os.kill(group.pid, signal.SIGKILL if self.how == "KILL" else signal.SIGSTOP)
@@ -91,7 +91,7 @@ class Strike:
         at_once = self.left == 0 and self.how != "PAUSE"
         if group and group.places[0].again and self.victim == "connection":
             return  # nobody is lost
-        if self.stage == "change" and at_once and group and group.host in engine._change.joining:
+        if self.stage == "change" and at_once and group and group.host in engine.change.joining:
             self._stop_ranks(group)
 
     def _stop_ranks(self, group):
@@ -102,9 +102,9 @@ class Strike:
     def _group(self, engine):
         host = self.host
         if host == NEWCOMER:
-            host = next(iter(engine._change.joining), "")
+            host = next(iter(engine.change.joining), "")
         elif host == LEAVER:
-            host = next(iter(engine._change.leaving), "")
+            host = next(iter(engine.change.leaving), "")
         elif host == MEMBER:
             host = engine.members[-1].host
         return engine.groups.groups.get(host)
@@ -141,11 +141,11 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
     met = []
 
     def is_for_another(one):
-        return one.stage in AFTER or not met or met[-1] is not engine._change.command
+        return one.stage in AFTER or not met or met[-1] is not engine.change.command
 
     def look():
         for one in strikes:
-            command = engine._change.command
+            command = engine.change.command
             if (one.struck or is_for_another(one)) and one.look(engine):
                 met.append(command)
                 told(one)
@@ -161,14 +161,14 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
         look()
         one = next((one for one in strikes if not one.struck), None)
         begins = message["event"] == "safepoint" and engine.stage == "wait"
-        begins = begins and not engine._goes_ahead
+        begins = begins and not engine.goes_ahead
         if begins and one and is_for_another(one):
             one.hold_back(engine)
         take(group, rank, message)
 
     engine.tick, engine.groups.on_message = look_then_tick, look_then_take
     for group in engine.groups:
-        group._on_message = look_then_take
+        group.on_message = look_then_take
 
 
 class Killer:
@@ -180,7 +180,7 @@ class Killer:
         self.take = manager.engine.groups.on_message
         manager.engine.groups.on_message = self.look_then_take
         for group in manager.engine.groups:
-            group._on_message = self.look_then_take
+            group.on_message = self.look_then_take
 
     def look_then_take(self, group, rank, message):
         self.take(group, rank, message)

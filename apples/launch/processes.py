@@ -209,6 +209,18 @@ class Processes:
         """Where the run keeps its files until its end."""
         return Path(self._directory)
 
+    @property
+    def supervisor_pid(self) -> int:
+        """Process id of the run's supervisor."""
+        return self._supervisor.pid
+
+    def hang_up(self) -> None:
+        """Close the connection to the supervisor, which then ends the run."""
+        pipe = self._supervisor.stdin
+        if pipe and not pipe.closed:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
     def ready(self) -> None:
         """Tell the supervisor that every rank is up."""
         if self.running:

@@ -205,8 +205,8 @@ def test_a_job_whose_constant_arrays_come_too_late_moves_them_in_the_change(tmp_
     got = []
 
     def no_time(engine):
-        engine._on_given = lambda _: None  # no newcomer is told to fetch anything
-        change = engine._change
+        engine.on_given = lambda _: None  # no newcomer is told to fetch anything
+        change = engine.change
         if engine.stage == "ahead":
             change.seconds = -1.0
         elif change.secret:
@@ -260,7 +260,7 @@ def test_a_change_that_takes_too_long_is_refused_and_the_job_is_as_it_was(then, 
 
     def no_time(engine):
         if engine.stage == "change" and engine.members and not late:
-            engine._change.seconds = -1.0
+            engine.change.seconds = -1.0
             late.append(engine.members)
 
     refused, *_ = rehearsed(tmp_path, [], ["ada", "bob"], [then], before_tick=no_time)

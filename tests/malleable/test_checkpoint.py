@@ -128,7 +128,7 @@ class Killer:
 
         engine.groups.on_message = listen
         for group in engine.groups:
-            group._on_message = listen
+            group.on_message = listen
 
 
 @pytest.mark.mpi
@@ -191,7 +191,7 @@ class Listener:
 
         manager.engine.groups.on_message = listen
         for group in manager.engine.groups:
-            group._on_message = listen
+            group.on_message = listen
 
     def said(self, event):
         return [one for one in self.heard if one["event"] == event]

@@ -52,7 +52,7 @@ class Tree:
 
     def victim(self, kind):
         if kind == "supervisor":
-            return self.agent._supervisor.pid
+            return self.agent.supervisor_pid
         names = {"manager": MANAGER, "node": SUPERVISOR}
         return next(p for p in marked(self.name) if comm(p) == names[kind])
 
@@ -123,7 +123,7 @@ def test_whichever_of_them_is_killed_or_stopped_nothing_is_left(tree, victim, ho
 
 
 def test_an_agent_that_hangs_up_leaves_nothing(tree):
-    tree.agent._supervisor.stdin.close()
+    tree.agent.hang_up()
     assert tree.ended()
 
 

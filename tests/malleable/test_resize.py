@@ -120,16 +120,16 @@ def test_constant_arrays_are_in_their_new_places_before_the_change(tmp_path, nam
     fetched = []
 
     def watch(manager):
-        plan = manager.engine._plan
+        plan = manager.engine.plan_document
 
         def see():
             found = plan()
-            change = manager.engine._change
+            change = manager.engine.change
             if change.safe and change.origin == "live":
                 fetched.append((len(found["ahead"]), change.secret != ""))
             return found
 
-        manager.engine._plan = see
+        manager.engine.plan_document = see
 
     maps = [shares(*one.split(",")) for one in names]
     program = (*counting(300, tmp_path), "ahead")

@@ -11,7 +11,7 @@ HUGE = 2 << 20
 
 def there(memory):
     """Return the bytes of the mapping that exist."""
-    first = memory._rows.ctypes.data
+    first = memory.rows.ctypes.data
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     for line in lines:
         begin, _, rest = line.partition("-")
@@ -29,9 +29,9 @@ def test_pages_of_the_rows_that_are_made_exist_and_no_others_do():
 
 def test_making_rows_leaves_what_they_hold():
     memory = MappedRows(ROWS, RowRange(0, 1), PITCH, unused_pages(ROWS * PITCH))
-    memory._rows[1100] = 7
+    memory.rows[1100] = 7
     memory.make(RowRange(1000, 1500), math.inf)
-    assert memory._rows[1100].min() == 7
+    assert memory.rows[1100].min() == 7
 
 
 def test_no_rows_need_no_memory():

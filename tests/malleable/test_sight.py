@@ -167,7 +167,7 @@ def test_a_host_that_nobody_reaches_any_more_is_lost_when_the_hold_is_over(tmp_p
             bob = manager.engine.groups.groups.get("bob")
             if bob and not bob.in_sight:
                 bob.places = (replace(bob.places[0], again=("/bin/false",)),)
-                folders.append(Path(bob._door).parent)
+                folders.append(Path(bob.reconnect_socket).parent)
             before()
 
         manager.engine.tick = tick
@@ -193,8 +193,8 @@ def test_mpi_that_failed_is_judged_once_it_is_known_what_became_of_a_host_out_of
         if known:
             group.kill()
         engine.stage = "leave"
-        engine._broken = (time.monotonic() - 60.0, "bob", "rank 0 on bob: MPI failed")
-        engine._judge_broken(time.monotonic())
+        engine.broken = (time.monotonic() - 60.0, "bob", "rank 0 on bob: MPI failed")
+        engine.judge_broken(time.monotonic())
         assert engine.stage == stage
         group.kill()
 
@@ -211,15 +211,15 @@ def test_of_two_hosts_the_one_that_went_out_of_sight_is_lost_unless_it_comes_bac
         engine.stage = "idle"
         ada.phase = bob.phase = "member"
         ada.in_sight = False
-        engine._on_lost(bob, "rank 0 was killed by SIGSEGV")
-        engine._judge_doubtful()
+        engine.on_lost(bob, "rank 0 was killed by SIGSEGV")
+        engine.confirm_loss()
         assert engine.stage == "idle"
         if returns:
             ada.in_sight = True
         else:
-            ada._give_up("it was out of sight for 15 s")
-        engine._judge_doubtful()
-        assert (engine.stage, engine._change.lost) == ("clear", (lost,))
+            ada.give_up("it was out of sight for 15 s")
+        engine.confirm_loss()
+        assert (engine.stage, engine.change.lost) == ("clear", (lost,))
         for group in (ada, bob):
             group.kill()
 
@@ -233,11 +233,11 @@ def test_a_host_of_which_no_rank_speaks_to_others_keeps_no_loss_from_being_judge
         ada, bob = engine.groups
         engine.stage = "idle"
         ada.phase, bob.phase, ada.in_sight = phase, "member", False
-        engine._on_lost(bob, "rank 0 was killed by SIGSEGV")
-        assert (engine.stage, engine._change.lost) == ("clear", ("bob",))
+        engine.on_lost(bob, "rank 0 was killed by SIGSEGV")
+        assert (engine.stage, engine.change.lost) == ("clear", ("bob",))
         engine.stage = "leave"
-        engine._broken = (time.monotonic() - 60.0, "bob", "rank 0 on bob: MPI failed")
-        engine._judge_broken(time.monotonic())
+        engine.broken = (time.monotonic() - 60.0, "bob", "rank 0 on bob: MPI failed")
+        engine.judge_broken(time.monotonic())
         assert engine.stage == "clear"
         for group in (ada, bob):
             group.kill()
@@ -281,15 +281,15 @@ def no_processes(monkeypatch, led_to):  # noqa: ARG001 - which has its process b
 
 def test_a_connection_that_no_process_can_be_had_for_is_tried_again(led_to, no_processes):
     group, lost = led_to
-    group._door = "/nowhere"
-    group._lose_sight()
+    group.reconnect_socket = "/nowhere"
+    group.lose_connection()
     before, now = pipes(), time.monotonic()
     for second in range(3):
         group.check(now + second)
-        assert (group._from.closed, pipes()) == (True, before)
+        assert (group.has_process, pipes()) == (False, before)
     no_processes.undo()
     group.check(now + 3)
-    assert (group._from.closed, group.gone, lost) == (False, False, [])
+    assert (group.has_process, group.gone, lost) == (True, False, [])
 
 
 def one_that_has_no_process(folder, selector, lost):
@@ -339,7 +339,7 @@ def test_a_host_for_which_no_process_can_be_had_for_long_is_lost_and_one_that_is
 @pytest.mark.usefixtures("no_processes")
 def test_a_host_for_whose_own_login_no_process_can_be_had_is_lost(led_to):
     group, lost = led_to
-    group._log_in_itself()
+    group.log_in_alone()
     assert (group.gone, lost) == (
         True,
         ["no other connection to it can be made: no more processes"],
@@ -351,10 +351,10 @@ def test_a_connection_is_let_go_of_though_there_can_be_no_more_threads(led_to, m
         raise RuntimeError("can't start new thread")
 
     group, _ = led_to
-    group._door = "/nowhere"
+    group.reconnect_socket = "/nowhere"
     with monkeypatch.context() as one:
         one.setattr(threading.Thread, "start", refuse)
-        group._lose_sight()
+        group.lose_connection()
     assert not group.in_sight
     os.waitpid(group.pid, 0)
 
@@ -370,7 +370,7 @@ def test_a_supervisor_that_nobody_has_heard_ends_with_its_connection(tmp_path):
         group.start()
         until(lambda: said.exists() and b'"empty"' in said.read_bytes())
         ((supervisor, _),) = descendants(group.pid)
-        group._log_in_itself()
+        group.log_in_alone()
         until(lambda: not Path(f"/proc/{supervisor}").exists())
         group.kill()
     assert b'"waiting"' not in said.read_bytes()
@@ -702,7 +702,7 @@ def test_a_shared_login_through_which_nothing_is_heard_is_left_for_one_of_the_jo
     sshd, tmp_path, capfd, monkeypatch, what
 ):
     word = "exit 255" if what == "it ended" else "exec sleep 1000"
-    leave = ProcessGroup._log_in_itself
+    leave = ProcessGroup.log_in_alone
     with pytest.MonkeyPatch.context() as impatient:
         impatient.setattr(process_groups, "BIRTH_SECONDS", 0.0)
         impatient.setattr(peer, "UNSEEN_SECONDS", 1.0)
@@ -711,7 +711,7 @@ def test_a_shared_login_through_which_nothing_is_heard_is_left_for_one_of_the_jo
             impatient.undo()
             leave(group)
 
-        monkeypatch.setattr(ProcessGroup, "_log_in_itself", left)
+        monkeypatch.setattr(ProcessGroup, "log_in_alone", left)
 
         def placed(spec):
             found = place(sshd)(spec)

@@ -45,7 +45,7 @@ class Link(Strike):
         self.lab, self.broken, self.seconds, self.thread = lab, broken, seconds, None
 
     def _strike_connection(self, group):
-        if not (group.in_sight and group._outlives):
+        if not (group.in_sight and group.outlives):
             return False
         begun = threading.Event()
 

@@ -61,7 +61,7 @@ class Silences:
             now = time.monotonic()
             self.manager = max(self.manager, now - turned[0])
             turned[0] = now
-            heard = [one._last_heard for one in engine.groups if one.in_sight and one._born]
+            heard = [one.last_report_at for one in engine.groups if one.in_sight and one.reported]
             self.host = max([self.host, *(now - at for at in heard)])
             tick()
 

@@ -38,7 +38,7 @@ beyond = 0.0
 def trace(engine):
     """Say which stage the engine is in, when it changes; keep how far one was beyond its limit."""
     global beyond  # noqa: PLW0603 - a program
-    beyond = max(beyond, time.monotonic() - engine._change.mark - engine._limit)
+    beyond = max(beyond, time.monotonic() - engine.change.mark - engine.stage_limit)
     if engine.stage != told[-1]:
         told.append(engine.stage)
         print(f"stage {told[-1]}", flush=True)

@@ -35,6 +35,13 @@ def hosts(tmp_path, monkeypatch):
         command("apples", "cancel", job.id)
 
 
+def refused(verb, *words):
+    """Run a command that fails; ``--json`` stands before the program. Return its error."""
+    done = command("apples", verb, "--json", *words)
+    assert done.out == ""
+    return done.failure
+
+
 def written(path):
     """The lines that the program wrote so far."""
     return path.read_text().splitlines() if path.exists() else []
@@ -59,8 +66,8 @@ def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(host
     phases = moved["last_resize"]["phases"]
     assert set(phases) == {"inspect", "signal", "checkpoint", "restart"}
     grown(output, 3)
-    both = command("apples", "resize", name, "--hosts", "ada,bob")
-    assert (both.code, "at most 1" in both.err) == (2, True), both.err
+    both = refused("resize", name, "--hosts", "ada,bob")
+    assert (both["exit_code"], both["code"]) == (2, "hosts-above-maximum")
     (tmp_path / "enough").touch()
     waited = command("apples", "wait", name, "--timeout", "300", "--json")
     assert (waited.code, waited.document["execution"]["hosts"]) == (0, [{"host": "bob"}])
@@ -81,9 +88,9 @@ def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_
     detached = command("apples", *hosts, "--detach", "--json", "--", "python3", str(source))
     name = detached.document["id"]
     until(lambda: written(store.job(name).commits / "output") == ["up"])
-    refused = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
-    assert refused.code == 4
-    assert "has a socket open: TCP" in refused.err
+    failure = refused("migrate", name, "--from", "ada", "--to", "bob")
+    assert (failure["exit_code"], failure["code"]) == (4, "resize-failed")
+    assert "TCP" in failure["fields"]["reason"]
     assert command("apples", "jobs", name, "--json").document["hosts"] == ["ada"]
     assert command("apples", "cancel", name).code == 0
     assert marked(name) == []
@@ -93,13 +100,13 @@ def test_in_the_foreground_the_exit_code_says_how_it_ended(hosts, tmp_path, capf
     done = command(
         "apples", *hosts, "--output", str(tmp_path / "out"), "--", "sh", "-c", "echo hi"
     )
-    assert (done.code, done.out.startswith("sh ended with exit code 0")) == (0, True), done.err
+    assert done.code == 0, done.err
+    assert {"sh", "0"} <= {*done.out.split()}
     assert (tmp_path / "out/output").read_text() == "hi\n"
     failed = command("apples", *hosts, "--", "sh", "-c", "echo bad >&2; exit 3")
     assert failed.code == 5
     said = capfd.readouterr().err
-    assert "bad" in said
-    assert "sh: the program ended with exit code 3" in said
+    assert "bad" in said  # the program's own word
 
 
 @pytest.fixture
@@ -136,21 +143,22 @@ def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "fields"),
     [
-        ((), "name the command after --"),
-        (("--on", "zoe", "--", "true"), "the host list has ada, bob"),
-        (("--signal", "KILL", "--", "true"), "must be none or a name such as USR1"),
-        (("--signal", "9", "--", "true"), "must be none or a name such as USR1"),
+        ((), "value-missing", {"option": "--program"}),
+        (("--on", "zoe", "--", "true"), "host-unknown", {"host": "zoe", "known": ["ada", "bob"]}),
+        (("--signal", "KILL", "--", "true"), "signal-unknown", {"value": "KILL"}),
+        (("--signal", "9", "--", "true"), "signal-unknown", {"value": "9"}),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_starts(hosts, words, said):
-    done = command("apples", *hosts, *words)
-    assert (done.code, said in done.err) == (2, True), done.err
+def test_what_is_wrong_is_said_before_anything_starts(hosts, words, code, fields):
+    failure = refused(*hosts, *words)
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    assert failure["fields"].items() >= fields.items()
     assert list(store.jobs()) == []
 
 
 def test_a_command_without_program_says_what_it_needs(hosts):
-    done = command("apples", *hosts[:-1], "--", "true")
-    assert (done.code, "needs --program before -- CMD" in done.err) == (2, True)
+    failure = refused(*hosts[:-1], "--", "true")
+    assert (failure["exit_code"], failure["code"]) == (2, "option-missing")
     assert Path("hosts.toml").exists()

@@ -427,11 +427,18 @@ def hosts(tmp_path, monkeypatch):
         command("apples", "cancel", job.id)
 
 
+def refused(verb, *words):
+    """Run a command that fails; ``--json`` stands before the program. Return its error."""
+    done = command("apples", verb, "--json", *words)
+    assert done.out == ""
+    return done.failure
+
+
 def test_a_compiled_program_that_calls_anything_else_is_not_started(hosts, compiled):
     (window,) = compiled("window")
-    done = command("apples", *hosts, "--on", "ada,bob", "--", window)
-    assert done.code == 2
-    assert "cannot be moved: it calls MPI_Win_create, MPI_Win_free" in done.err
+    failure = refused(*hosts, "--on", "ada,bob", "--", window)
+    assert (failure["exit_code"], failure["code"]) == (2, "program-not-movable")
+    assert failure["fields"] == {"file": window, "calls": ["MPI_Win_create", "MPI_Win_free"]}
     assert list(store.jobs()) == []
 
 
@@ -449,8 +456,8 @@ def test_the_verbs_move_a_rank_and_its_end_is_recorded(hosts, compiled, tmp_path
     moved = command("apples", "migrate", name, "--from", "ada", "--to", "cyd", "--json")
     assert moved.code == 0, moved.err
     assert moved.document["hosts"] == ["cyd", "bob"]
-    again = command("apples", "migrate", name, "--from", "cyd", "--to", "bob")
-    assert (again.code, "the job is there already" in again.err) == (2, True)
+    again = refused("migrate", name, "--from", "cyd", "--to", "bob")
+    assert (again["code"], again["fields"]["host"]) == ("host-in-use", "bob")
     (tmp_path / "enough").touch()
     waited = command("apples", "wait", name, "--timeout", "300", "--json")
     assert (waited.code, waited.document["execution"]["hosts"]) == (
@@ -475,23 +482,24 @@ def test_the_verbs_move_a_rank_and_its_end_is_recorded(hosts, compiled, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("on", "said"),
+    ("on", "code", "fields"),
     [
-        ("ada,zoe", "--on zoe: the host list has ada, bob, cyd"),
-        ("ada,ada", "is named twice"),
-        ("ada,,bob", "--on ada,,bob: between two commas is no host"),
+        ("ada,zoe", "host-unknown", {"host": "zoe", "known": ["ada", "bob", "cyd"]}),
+        ("ada,ada", "host-repeated", {"host": "ada"}),
+        ("ada,,bob", "value-invalid", {"value": "ada,,bob"}),
     ],
 )
-def test_hosts_that_cannot_be_are_said_before_anything_starts(hosts, on, said):
-    done = command("apples", *hosts, "--on", on, "--", "true")
-    assert (done.code, said in done.err) == (2, True), done.err
+def test_hosts_that_cannot_be_are_said_before_anything_starts(hosts, on, code, fields):
+    failure = refused(*hosts, "--on", on, "--", "true")
+    assert (failure["exit_code"], failure["code"]) == (2, code)
+    assert failure["fields"] == {"option": "--on", **fields}
     assert list(store.jobs()) == []
 
 
-def test_without_a_compiler_nothing_is_started_and_it_is_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(ranks, "include_folder", lambda: Path(sys.prefix) / "include")
+def test_without_a_compiler_no_library_is_built(monkeypatch, tmp_path):
     if not (Path(sys.prefix) / "include/mpi_proto.h").exists():
         pytest.skip("no header of MPICH beside this interpreter")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ranks.NoLibrary, match="cannot be compiled"):
-        ranks.build_library(tmp_path)
+    with pytest.raises(ranks.NoLibrary) as refused:
+        ranks.build_library(tmp_path, Path(sys.prefix) / "include")
+    assert refused.value.code == "library-not-built"
