@@ -147,7 +147,8 @@ def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
             if name in classes and not given and (code is not None or None in keywords):
                 given = ["*"]  # the code of another error: **coded(error), or code=error.code
             own = classes[name].code if name in classes else ""
-            message = _template(node.args[0]) if node.args else ""
+            texts = [arg for arg in node.args if not isinstance(getattr(arg, "value", ""), int)]
+            message = _template(texts[0]) if texts else ""
             for value in given or [own]:
                 yield Use(
                     f"{path.relative_to(ROOT)}:{node.lineno}", value, message,
