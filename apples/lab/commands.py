@@ -52,7 +52,7 @@ def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> s
         said = " / ".join((done.stderr or done.stdout).split("\n")[:3]).strip(" /")
         raise LaunchError(
             f"{' '.join(words[:4])}: {said}",
-            code="tool-failed",
+            code="command-failed",
             tool=words[0],
             value=done.returncode,
         )
@@ -164,7 +164,7 @@ def leave_running(lab: Lab | str, machine: EmulatedHost, words: Sequence[str], l
     if done.returncode != 0:
         raise LaunchError(
             f"{machine.name}: {words[0]}: {done.stderr.strip()}",
-            code="tool-failed",
+            code="command-failed",
             tool=words[0],
             host=machine.name,
             value=done.returncode,

@@ -213,7 +213,7 @@ class MessageMatrix:
                 raise UsageError(
                     f"--messages: {path}:{line}: has {counted(len(row), 'number')}, and the file "
                     f"{counted(len(rows), 'row')}: must be as many",
-                    code="shape-invalid",
+                    code="matrix-size-invalid",
                     option="--messages",
                     file=path,
                     line=line,

@@ -112,7 +112,7 @@ class SharedHosts:
             if sent.shape != (len(self.work),) * 2:
                 raise UsageError(
                     f"messages: must be {len(self.work)} x {len(self.work)} numbers",
-                    code="shape-invalid",
+                    code="matrix-size-invalid",
                     field="messages",
                     value=list(sent.shape),
                     needed=[len(self.work)] * 2,

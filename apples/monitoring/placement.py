@@ -84,7 +84,7 @@ class PlacementProblem:
             if array.shape != (size, size):
                 raise UsageError(
                     f"{name}: must be {size} x {size} numbers, not {array.shape}",
-                    code="shape-invalid",
+                    code="matrix-size-invalid",
                     field=name,
                     value=list(array.shape),
                     needed=[size, size],

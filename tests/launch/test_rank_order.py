@@ -112,8 +112,8 @@ NO_NUMBER = "value-invalid"
 @pytest.mark.parametrize(
     ("text", "code", "fields"),
     [
-        (b"0 1\n1", "shape-invalid", {"line": 2, "value": 1, "needed": 2}),
-        (b"0 1\n1 0\n1 1", "shape-invalid", {"line": 1, "value": 2, "needed": 3}),
+        (b"0 1\n1", "matrix-size-invalid", {"line": 2, "value": 1, "needed": 2}),
+        (b"0 1\n1 0\n1 1", "matrix-size-invalid", {"line": 1, "value": 2, "needed": 3}),
         (b"# of two\n0 1\n1 x", NO_NUMBER, {"line": 3, "value": "x"}),
         (b"0 -1\n1 0", NO_NUMBER, {"line": 1, "value": "-1"}),
         (b"-1 0\n1 0", NO_NUMBER, {"line": 1, "value": "-1"}),

@@ -178,7 +178,7 @@ def test_what_is_no_host_or_matrix_is_refused():
     assert raised.value.fields["field"] == "seconds_per_byte"
     with pytest.raises(UsageError) as raised:
         SharedHosts((SharedHost("ada"),), (1.0, 1.0), [[0.0]], [[0.0]])
-    assert raised.value.code == "shape-invalid"
+    assert raised.value.code == "matrix-size-invalid"
     assert raised.value.fields["value"] == [1, 1]
     assert raised.value.fields["needed"] == [2, 2]
 

@@ -138,7 +138,11 @@ def test_no_tasks_have_no_places():
 @pytest.mark.parametrize(
     ("changed", "code", "fields"),
     [
-        ({"messages": np.zeros((2, 3))}, "shape-invalid", {"value": [2, 3], "needed": [2, 2]}),
+        (
+            {"messages": np.zeros((2, 3))},
+            "matrix-size-invalid",
+            {"value": [2, 3], "needed": [2, 2]},
+        ),
         ({"messages": [[0, -1], [0, 0]]}, "value-range", {}),
         ({"distances": [[0, 1], [2, 0]]}, "distances-asymmetric", {}),
         ({"distances": [[0, np.nan], [np.nan, 0]]}, "value-range", {}),

@@ -144,7 +144,7 @@ HOSTILE = {
     "no type": (machine("<object/>"), "field-missing", {"element": "object"}),
     "deep": ("<a>" * (MOST_DEPTH + 1), "file-too-deep", {}),
     "wide": (machine("<i/>" * (MOST_ELEMENTS + 1)), "file-too-large", {}),
-    "short matrix": (machine(PU, SHORT_MATRIX), "shape-invalid", {"element": "NUMANode"}),
+    "short matrix": (machine(PU, SHORT_MATRIX), "matrix-size-invalid", {"element": "NUMANode"}),
     "huge matrix": (machine(PU, HUGE_MATRIX), "value-range", {"element": "NUMANode"}),
     "unknown encoding": ('<?xml version="1.0" encoding="klingon"?><topology/>', "xml-invalid", {}),
 }

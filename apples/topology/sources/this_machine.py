@@ -80,7 +80,7 @@ def _from_lstopo() -> Topology:
         raise LaunchError(
             "no lstopo: install hwloc, or read /sys (--source sys)",
             code="source-missing",
-            tool="lstopo",
+            value="lstopo",
         )
     words = [program, "--no-io", "--of", "xml", "-"]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("HWLOC_")}
@@ -118,7 +118,7 @@ def _from_pyhwloc() -> Topology:
         raise LaunchError(
             f"no pyhwloc ({error}): install the extra apples[hwloc] (Python 3.12 or later)",
             code="source-missing",
-            package="pyhwloc",
+            value="pyhwloc",
         ) from error
     with pyhwloc.from_this_system() as machine:
         return read_hwloc_xml(machine.export_xml_buffer().encode(), "this machine")
