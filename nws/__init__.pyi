@@ -135,6 +135,8 @@ from nws.weather import Weather as Weather
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from nws.backtesting import means as means
+from nws.bank import layout as layout
 from nws.bank.layout import CANDIDATES as CANDIDATES
 from nws.bank.layout import EXPERTS as EXPERTS
 from nws.bank.layout import OWN as OWN
@@ -161,6 +163,10 @@ from nws.clique.sites import pairs as pairs
 from nws.forecasters.averages import SortedWindow as SortedWindow
 from nws.forecasters.scored import MOST_MISSING as MOST_MISSING
 from nws.forecasters.scored import SamplingGrid as SamplingGrid
+from nws.measurement import AMOUNTS as AMOUNTS
+from nws.measurement import SHARES as SHARES
+from nws.measurement import bounds_of as bounds_of
+from nws.measurement import line as line
 from nws.memory.archive import DAY as DAY
 from nws.memory.archive import ROW as ROW
 from nws.memory.archive import Archive as Archive
@@ -179,6 +185,8 @@ from nws.memory.journal_format import encode_measurements as encode_measurements
 from nws.memory.journal_format import encode_name as encode_name
 from nws.memory.journal_format import key_of as key_of
 from nws.memory.journal_format import scan as scan
+from nws.private import check_directory as check_directory
+from nws.private import read_secret as read_secret
 from nws.sensing.__main__ import main as main
 from nws.sensing.budget import Budget as Budget
 from nws.sensing.budget import DailyWindow as DailyWindow
@@ -188,6 +196,7 @@ from nws.sensing.process import PeriodicTasks as PeriodicTasks
 from nws.sensing.process import parse as parse
 from nws.sensing.wire import answer as answer_request
 from nws.sensing.wire import decode as decode_request
+from nws.sensors import spin as spin
 from nws.sensors.cpu import CpuDivision as CpuDivision
 from nws.sensors.cpu_probe import spin_command as spin_command
 from nws.sensors.fair_share import NICE_0_WEIGHT as NICE_0_WEIGHT
@@ -226,9 +235,15 @@ from nws.sensors.linux import parse_quota as parse_quota
 from nws.sensors.linux import parse_running as parse_running
 from nws.sensors.linux import parse_thread as parse_thread
 from nws.sensors.prometheus import parse_matrix as parse_matrix
+from nws.sensors.run_queue import MOST_THREADS as MOST_THREADS
 from nws.sensors.run_queue import NEW_SESSION as NEW_SESSION
 from nws.sensors.run_queue import RunQueueLook as RunQueueLook
 from nws.sensors.run_queue import averaged as averaged
+from nws.sensors.run_queue import read_file as read_file
+from nws.service.app import catch_up as catch_up
+from nws.service.app import check_table as check_table
+from nws.service.app import roll_up as roll_up
+from nws.service.app import save_and_tidy as save_and_tidy
 from nws.service.arrival_order import CALM as CALM
 from nws.service.arrival_order import MOST_HELD as MOST_HELD
 from nws.service.arrival_order import ArrivalOrder as ArrivalOrder

@@ -77,6 +77,8 @@ class Client:
         A file of the authorities to trust besides the system's.
     deadline
         Seconds to wait for a connection, and between two pieces of an answer.
+    max_answer
+        Bytes of an unpacked answer; a longer one is an error.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Client:
         *,
         certificate: Path | None = None,
         deadline: float = DEADLINE,
+        max_answer: int = LONGEST_ANSWER,
     ) -> None:
+        self._max_answer = max_answer
         self.url = url.rstrip("/")
         self._deadline = deadline
         self._session = requests.Session()
@@ -245,6 +249,13 @@ class Client:
             )
         return document
 
+    def _coded(self, error: Exception) -> dict[str, Any]:
+        """Return code and fields of a request that could not be sent, or of an answer that cannot be read."""
+        file = self._session.verify
+        if isinstance(file, str) and not Path(file).exists():
+            return {"code": "file-missing", "file": file}
+        return {"url": self.url, **coded(error, "answer-invalid")}
+
     def _send(
         self,
         method: str,
@@ -267,7 +278,7 @@ class Client:
                 stream=True,
             )
             good = answer.status_code == requests.codes.ok
-            return answer, b"" if stream and good else _content(answer)
+            return answer, b"" if stream and good else _content(answer, self._max_answer)
 
         try:
             try:
@@ -307,24 +318,22 @@ class Client:
             ) from error
         except (requests.RequestException, OSError, ValueError) as error:
             raise ServiceError(
-                f"{self.url}: {error}", transient=False, **_coded(error, self.url)
+                f"{self.url}: {error}", transient=False, **self._coded(error)
             ) from error
         if answer.status_code != 200:
             raise _refusal(answer, content, f"{self.url}{path}")
         return answer, content
 
 
-def _content(answer: requests.Response) -> bytes:
+def _content(answer: requests.Response, most: int) -> bytes:
     """Return the content of an answer; InputError if it is longer than any answer of a weather service."""
     content = bytearray()
     for piece in answer.iter_content(1 << 16):
         content += piece
-        if len(content) > LONGEST_ANSWER:
+        if len(content) > most:
             answer.close()
             raise InputError(
-                f"the answer is longer than {LONGEST_ANSWER} bytes",
-                code="message-too-long",
-                bound=LONGEST_ANSWER,
+                f"the answer is longer than {most} bytes", code="message-too-long", bound=most
             )
     return bytes(content)
 
@@ -344,11 +353,6 @@ def tls_reason(error: BaseException) -> str:
         "WRONG_VERSION_NUMBER": "; the service speaks no TLS there: http:// ?",
     }
     return str(reason) + next((hint for sign, hint in hints.items() if sign in str(reason)), "")
-
-
-def _coded(error: Exception, url: str) -> dict[str, Any]:
-    """Return code and fields of an answer that could not be read, or of a request that could not be sent."""
-    return {"url": url, **coded(error, "answer-invalid")}
 
 
 def _refusal(answer: requests.Response, content: bytes, where: str) -> ServiceError:

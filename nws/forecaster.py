@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from nws.errors import CodedError
+from nws.errors import CodedError, InputError
 from nws.forecast import Interval
 
 
@@ -48,15 +48,15 @@ def unpacked(present: Any, plain: Any, where: str) -> Any:
     if isinstance(present, list | tuple | deque):
         return _several(present, plain, where)
     if isinstance(present, bool) and not isinstance(plain, bool):
-        raise ValueError(f"{where}: true or false is wanted, not {plain!r:.40}")
+        raise _invalid(where, f"must be true or false (is {plain!r:.40})")
     return plain if isinstance(present, bool) else _number(plain, where)
 
 
 def _several(present: Any, plain: Any, where: str) -> Any:
     if not isinstance(plain, list):
-        raise ValueError(f"{where}: a list is wanted, not {plain!r:.40}")
+        raise _invalid(where, f"must be a list (is {plain!r:.40})")
     if isinstance(present, tuple) and len(plain) != len(present):
-        raise ValueError(f"{where}: {len(present)} entries are wanted, not {len(plain)}")
+        raise _invalid(where, f"must have {len(present)} entries (has {len(plain)})")
     read = [
         unpacked(inner, each, f"{where}[{place}]")
         for place, (inner, each) in enumerate(zip(_patterns(present), plain, strict=False))
@@ -80,13 +80,21 @@ def _number(plain: Any, where: str) -> float | int | None:
         return float(plain)
     if plain is None or (isinstance(plain, int | float) and not isinstance(plain, bool)):
         return plain
-    raise ValueError(f"{where}: a number is wanted, not {plain!r:.40}")
+    raise _invalid(where, f"must be a number (is {plain!r:.40})")
+
+
+def _invalid(where: str, why: str) -> InputError:
+    return InputError(f"{where}: {why}", code="state-invalid", field=where)
 
 
 def checked_object(state: Any, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
     """Return `state` if it is an object with just these names; ValueError if not."""
     if not isinstance(state, Mapping) or set(state) != set(names):
-        raise ValueError(f"not the state of {what}: {', '.join(names)} are wanted")
+        raise InputError(
+            f"not the state of {what}: must have {', '.join(names)}",
+            code="state-invalid",
+            known=list(names),
+        )
     return state
 
 
@@ -177,7 +185,11 @@ class Forecaster(ABC):
         """
         names = self._stateful()
         if not isinstance(state, Mapping) or set(state) != set(names):
-            raise ValueError(f"not the state of a {type(self).__name__}: {names} are wanted")
+            raise InputError(
+                f"not the state of a {type(self).__name__}: must have {', '.join(names)}",
+                code="state-invalid",
+                known=list(names),
+            )
         for name in names:
             setattr(self, name, unpacked(getattr(self, name), state[name], name))
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from nws.bank import layout as at
 from nws.bank import vectorised
 from nws.bank.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
+from nws.errors import InputError
 from nws.forecaster import Criterion
 from nws.measurement import LARGEST
 
@@ -88,7 +89,12 @@ class Bank:
         self, count: int, horizons: Sequence[int] = at.HORIZONS, engine: Engine = "auto"
     ) -> None:
         if count < 1:
-            raise ValueError(f"a bank of {count} series holds nothing")
+            raise InputError(
+                f"count: must be at least 1 (is {count})",
+                code="value-range",
+                field="count",
+                value=count,
+            )
         self.horizons = at.checked_horizons(horizons)
         self.count = count
         self.tick = 0
@@ -122,10 +128,18 @@ class Bank:
         """
         given = np.array(values, dtype=np.float64)
         if given.shape != (self.count,):
-            raise ValueError(f"{self.count} values are wanted, one a series, not {given.shape}")
+            raise InputError(
+                f"values: must have one a series, {self.count} (has shape {given.shape})",
+                code="value-type",
+                field="values",
+            )
         known = ~np.isnan(given)
         if (np.abs(given[known]) > LARGEST).any():
-            raise ValueError("a value is infinite or larger than 1e300: not a measurement")
+            raise InputError(
+                "values: a value is infinite or larger than 1e300",
+                code="value-invalid",
+                field="values",
+            )
         inner = self._scaled(given, known)
         if self.engine == "numba":
             from nws.bank.compiled import step_all  # noqa: PLC0415 - only where numba is wanted
@@ -193,8 +207,10 @@ class Bank:
         wide, narrow = np.asarray(state["wide"]), np.asarray(state["narrow"])
         same = wide.shape == self._wide.shape and narrow.shape == self._narrow.shape
         if not same or tuple(np.asarray(state["ladder"]).tolist()) != self.horizons:
-            raise ValueError(
-                f"not the state of {self.count} series with the horizons {self.horizons}"
+            raise InputError(
+                f"not the state of {self.count} series with the horizons {self.horizons}",
+                code="state-invalid",
+                value=self.count,
             )
         self._wide[...], self._narrow[...] = wide, narrow
         self.tick = int(state["tick"])
@@ -260,5 +276,10 @@ def chosen_engine(engine: Engine) -> Literal["numpy", "numba"]:
     if engine == "auto":
         return "numba" if installed else "numpy"
     if engine not in {"numpy", "numba"} or (engine == "numba" and not installed):
-        raise ValueError(f"engine {engine!r} is not 'numpy' or not installed")
+        raise InputError(
+            f"engine {engine!r}: must be numba, numpy or auto, and installed",
+            code="engine-unavailable",
+            field="engine",
+            value=engine,
+        )
     return engine

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from nws.errors import InputError
+
 GAINS: Final = (0.05, 0.10, 0.15, 0.20, 0.30, 0.40, 0.50, 0.75)
 EXPERTS: Final = (
     "last_value",
@@ -210,7 +212,13 @@ def checked_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
     """Return the horizons; ValueError unless they are 1 and, ascending, some of `HORIZONS`."""
     asked = tuple(horizons)
     if asked[:1] != (1,) or asked != tuple(horizon for horizon in HORIZONS if horizon in asked):
-        raise ValueError(f"the horizons are 1 and, ascending, some of {HORIZONS[1:]}, not {asked}")
+        raise InputError(
+            f"horizons: must be 1 and, ascending, some of {HORIZONS[1:]} (are {asked})",
+            code="value-range",
+            field="horizons",
+            value=list(asked),
+            known=list(HORIZONS),
+        )
     return asked
 
 

@@ -11,6 +11,7 @@ from nws.bank import layout as at
 from nws.bank.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
 from nws.bank.single_series import SeriesEngine, SingleSeriesEngine
 from nws.bank.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
+from nws.errors import InputError
 from nws.forecast import Interval
 from nws.forecaster import (
     CandidateErrors,
@@ -156,7 +157,11 @@ class MultiHorizonForecaster(FrameForecaster):
         """Return the outlook on the nearest horizon."""
         asked = self._which if criterion is None else _place_of(criterion)
         if not (samples > 0 and 0 < level < 1):
-            raise ValueError(f"a frame of {samples} samples at level {level} cannot be forecast")
+            raise InputError(
+                f"a frame of {samples} samples at level {level} cannot be forecast",
+                code="value-range",
+                field="samples",
+            )
         if not self._samples:
             raise NoValueYetError
         place = nearest(self.horizons, samples)
@@ -192,7 +197,11 @@ class MultiHorizonForecaster(FrameForecaster):
         """
         asked = self._which if criterion is None else _place_of(criterion)
         if not samples > 0:
-            raise ValueError(f"a frame of {samples} samples cannot be forecast")
+            raise InputError(
+                f"a frame of {samples} samples cannot be forecast",
+                code="value-range",
+                field="samples",
+            )
         if not self._samples:
             raise NoValueYetError
         self._engine.settle()
@@ -234,6 +243,11 @@ class MultiHorizonForecaster(FrameForecaster):
         lower, upper = self._base + unit * ends
         return values[0], values[1], lower, upper, experts
 
+    @property
+    def fields(self) -> SeriesFields:
+        """The arrays of this series, named as those of a bank."""
+        return self._series
+
     def state(self) -> dict[str, Any]:
         """Return the two blocks as base64 of little-endian numbers, with the tick."""
         self._engine.settle()
@@ -255,8 +269,11 @@ class MultiHorizonForecaster(FrameForecaster):
         given = checked_object(state, names, "a forecaster of several horizons")
         if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
             held = f"{given['schema']!r:.40} of the horizons {given['ladder']!r:.60}"
-            raise ValueError(
-                f"a state {held}: one of {SCHEMA!r} of {list(self.horizons)} is wanted"
+            raise InputError(
+                f"a state {held}: must be one of {SCHEMA!r} of {list(self.horizons)}",
+                code="state-invalid",
+                value=str(given["schema"])[:40],
+                known=[SCHEMA],
             )
         tick, values = given["tick"], given["values"]
         if not (isinstance(tick, int) and isinstance(values, int) and 0 <= values <= tick):

@@ -4,6 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from nws.errors import InputError
+
 
 class Epoch(NamedTuple):
     """A term of one leader: the higher counter wins, the later name breaks a tie."""
@@ -117,7 +119,7 @@ def decode(data: bytes) -> tuple[str, Message]:
         ArithmeticError,
         RecursionError,
     ) as error:
-        raise ValueError(f"this is no message of a clique: {error}") from error
+        raise InputError(f"not a message of a clique: {error}", code="message-invalid") from error
     return clique, message
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any, Final
 
+from nws.errors import InputError
 from nws.forecast import Forecast, Interval
 from nws.forecaster import (
     Criterion,
@@ -45,7 +46,11 @@ class SamplingGrid:
 
     def __init__(self, period: float | None = None) -> None:
         if period is not None and not 0 < period < math.inf:
-            raise ValueError(f"a period of {period} seconds is none")
+            raise InputError(
+                f"period: must be a positive number of seconds (is {period})",
+                code="value-range",
+                field="period",
+            )
         self._given = period
         self._latest: deque[float] = deque(maxlen=REMEMBERED)
 
@@ -147,8 +152,12 @@ class ScoredForecaster:
             state is as if it had never come.
         """
         if not measurement.time > self._time:
-            raise ValueError(
-                f"{measurement.series} at {measurement.time} is not later than {self._time}"
+            raise InputError(
+                f"{measurement.series} at {measurement.time} is not later than {self._time}",
+                code="measurement-late",
+                series=str(measurement.series),
+                value=repr(measurement.time),
+                bound=self._time,
             )
         checked_value(measurement.value)  # before anything is missed
         expected = self._expected(measurement.time) if self._samples else None
@@ -189,7 +198,11 @@ class ScoredForecaster:
             other criterion than its own.
         """
         if over is not None and not 0 < over < math.inf:
-            raise ValueError(f"a frame of {over} seconds holds nothing to forecast")
+            raise InputError(
+                f"over: must be a positive number of seconds (is {over})",
+                code="value-range",
+                field="over",
+            )
         if not self._samples:
             raise NoValueYetError
         error = self._error if self._samples > 1 else None
@@ -253,9 +266,17 @@ class ScoredForecaster:
         given = checked_object(state, names, "a scored forecaster")
         samples, error, time = given["samples"], given["error"], given["time"]
         if not (isinstance(samples, int) and samples >= 0 and isinstance(error, int | float)):
-            raise ValueError(f"samples {samples!r:.40}, error {error!r:.40}: counts are wanted")
+            raise InputError(
+                f"samples and error: must be counts (are {samples!r:.40} and {error!r:.40})",
+                code="state-invalid",
+                field="samples",
+            )
         if (time is None) != (samples == 0) or not isinstance(time, int | float | None):
-            raise ValueError(f"time: the time of the last measurement is wanted, not {time!r:.40}")
+            raise InputError(
+                f"time: must be the time of the last measurement (is {time!r:.40})",
+                code="state-invalid",
+                field="time",
+            )
         self._forecaster.restore(given["forecaster"])
         self._grid.restore(given["grid"])
         self._samples, self._error = samples, float(error)

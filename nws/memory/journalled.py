@@ -12,7 +12,7 @@ from nws.errors import coded
 from nws.measurement import LARGEST, Measurement, SeriesName, checked_amount
 from nws.memory.column import SeriesColumn
 from nws.memory.contract import Memory, RefusedError
-from nws.memory.journal import BusyError, JournalShard, LogError
+from nws.memory.journal import SEGMENT_BYTES, BusyError, JournalShard, LogError
 from nws.memory.journal_files import Files, number_in
 from nws.memory.journal_format import key_of
 from nws.memory.series_shard import Arrival, SeriesShard, StorageListener
@@ -100,6 +100,8 @@ class JournalMemory(Memory):
         Who hears of what is stored and of what the log holds.
     files, clock
         What reads and writes; seconds since the epoch.
+    segment_bytes
+        How long a file of the log becomes.
 
     Examples
     --------
@@ -123,6 +125,7 @@ class JournalMemory(Memory):
         listener: StorageListener | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.time,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self.directory = directory
         self.retention = retention or Retention()
@@ -136,7 +139,13 @@ class JournalMemory(Memory):
         make = self._make_column
         self.partitions = [
             SeriesShard(
-                JournalShard(directory / f"shard-{number}", number, files, clock=clock),
+                JournalShard(
+                    directory / f"shard-{number}",
+                    number,
+                    files,
+                    clock=clock,
+                    segment_bytes=segment_bytes,
+                ),
                 make,
                 listener,
             )

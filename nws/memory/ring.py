@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from threading import Lock
 
-from nws.errors import coded
+from nws.errors import InputError, coded
 from nws.measurement import Measurement, SeriesName, checked_amount, checked_time, checked_value
 from nws.memory.contract import Memory, RefusedError
 
@@ -45,7 +45,13 @@ class RingMemory(Memory):
         clock: Callable[[], float] = time.time,
     ) -> None:
         if capacity < 1 or most_series < 1:
-            raise ValueError(f"room for {capacity} measurements of {most_series} series is none")
+            raise InputError(
+                f"room for {capacity} measurements of {most_series} series: both must be at least 1",
+                code="value-range",
+                field="capacity" if capacity < 1 else "most_series",
+                value=min(capacity, most_series),
+                bound=1,
+            )
         self._capacity = capacity
         self._most_series = most_series
         self._skew = skew

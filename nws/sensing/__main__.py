@@ -8,7 +8,7 @@ from types import FrameType
 
 from nws.client import Client
 from nws.errors import InputError
-from nws.private import read_token
+from nws.private import NotPrivateError, read_token
 from nws.sensing.delivery import LineWriter
 from nws.sensing.process import SensorProcess, parse
 
@@ -22,7 +22,7 @@ def main() -> int:
         return _measure(SensorProcess(options, LineWriter(sys.stdout)))
     try:
         token = read_token(options.token_file)
-    except InputError as error:
+    except (InputError, NotPrivateError) as error:
         sys.stderr.write(f"nws sense: {error} [{error.code}]\n")
         return 2
     with Client(options.url, token, certificate=options.certificate) as client:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nws.errors import InputError
 from nws.measurement import Measurement, SeriesName, checked_value
 
 SCHEMA: Final = "nws.stdio/1"
@@ -114,7 +115,7 @@ def decode(line: bytes) -> SensorReply:
     document = _document(line)
     samples = document.get("measurements")
     if not isinstance(samples, list) or len(samples) > MOST_MEASUREMENTS:
-        raise ValueError("measurements is no list, or too long")
+        raise _invalid("measurements", f"must be a list of at most {MOST_MEASUREMENTS}")
     return SensorReply(
         document["id"],
         _number("now", document.get("now")),
@@ -133,38 +134,42 @@ def bias_of(document: dict[str, Any]) -> float | None:
         return None
     bias = _number("bias", found)
     if abs(bias) > 1:
-        raise ValueError(f"bias: {bias} is no difference of two shares")
+        raise _invalid("bias", f"must be in -1..1 (is {bias})")
     return bias
 
 
 def _lines(name: str, found: object) -> tuple[str, ...]:
     if not isinstance(found, list) or len(found) > MOST_MEASUREMENTS:
-        raise ValueError(f"{name} is no list, or too long")
+        raise _invalid(name, f"must be a list of at most {MOST_MEASUREMENTS}")
     return tuple(_text(each) for each in found)
 
 
 def _document(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
-        raise ValueError(f"a line of {len(line)} bytes")
+        raise InputError(
+            f"a line has at most {LONGEST_LINE} bytes (has {len(line)})",
+            code="message-too-long",
+            bound=LONGEST_LINE,
+        )
     try:
         document = json.loads(line)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {error}", code="message-invalid") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f"schema is not {SCHEMA}")
+        raise _invalid("schema", f"must be {SCHEMA}")
     number = document.get("id")
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise ValueError("id is no number")
+        raise _invalid("id", "must be a number of at least 0")
     return document
 
 
 def _measurement(sample: object) -> Measurement:
     if not isinstance(sample, dict) or set(sample) != {"series", "time", "value"}:
-        raise ValueError("a measurement has series, time and value")
+        raise _invalid("measurements", "each must have series, time and value")
     series = SeriesName.parse(str(sample["series"]))
     value = checked_value(_number("value", sample["value"]))
     if value < 0:
-        raise ValueError(f"{series}: {value} is below 0")
+        raise _invalid("value", f"must not be negative (is {value}, of {series})")
     return Measurement(series, checked_value(_number("time", sample["time"])), value)
 
 
@@ -175,18 +180,22 @@ def _place(place: object) -> tuple[str, int] | None:
         host, port = place
         if isinstance(host, str) and type(port) is int and 0 < port < 1 << 16:
             return host, port
-    raise ValueError("listening is no [address, port]")
+    raise _invalid("listening", "must be [address, port]")
+
+
+def _invalid(field: str, why: str) -> InputError:
+    return InputError(f"{field}: {why}", code="message-invalid", field=field)
 
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is no finite number")
+        raise _invalid(name, "must be a finite number")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} is no finite number")
+        raise _invalid(name, "must be a finite number")
     return number
 
 
@@ -236,7 +245,11 @@ class SensorDialogue:
         """
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         if len(self._buffer) > LONGEST_LINE:
-            raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
+            raise InputError(
+                f"a line has at most {LONGEST_LINE} bytes",
+                code="message-too-long",
+                bound=LONGEST_LINE,
+            )
         return [reply for line in lines if (reply := self._reply(line)) is not None]
 
     def _reply(self, line: bytes) -> SensorReply | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nws.errors import InputError
 from nws.measurement import (
     AVAILABLE_CPU,
     COMPETITORS,
@@ -121,7 +122,11 @@ class CpuSensor(Sensor):
         root: Path = ROOT,
     ) -> None:
         if readings < 1 or not 0 < gain <= 1:
-            raise ValueError(f"readings {readings} must be >= 1 and gain {gain} in (0, 1]")
+            raise InputError(
+                f"readings must be at least 1 (is {readings}), gain in (0, 1] (is {gain})",
+                code="value-range",
+                field="readings" if readings < 1 else "gain",
+            )
         self.cpus = _usable(cpus, root)
         self._series = tuple(SeriesName(resource, host) for resource in RESOURCES)
         self._probe = probe
@@ -433,7 +438,7 @@ def _usable(cpus: Collection[int] | None, root: Path) -> frozenset[int]:
         return frozenset(os.sched_getaffinity(0))
     wanted = frozenset(cpus)
     if not wanted:
-        raise ValueError("a sensor of no CPUs measures nothing")
+        raise InputError("cpus: must name at least one CPU", code="value-range", field="cpus")
     try:
         usable = allowed_cpus(root) or online_cpus(root)
     except (OSError, ValueError) as error:

@@ -16,6 +16,8 @@ not be whole (a quota of 1.5 CPUs), and neither m.
 
 from collections.abc import Sequence
 
+from nws.errors import InputError
+
 
 def available_share(
     competitors: float,
@@ -118,7 +120,12 @@ def competitors_for(share: float, cpus: float = 1.0) -> float:
     (1.0, 3.0, 0.0)
     """
     if not 0 < share <= 1:
-        raise ValueError(f"a share lies in (0, 1], not {share}")
+        raise InputError(
+            f"share: must be in (0, 1] (is {share})",
+            code="value-range",
+            field="share",
+            value=share,
+        )
     if cpus > 1 and share > cpus / (cpus + 1):
         return cpus * cpus * (1 / share - 1)
     return max(0.0, cpus / share - 1)

@@ -27,7 +27,7 @@ from enum import Enum
 from threading import Lock, Thread, current_thread
 from typing import Final, Self
 
-from nws.errors import CodedError
+from nws.errors import CodedError, InputError
 from nws.sensor import SensorError
 
 LONGEST_LINE: Final = 256
@@ -291,7 +291,11 @@ class Endpoint:
         on_message: Callable[[bytes], object] | None = None,
     ) -> None:
         if len(secret) < SHORTEST_SECRET:
-            raise ValueError(f"a secret has at least {SHORTEST_SECRET} characters")
+            raise InputError(
+                f"a secret has at least {SHORTEST_SECRET} characters",
+                code="secret-too-short",
+                bound=SHORTEST_SECRET,
+            )
         self._secret = secret
         self._most_bytes = most_bytes
         self._seconds = seconds

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
+from nws.errors import InputError
 from nws.measurement import (
     BANDWIDTH_TCP,
     CONNECT_TIME_TCP,
@@ -167,7 +168,13 @@ class LatencySensor(_EndpointSensor):
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         if messages < 1:
-            raise ValueError(f"{messages} messages measure nothing")
+            raise InputError(
+                f"messages: must be at least 1 (is {messages})",
+                code="value-range",
+                field="messages",
+                value=messages,
+                bound=1,
+            )
         kinds = (LATENCY_TCP, JITTER_TCP)
         super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._messages = messages
@@ -231,7 +238,13 @@ class UdpSensor(_EndpointSensor):
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         if not 2 <= datagrams <= MOST_DATAGRAMS:
-            raise ValueError(f"{datagrams} datagrams: 2 to {MOST_DATAGRAMS} are sent")
+            raise InputError(
+                f"datagrams: must be 2 to {MOST_DATAGRAMS} (is {datagrams})",
+                code="value-range",
+                field="datagrams",
+                value=datagrams,
+                bound=MOST_DATAGRAMS,
+            )
         kinds = (LATENCY_UDP, JITTER_UDP, LOSS_UDP)
         super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._datagrams = datagrams
@@ -368,7 +381,13 @@ class BandwidthSensor(_EndpointSensor):
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         if most_bytes < FIRST_SIZE:
-            raise ValueError(f"a transfer has {FIRST_SIZE} bytes or more, not {most_bytes}")
+            raise InputError(
+                f"most_bytes: must be at least {FIRST_SIZE} (is {most_bytes})",
+                code="value-range",
+                field="most_bytes",
+                value=most_bytes,
+                bound=FIRST_SIZE,
+            )
         kinds = (BANDWIDTH_TCP, LOSS_TCP) if tells_losses() else (BANDWIDTH_TCP,)
         super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._most_bytes = most_bytes

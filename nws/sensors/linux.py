@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from nws.errors import InputError
+
 KERNEL_THREAD: Final = 0x00200000
 """PF_KTHREAD of the kernel's sched.h."""
 SCHED_IDLE: Final = 5
@@ -164,7 +166,7 @@ def parse_cpu_times(stat: str, cpus: Collection[int]) -> CpuTimes:
 def _line(text: str, label: str) -> str:
     _, found, rest = f"\n{text}".partition(f"\n{label}")
     if not found:
-        raise ValueError(f"there is no line {label!r}")
+        raise InputError(f"there is no line {label!r}", code="line-missing", value=label)
     return rest.partition("\n")[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -99,7 +99,9 @@ class RunQueueReader:
         most_files: int = MOST_FILES,
         *,
         groups: bool = True,
+        read: Callable[[str], str] | None = None,
     ) -> None:
+        self._read = read or read_file
         self._wants_groups = groups
         self._root = str(root).rstrip("/")
         self._own = os.getpid() if own is None else own
@@ -142,7 +144,7 @@ class RunQueueReader:
         OSError, ValueError
             /proc is not there, or not as proc(5) says.
         """
-        running = max(0, parse_running(_read(f"{self._root}/proc/loadavg")) - 1)
+        running = max(0, parse_running(self._read(f"{self._root}/proc/loadavg")) - 1)
         self._left = self._most
         self._levels.clear()
         autogroups = self._makes_autogroups()
@@ -261,7 +263,7 @@ class RunQueueReader:
         if names not in self._levels:
             folder = "/".join((f"{self._root}{mount.point}", *names))
             self._left -= 3
-            self._levels[names] = _group(folder, "/" + "/".join(names), mount.version)
+            self._levels[names] = _group(folder, "/" + "/".join(names), mount.version, self._read)
         return self._levels[names]
 
     def _makes_autogroups(self) -> bool:
@@ -269,7 +271,7 @@ class RunQueueReader:
 
     def _opened(self, path: str) -> str:
         self._left -= 1
-        return _read(path)
+        return self._read(path)
 
     def _text(self, path: str) -> str:
         """Return the text of a file, nothing where it cannot be read."""
@@ -312,18 +314,20 @@ def _cpu_mount(mountinfo: str) -> Mount | None:
     return first or next((one for one in mounts if one.version == 2), None)
 
 
-def _group(folder: str, name: str, version: int) -> SchedulingGroup | None:
+def _group(
+    folder: str, name: str, version: int, read: Callable[[str], str]
+) -> SchedulingGroup | None:
     """Return what the files of a control group say; None where the cpu controller is not in it."""
     try:
         if version == 2:
-            weight = float(_read(f"{folder}/cpu.weight")) * NICE_0_WEIGHT / 100
-            quota, _, period = _or_nothing(f"{folder}/cpu.max").partition(" ")
+            weight = float(read(f"{folder}/cpu.weight")) * NICE_0_WEIGHT / 100
+            quota, _, period = _or_nothing(read, f"{folder}/cpu.max").partition(" ")
         elif name == "/" and Path(folder, "release_agent").exists():
             return None  # the root of all: its files are there and mean nothing
         else:
-            weight = float(_read(f"{folder}/cpu.shares"))
-            quota = _or_nothing(f"{folder}/cpu.cfs_quota_us")
-            period = _or_nothing(f"{folder}/cpu.cfs_period_us")
+            weight = float(read(f"{folder}/cpu.shares"))
+            quota = _or_nothing(read, f"{folder}/cpu.cfs_quota_us")
+            period = _or_nothing(read, f"{folder}/cpu.cfs_period_us")
         limit = parse_quota(quota.strip(), period.strip() or USUAL_PERIOD)
     except (OSError, ValueError):
         return None
@@ -333,15 +337,15 @@ def _group(folder: str, name: str, version: int) -> SchedulingGroup | None:
     return SchedulingGroup(name, max(weight, LEAST_WEIGHT), limit, seconds)
 
 
-def _or_nothing(path: str) -> str:
+def _or_nothing(read: Callable[[str], str], path: str) -> str:
     try:
-        return _read(path)
+        return read(path)
     except OSError:
         return ""
 
 
-def _read(path: str) -> str:
-    """Return what the kernel says of one thread or group; plain system calls, for a look opens a thousand files.
+def read_file(path: str) -> str:
+    """Return a file of one thread or group; by plain system calls, since a look opens a thousand files.
 
     It comes in one piece (`single_open` of the kernel's seq_file), whose end need not be read.
     """

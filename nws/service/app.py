@@ -54,10 +54,10 @@ _log = logging.getLogger(__name__)
 
 def upkeep(handler: RequestHandler) -> list[Coroutine[Any, Any, None]]:
     """Return what is to run as long as the service does."""
-    return [_catch_up(handler), _save_and_tidy(handler), _roll_up(handler), _keep_pages(handler)]
+    return [catch_up(handler), save_and_tidy(handler), roll_up(handler), _keep_pages(handler)]
 
 
-async def _catch_up(handler: RequestHandler) -> None:
+async def catch_up(handler: RequestHandler) -> None:
     """Let the forecasters take in what waits, in slices that no request notices.
 
     While measurements come in they get a sixth of the time, else half.
@@ -77,9 +77,10 @@ async def _catch_up(handler: RequestHandler) -> None:
         await asyncio.sleep(pause if more else IDLE_SECONDS)
 
 
-async def _save_and_tidy(handler: RequestHandler) -> None:
+async def save_and_tidy(handler: RequestHandler, every: float = SAVE_SECONDS) -> None:
+    """Save the forecasters' states and drop old measurements, every so many seconds."""
     while True:
-        await asyncio.sleep(SAVE_SECONDS)
+        await asyncio.sleep(every)
         with handler.going_on("states are not saved"):
             await save(handler)
         with handler.going_on("what is too old is not let go"):
@@ -107,10 +108,10 @@ async def save(handler: RequestHandler) -> None:
     await asyncio.to_thread(handler.database.save, pause)
 
 
-async def _roll_up(handler: RequestHandler) -> None:
-    """Archive what is over, in a thread that lets requests go on."""
+async def roll_up(handler: RequestHandler, every: float = ROLL_UP_SECONDS) -> None:
+    """Archive the intervals that are over, every so many seconds, in a thread that lets requests go on."""
     while True:
-        await asyncio.sleep(ROLL_UP_SECONDS)
+        await asyncio.sleep(every)
         with handler.going_on(NOTHING_ARCHIVED):
             pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)
             await asyncio.to_thread(handler.database.roll_up, pause)
@@ -151,8 +152,15 @@ def create_app(
     tokens: TokenFile,
     hosts: Collection[str] = LOOPBACK,
     limits: BodyLimits | None = None,
+    *,
+    bypass: bool = True,
 ) -> Authorisation:
     """Return the application, its gate around it.
+
+    Parameters
+    ----------
+    bypass
+        Whether measurements reach their endpoint past FastAPI's layers, which answers the same in less time.
 
     Raises
     ------
@@ -177,15 +185,16 @@ def create_app(
         return PlainTextResponse("ok\n")
 
     handlers = _handle_errors(app)
-    _check_table(app)
+    check_table(app)
     _document_batch(app)
-    return Authorisation(_straight_to_memory(app, handlers), tokens, hosts, limits)
+    inner = bypass_fastapi(app, handlers) if bypass else app
+    return Authorisation(inner, tokens, hosts, limits)
 
 
 OnError = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 
 
-def _straight_to_memory(app: FastAPI, handlers: Mapping[type[Exception], OnError]) -> ASGIApp:
+def bypass_fastapi(app: FastAPI, handlers: Mapping[type[Exception], OnError]) -> ASGIApp:
     """Return the application, measurements handed to their endpoint past FastAPI's layers.
 
     They are nearly all that a service is asked, and small: twelve layers of the framework, for a
@@ -224,7 +233,8 @@ def paths_of(app: FastAPI) -> set[tuple[str, str]]:
     return found
 
 
-def _check_table(app: FastAPI) -> None:
+def check_table(app: FastAPI) -> None:
+    """Raise LookupError unless each route has a scope, and each scope a route."""
     missing = paths_of(app) ^ set(ACCESS)
     if missing:
         raise LookupError(f"routes and scopes differ: {sorted(missing)}")

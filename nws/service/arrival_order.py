@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
+from nws.errors import InputError
 from nws.forecaster import checked_object
 
 MOST_HELD: Final = 4
@@ -135,8 +136,10 @@ class ArrivalOrder:
             self.held = [(float(time), float(value)) for time, value in given["held"]]
             self._taken = deque(map(float, given["taken"]), REMEMBERED)
             self.remark = str(given["remark"])[:200]
-        except TypeError as error:
-            raise ValueError(f"an order of arrival is wanted: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"not the state of an order of arrival: {error}", code="state-invalid"
+            ) from error
 
     def _too_late(self, time: float, value: float) -> list[InTurn]:
         """Return what is to be done about an arrival that is not later than the last one taken."""

@@ -19,6 +19,7 @@ from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
 from nws.memory.archive import Archive, Slot
 from nws.memory.column import SeriesColumn
+from nws.memory.journal import SEGMENT_BYTES
 from nws.memory.journal_files import Files
 from nws.memory.journalled import JournalMemory, Retention, Row, Submission
 from nws.memory.series_shard import StorageListener
@@ -122,6 +123,8 @@ class ForecastDatabase:
         Called with what was stored, in the thread of its shard.
     files, clock
         What reads and writes; seconds since the epoch.
+    segment_bytes
+        Of the log: how long a file of it becomes.
 
     Raises
     ------
@@ -140,6 +143,7 @@ class ForecastDatabase:
         on_stored: OnStored | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.time,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self._clock = clock
         self.profile = profile
@@ -161,6 +165,7 @@ class ForecastDatabase:
             listener=self._listener,
             files=files,
             clock=clock,
+            segment_bytes=segment_bytes,
         )
         self.forecasting.begin_from_memory()
 
@@ -252,13 +257,19 @@ class ForecastDatabase:
         """
         return self._listener.full
 
-    def tidy(self) -> int:
-        """Let go of what is too old and compact what is too long; return the files removed."""
+    def tidy(self, slack: int = LOG_SLACK) -> int:
+        """Drop what is too old and compact what is too long; return the files removed.
+
+        Parameters
+        ----------
+        slack
+            Bytes that the log may be longer than what is kept of it.
+        """
         self.memory.forget_old()
         removed = self.archive.tidy(self._clock())
         for partition in self.memory.partitions:
             live = sum(len(column) for column in partition.columns.values()) * RECORD
-            while _bytes(partition.shard.directory) > 2 * live + LOG_SLACK:
+            while _bytes(partition.shard.directory) > 2 * live + slack:
                 done = partition.writer.call(lambda p=partition: p.compact(self._covering))  # type: ignore[misc]
                 if not done.result(timeout=60):
                     break

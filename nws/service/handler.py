@@ -75,6 +75,8 @@ class RequestHandler:
         alone what follows the series, and whatever else there is.
     failing
         What of the work beside the requests failed the last time, and why, by what it is.
+    disk_seconds
+        How long a request to store waits for the disk.
     """
 
     database: ForecastDatabase
@@ -93,6 +95,7 @@ class RequestHandler:
     mended: list[str] = field(default_factory=list)
     failing: dict[str, str] = field(default_factory=dict)
     pages: dict[tuple[float | None, float | None], MetricsPage] = field(default_factory=dict)
+    disk_seconds: float = DISK_SECONDS
 
     def on_stored(self, arrivals: Arrivals) -> None:
         """Push what was stored to those who listen; called in the threads of the log."""
@@ -126,7 +129,8 @@ class RequestHandler:
                 await asyncio.sleep(0)  # others first
             part = rows[start : start + MOST_AT_ONCE]
             submissions.append((start, self.database.submit(part)))
-        await _on_disk([future for _, each in submissions for future in each.futures])
+        futures = [future for _, each in submissions for future in each.futures]
+        await _on_disk(futures, self.disk_seconds)
         if self.database.roll_up_due:  # or what this sender sends next would push it out
             with self.going_on(NOTHING_ARCHIVED):
                 await asyncio.to_thread(self.database.roll_up)
@@ -333,7 +337,7 @@ class RequestHandler:
         )
 
 
-async def _on_disk(futures: "list[Future[int]]") -> None:
+async def _on_disk(futures: "list[Future[int]]", seconds: float) -> None:
     """Return when all are done; raise what the first of them that failed says, or that it takes too long.
 
     The loop is woken up once for all of them.
@@ -349,16 +353,14 @@ async def _on_disk(futures: "list[Future[int]]") -> None:
 
     for future in futures:
         future.add_done_callback(done)
-    timer = loop.call_later(DISK_SECONDS, ready.set)
+    timer = loop.call_later(seconds, ready.set)
     await ready.wait()
     timer.cancel()
     for future in futures:
         if future.done() and (error := future.exception()) is not None:
             raise error
     if not all(future.done() for future in futures):
-        raise LogError(
-            f"the disk did not answer in {DISK_SECONDS:.0f} s", full=False, seconds=DISK_SECONDS
-        )
+        raise LogError(f"the disk did not answer in {seconds:g} s", full=False, seconds=seconds)
 
 
 NOTHING_KNOWN: Final = NetworkForecast(

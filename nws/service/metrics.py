@@ -100,21 +100,21 @@ class MetricsPage:
         self._database = database
         self._question = dict(question)
         self._clock = clock
-        self._timer = timer
+        self.timer = timer
         self._shown: dict[str, _Shown] = {}
         self._asked = float("-inf")
 
     @property
     def wanted(self) -> bool:
         """Whether it was asked for lately."""
-        return self._timer() - self._asked < WANTED_SECONDS
+        return self.timer() - self._asked < WANTED_SECONDS
 
     async def pieces(self, status: Callable[[int], ServiceStatus]) -> list[bytes]:
         """Return the page in pieces. A stale series has an age but no forecast: it is not to look alive.
 
         `status` is asked for the state of the service, given how many measurements are kept.
         """
-        self._asked = self._timer()
+        self._asked = self.timer()
         until, behind, now = self._asked + REFRESH_SECONDS, 0, self._clock()
         rows: dict[str, list[str]] = {name: [] for name in OF_SERIES}
         values, ages, currents = (
@@ -126,7 +126,7 @@ class MetricsPage:
             nonlocal behind
             shown = known(column.text)
             fresh = shown is not None and shown.position == latest(column.text)
-            if shown is None or (not fresh and self._timer() < until):
+            if shown is None or (not fresh and self.timer() < until):
                 shown, fresh = self._show(column), True
             behind += not fresh
             age = max(0.0, now - column.seen(now))
@@ -150,12 +150,12 @@ class MetricsPage:
 
     def refresh(self, seconds: float, columns: Iterable[SeriesColumn]) -> bool:
         """Make some of what is behind anew, for about `seconds`; return whether `columns` were all looked at."""
-        stop = self._timer() + seconds
+        stop = self.timer() + seconds
         for column in columns:
             shown = self._shown.get(column.text)
             if shown is not None and self._is_behind(column, shown):
                 self._show(column)
-            if self._timer() > stop:
+            if self.timer() > stop:
                 return False
         return True
 

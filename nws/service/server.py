@@ -64,6 +64,10 @@ class Serving:
         threads that write to the disk leave the interpreter to a request at once.
     pages
         Makes of this and of its application one that answers browsers, too.
+    bypass
+        As of `nws.service.app.create_app`.
+    head_seconds
+        How long a new connection may be open without a whole request head; by default 10.
 
     Attributes
     ----------
@@ -85,6 +89,8 @@ class Serving:
         database: dict[str, Any] | None = None,
         own_process: bool = False,
         pages: "AddPages | None" = None,
+        bypass: bool = True,
+        head_seconds: float | None = None,
     ) -> None:
         listen = listen or Listen()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,8 +111,10 @@ class Serving:
         self.handler.mended += mended
         self.names = (*LOOPBACK, *listen.accepted)
         self.secure = listen.certificate is not None
-        app: ASGIApp = create_app(self.handler, self.tokens, self.names, limits)
+        app: ASGIApp = create_app(self.handler, self.tokens, self.names, limits, bypass=bypass)
         self._server = HttpServer(app if pages is None else pages(self, app), listen)
+        if head_seconds is not None:
+            self._server.head_seconds = head_seconds
         if own_process:
             sys.setswitchinterval(SWITCH_SECONDS)
         self._thread: threading.Thread | None = None
@@ -193,6 +201,7 @@ class HttpServer(uvicorn.Server):
         self._manager = ServiceManager()
         self.started_well: Callable[[], None] | None = None
         self.ending: Callable[[], None] | None = None
+        self.head_seconds = REQUEST_SECONDS
         self._silent: dict[int, tuple[object, float]] = {}
 
     @property
@@ -252,7 +261,7 @@ class HttpServer(uvicorn.Server):
                 continue
             known = self._silent.get(id(connection))
             since = known[1] if known is not None and known[0] is cycle else now
-            if now - since > (REQUEST_SECONDS if cycle is None else NEXT_SECONDS):
+            if now - since > (self.head_seconds if cycle is None else NEXT_SECONDS):
                 transport = getattr(connection, "transport", None)
                 if transport is not None:
                     transport.abort()

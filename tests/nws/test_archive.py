@@ -230,12 +230,11 @@ def test_a_bad_byte_costs_its_slot(tmp_path):
 def test_what_a_full_disk_refused_is_archived_the_next_time(tmp_path):
     times, values = regular(0.0, 3000.0)
     kept = column(times, values)
-    Archive(tmp_path, SMALL)  # makes the folders
     for place in range(1, 5):
+        folder = tmp_path / str(place)
+        Archive(folder, SMALL)  # makes the folders
         failing = FaultyFiles(place, errno.ENOSPC, persistent=False, short=True)
-        archive = Archive(tmp_path, SMALL, files=failing)
-        archive._done.clear()
-        archive._floor = -1
+        archive = Archive(folder, SMALL, files=failing)
         try:
             archive.add([kept], now=3600.0)
         except OSError:

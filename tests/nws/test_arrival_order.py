@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nws import CALM, MOST_HELD, ArrivalOrder, ForecastDatabase, Measurement, Retention, SeriesName
+from nws import (
+    CALM,
+    MOST_HELD,
+    ArrivalOrder,
+    ForecastDatabase,
+    InputError,
+    Measurement,
+    Retention,
+    SeriesName,
+)
 
 ADA = SeriesName("availableCpu", "ada")
 NOW = 10_000.0
@@ -127,8 +136,9 @@ def test_an_order_goes_on_from_its_state_as_it_would_have(arrivals, stop):
 
 @pytest.mark.parametrize("change", [{"held": 7}, {"taken": ["x"]}, {"depth": None}, {"more": 1}])
 def test_a_state_that_is_none_is_refused(change):
-    with pytest.raises(ValueError, match=r"wanted|convert"):
+    with pytest.raises(InputError) as raised:
         ArrivalOrder().restore(ArrivalOrder().state() | change)
+    assert raised.value.code == "state-invalid"
 
 
 def test_a_stamp_55_s_ahead_silences_no_series(database):
@@ -188,7 +198,9 @@ def test_disorder_is_made_the_same_of_after_a_restart(quick_disk, saved):
 def test_a_value_that_its_kind_cannot_have_is_refused(tmp_path, series, value):
     database = ForecastDatabase(tmp_path, Retention(), clock=lambda: NOW)
     (refused,) = database.submit([(f"{series}/ada", NOW, value)]).refused
-    assert f"{series}/ada: {value} is none" in refused[1]
+    (place, error) = refused
+    assert (place, error.code) == (0, "value-range")
+    assert (error.fields["series"], error.fields["value"]) == (f"{series}/ada", value)
     assert database.series() == ()
     database.store(Measurement(SeriesName("degrees", "ada"), NOW, -7.0))  # a kind of your own
     database.close()

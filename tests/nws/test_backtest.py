@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 from commands import command
 
-from nws import backtest, classic, default, document, picture, read_recording, report, trace
-from nws.backtesting import means
+from nws import (
+    InputError,
+    backtest,
+    classic,
+    default,
+    document,
+    means,
+    picture,
+    read_recording,
+    report,
+    trace,
+)
 
 
 def beat(size=400):
@@ -102,33 +112,38 @@ def test_the_command_draws_a_picture_of_each_series(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "code", "fields"),
     [
-        ("a.csv", b"timestamp,value\n1,2\nx,3\n", "a.csv:3: 'timestamp,value' is wanted"),
-        ("a.csv", b"1,2\n1,3\n", "a.csv:2: the time is not later"),
-        ("a.csv", b"1,2\n2,nan\n", "a.csv:2"),
-        ("a.csv", b"", "there is no 'timestamp,value'"),
-        ("a.csv", b"\xff\xfe\x00", "a.csv"),
-        ("a.npz", b"not a zip", "a.npz"),
+        ("a.csv", b"timestamp,value\n1,2\nx,3\n", "file-invalid", {"line": 3, "value": "x,3"}),
+        ("a.csv", b"1,2\n1,3\n", "file-invalid", {"line": 2, "field": "timestamp"}),
+        ("a.csv", b"1,2\n2,nan\n", "file-invalid", {"line": 2, "value": "2,nan"}),
+        ("a.csv", b"", "file-empty", {}),
+        ("a.csv", b"\xff\xfe\x00", "file-invalid", {}),
+        ("a.npz", b"not a zip", "file-invalid", {}),
     ],
 )
-def test_a_file_that_is_none_is_refused_in_one_line(tmp_path, name, content, says):
+def test_a_file_that_is_none_is_refused_with_its_line(tmp_path, name, content, code, fields):
     (tmp_path / name).write_bytes(content)
-    done = run(tmp_path / name)
+    done = run(tmp_path / name, "--json")
     assert done.code == 2
-    assert says in done.err
-    assert len(done.err.splitlines()) == 1
+    error = json.loads(done.err)
+    assert (error["code"], error["fields"]["file"]) == (code, str(tmp_path / name))
+    assert error["fields"].items() >= fields.items()
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    assert run(tmp_path / "none.csv").code == 2
+    done = run(tmp_path / "none.csv", "--json")
+    assert (done.code, json.loads(done.err)["code"]) == (2, "file-missing")
 
 
 @pytest.mark.parametrize("array", [np.ones((2, 2)), np.array(["a"]), np.array([np.inf]), {}])
 def test_an_array_that_is_no_series_is_refused(tmp_path, array):
     np.savez(tmp_path / "a.npz", x=array)
-    with pytest.raises(ValueError, match=r"a\.npz"):
+    with pytest.raises(InputError) as raised:
         read_recording(tmp_path / "a.npz")
+    assert raised.value.code == "file-invalid"
+    assert raised.value.fields["file"] == str(tmp_path / "a.npz")
+    assert raised.value.fields["field"] == "x"
 
 
 def test_gaps_of_a_csv_are_missing_values(tmp_path):

@@ -11,6 +11,7 @@ from nws import (
     Grant,
     Granter,
     GrantRequest,
+    InputError,
     Received,
     Release,
     Stale,
@@ -154,8 +155,9 @@ def test_messages_survive_the_wire(message):
 @given(st.binary(max_size=300))
 @example(b'{"clique": "lab", "kind": "Token", "epoch": [1e999, "ada"]}')
 def test_what_is_no_message_is_a_value_error(data):
-    with pytest.raises(ValueError, match="no message"):
+    with pytest.raises(InputError) as raised:
         decode(data)
+    assert raised.value.code == "message-invalid"
 
 
 @settings(max_examples=40)

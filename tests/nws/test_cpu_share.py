@@ -1,6 +1,6 @@
 import pytest
 
-from nws import available_share, competitors_for, current_share
+from nws import InputError, available_share, competitors_for, current_share
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,9 @@ def test_processes_that_start_together_compete_with_each_other():
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
 def test_what_is_no_share_has_no_competitors(share):
-    with pytest.raises(ValueError, match=r"a share lies in \(0, 1\]"):
+    with pytest.raises(InputError) as raised:
         competitors_for(share)
+    assert (raised.value.code, raised.value.fields["value"]) == ("value-range", share)
 
 
 def test_a_share_a_little_below_one_means_few_competitors_even_on_several_cpus():

@@ -3,6 +3,7 @@
 import pytest
 
 from nws import (
+    InputError,
     ThreadState,
     allowed_cpus,
     available_memory,
@@ -60,8 +61,9 @@ def test_available_memory_is_not_free_memory():
 
 
 def test_a_text_without_the_line_is_refused():
-    with pytest.raises(ValueError, match="no line 'MemAvailable:'"):
+    with pytest.raises(InputError) as raised:
         parse_available_memory("MemFree: 1 kB\n")
+    assert (raised.value.code, raised.value.fields["value"]) == ("line-missing", "MemAvailable:")
 
 
 def test_mounts_and_groups_are_found_among_the_others():

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nws import Measurement, RefusedError, RingMemory, SeriesName
+from nws import InputError, Measurement, RefusedError, RingMemory, SeriesName
 
 ADA = SeriesName("availableCpu", "ada")
 BOB = SeriesName("availableCpu", "bob")
@@ -34,23 +34,29 @@ def test_older_than_all_of_a_full_ring_is_refused_not_lost():
     memory = RingMemory(capacity=2)
     memory.store(at(2.0))
     memory.store(at(3.0))
-    with pytest.raises(RefusedError, match=r"older than the 2 measurements kept, from 2\.0 on"):
+    with pytest.raises(RefusedError) as raised:
         memory.store(at(1.0))
+    assert raised.value.code == "measurement-too-old"
+    assert (raised.value.fields["value"], raised.value.fields["bound"]) == (1.0, 2.0)
     assert times(memory) == [2.0, 3.0]
 
 
 def test_the_future_is_refused_beyond_the_skew_of_clocks():
     memory = RingMemory(skew=60.0, clock=lambda: 1000.0)
     assert memory.store(at(1060.0))
-    with pytest.raises(RefusedError, match="lies 61 s in the future, more than the 60 s"):
+    with pytest.raises(RefusedError) as raised:
         memory.store(at(1061.0))
+    assert raised.value.code == "measurement-in-future"
+    assert (raised.value.fields["seconds"], raised.value.fields["bound"]) == (61.0, 60.0)
 
 
 def test_one_series_too_many_is_refused_and_the_others_live_on():
     memory = RingMemory(most_series=1)
     memory.store(at(1.0, ADA))
-    with pytest.raises(RefusedError, match="availableCpu/bob would be one more than 1 series"):
+    with pytest.raises(RefusedError) as raised:
         memory.store(at(1.0, BOB))
+    assert raised.value.code == "too-many-series"
+    assert raised.value.fields == {"series": "availableCpu/bob", "bound": 1}
     assert memory.store(at(2.0, ADA))
     assert memory.series() == (ADA,)
 
@@ -72,5 +78,6 @@ def test_many_threads_may_store_at_once():
 
 @pytest.mark.parametrize("room", [{"capacity": 0}, {"most_series": 0}])
 def test_a_memory_without_room_is_refused(room):
-    with pytest.raises(ValueError, match="room for"):
+    with pytest.raises(InputError) as raised:
         RingMemory(**room)
+    assert (raised.value.code, raised.value.fields["field"]) == ("value-range", *room)

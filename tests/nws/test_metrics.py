@@ -89,7 +89,7 @@ def test_a_page_shows_what_was_measured_since_the_last(handler):
     store(handler, "availableCpu/ada", [0.25] * 30, last=NOW - 20)
     first = values(page(handler))
     (kept,) = handler.pages.values()
-    kept._timer = lambda: 0.0  # it has time enough, however slow the machine is
+    kept.timer = lambda: 0.0  # it has time enough, however slow the machine is
     store(handler, "availableCpu/ada", [0.75] * 2)
     ada = '{resource="availableCpu",host="ada"}'
     second = values(page(handler))
@@ -106,7 +106,7 @@ def test_what_a_scrape_has_no_time_for_is_made_before_the_next_and_counted(handl
         store(handler, f"availableCpu/{name}", [0.75] * 10)
     (kept,) = handler.pages.values()
     ticks = iter(range(10**6))
-    kept._timer = lambda: float(next(ticks))  # a second goes by between two looks at the clock
+    kept.timer = lambda: float(next(ticks))  # a second goes by between two looks at the clock
     shown = values(b"".join(asyncio.run(kept.pieces(handler.status))).decode())
     assert shown["nws_forecasts_behind"] == 2
     columns = iter(handler.database.columns())

@@ -20,9 +20,11 @@ from nws import (
     SeriesName,
     ServiceManager,
     Serving,
+    catch_up,
     classic,
+    roll_up,
+    save_and_tidy,
 )
-from nws.service import app
 
 ADA = SeriesName("availableCpu", "ada")
 UNIT = Path(__file__).parents[2] / "packaging/apples-nws.service"
@@ -118,6 +120,7 @@ class FailingDatabase(ForecastDatabase):
 
     reason = None
     saving = None
+    saves = 0
 
     def roll_up(self, pause=None):
         if self.reason is not None:
@@ -125,6 +128,7 @@ class FailingDatabase(ForecastDatabase):
         return super().roll_up(pause)
 
     def save(self, pause=None):
+        self.saves += 1
         if self.saving is not None:
             self.saving.wait(60)
         return super().save(pause)
@@ -133,18 +137,14 @@ class FailingDatabase(ForecastDatabase):
 @pytest.mark.parametrize(
     "reason", [OSError(28, "No space left"), ValueError("odd"), MemoryError()]
 )
-def test_an_archive_that_fails_in_whatever_way_is_a_problem_until_it_does_not(
-    quick_disk, monkeypatch, reason
-):
-    monkeypatch.setattr(app, "ROLL_UP_SECONDS", 0.001)
+def test_an_archive_that_fails_in_whatever_way_is_a_problem_until_it_does_not(quick_disk, reason):
     database = FailingDatabase(quick_disk)
     handler = RequestHandler(database, "secret")
     database.reason = reason
 
     async def life():
-        async with kept(app._roll_up(handler), lambda: handler.failing):
+        async with kept(roll_up(handler, every=0.001), lambda: handler.failing):
             (told,) = handler.status().problems
-            assert told.startswith("nothing is archived: ")
             assert str(reason) in told
             assert handler.status().status == "impaired"
             database.reason = None
@@ -156,19 +156,14 @@ def test_an_archive_that_fails_in_whatever_way_is_a_problem_until_it_does_not(
     database.close(save=False)
 
 
-def test_the_end_of_a_service_does_not_wait_for_the_next_saving(quick_disk, monkeypatch):
-    monkeypatch.setattr(app, "SAVE_SECONDS", 0.0)
+def test_the_end_of_a_service_does_not_wait_for_the_next_saving(quick_disk):
     database = FailingDatabase(quick_disk)
     database.saving = Event()
-    begun = []
-    monkeypatch.setattr(app, "unhurried", lambda *_: begun.append(True))
 
     async def life():
-        async with kept(
-            app._save_and_tidy(RequestHandler(database, "secret")), lambda: begun
-        ) as task:
+        work = save_and_tidy(RequestHandler(database, "secret"), every=0.0)
+        async with kept(work, lambda: database.saves) as task:
             task.cancel()
-            monkeypatch.setattr(app, "SAVE_SECONDS", 3600.0)
             await asyncio.wait([task], timeout=60)
             database.saving.set()
             assert task.cancelled()
@@ -195,10 +190,9 @@ def test_a_series_that_cannot_be_followed_keeps_no_other_waiting(quick_disk):
 
     async def life():
         follow = database.forecasting
-        async with kept(app._catch_up(handler), lambda: follow.backlog == 20 and handler.failing):
-            assert handler.status().problems == [
-                "forecasters do not follow: ValueError('cannot be followed')"
-            ]
+        async with kept(catch_up(handler), lambda: follow.backlog == 20 and handler.failing):
+            (problem,) = handler.status().problems
+            assert "ValueError('cannot be followed')" in problem
 
     asyncio.run(life())
     database.close(save=False)
@@ -214,7 +208,7 @@ def test_the_collector_leaves_alone_what_is_there_only_where_the_process_is_the_
     before = gc.get_freeze_count()
 
     async def life():
-        async with kept(app._catch_up(handler), lambda: not database.forecasting.backlog):
+        async with kept(catch_up(handler), lambda: not database.forecasting.backlog):
             assert (gc.get_freeze_count() > before) is own
 
     try:

@@ -147,11 +147,8 @@ def test_what_is_no_measurement_costs_itself_and_is_named_with_its_line():
         ("freeMemory/b", 6.0, 9.0),
     ]
     assert found.left_out == 8
-    assert found.reasons[:3] == [
-        "line 1: measurements[1].value: availableCpu lies in 0..1",
-        "line 1: measurements[2].value: a number is wanted",
-        "line 1: measurements[3].time: seconds since 1970 are wanted",
-    ]
+    for reason, field in zip(found.reasons, ("[1].value", "[2].value", "[3].time"), strict=False):
+        assert reason.startswith(f"line 1: measurements{field}: ")
     assert [reason.partition(":")[0] for reason in found.reasons[3:]] == ["line 4", "line 5"]
 
 
@@ -178,13 +175,14 @@ def test_each_sample_is_told_once():
 def test_what_is_no_answer_is_a_permanent_error(text):
     with pytest.raises(SensorError) as caught:
         parse_matrix(text)
-    assert not caught.value.transient
+    assert (caught.value.code, caught.value.transient) == ("answer-invalid", False)
 
 
 def test_a_server_that_fails_may_answer_later():
     with RecordedPrometheus({}, status=503) as server, pytest.raises(SensorError) as caught:
         PrometheusReader(server.url).read()
-    assert caught.value.transient
+    assert (caught.value.code, caught.value.transient) == ("prometheus-failed", True)
+    assert caught.value.fields == {"url": server.url, "status": 503}
 
 
 @pytest.mark.more

@@ -5,14 +5,16 @@ import errno
 import pytest
 
 from nws import (
+    MOST_THREADS,
+    NEW_SESSION,
     Runnable,
     RunQueueLook,
     RunQueueReader,
     SchedulingGroup,
     averaged,
+    read_file,
     weight_of_niceness,
 )
-from nws.sensors import run_queue
 
 STAT = (
     "{tid} ({name}) {state} 1 {tid} {tid} 0 -1 {flags} 105 0 0 0 0 0 0 0 20 {nice} {threads} 0 81973 "
@@ -111,7 +113,7 @@ def test_without_a_controller_below_the_root_sessions_are_groups(tree):
 
 def test_ours_will_be_in_a_session_of_its_own_or_in_the_control_group_that_we_are_in(tree):
     reader = RunQueueReader(tree(machine()), own=0)
-    assert reader.own_class().groups == (SchedulingGroup(run_queue.NEW_SESSION),)
+    assert reader.own_class().groups == (SchedulingGroup(NEW_SESSION),)
     tree({"proc/sys/kernel/sched_autogroup_enabled": "0\n"})
     assert reader.own_class() == Runnable(frozenset(), weight_of_niceness(5))
     tree({"proc/self/cgroup": "1:cpu:/job\n", "sys/fs/cgroup/cpu/job/cpu.shares": "512\n"})
@@ -161,21 +163,22 @@ def test_groups_that_cannot_be_read_are_counted_and_taken_for_groups_of_their_ow
 
 
 def test_processes_that_are_hidden_are_those_that_the_kernel_counts_and_nobody_finds(
-    tree, monkeypatch
+    tree,
 ):
     proc = "22 21 0:20 / /proc rw - proc proc rw,hidepid=invisible\n"
-    reader = RunQueueReader(tree(machine(thread(10), running=4, mounts=V1 + proc)), own=0)
+    refused = []
+
+    def read(path):
+        if refused and "/proc/10/" in path:
+            raise PermissionError(errno.EACCES, "not yours", path)
+        return read_file(path)
+
+    root = tree(machine(thread(10), running=4, mounts=V1 + proc))
+    reader = RunQueueReader(root, own=0, read=read)
     look = reader.look()
     assert (look.running, look.unseen, look.complete) == (3, 2, True)
     assert reader.hides_processes() == "hidepid=invisible"
-    opened = run_queue._read
-
-    def refuses(path):
-        if "/proc/10/" in path:
-            raise PermissionError(errno.EACCES, "not yours", path)
-        return opened(path)
-
-    monkeypatch.setattr(run_queue, "_read", refuses)
+    refused.append(10)
     assert reader.look().unseen == 3
 
 
@@ -185,21 +188,21 @@ def test_a_proc_that_hides_nothing_says_so(tree, options):
     assert RunQueueReader(tree(machine(mounts=V1 + proc)), own=0).hides_processes() == ""
 
 
-def count_files(monkeypatch):
-    """Return a list that grows by each file that is opened."""
-    opened = []
-    read = run_queue._read
-    monkeypatch.setattr(run_queue, "_read", lambda path: opened.append(path) or read(path))
-    return opened
+class CountedFiles(list):
+    """Reads files, and lists their paths."""
+
+    def read(self, path):
+        self.append(path)
+        return read_file(path)
 
 
 def test_a_look_at_many_processes_opens_a_bounded_number_of_files_and_the_next_goes_on(
-    tree, monkeypatch
+    tree,
 ):
     asleep = [thread(pid, state="S") for pid in range(100, 340)]
     root = tree(machine(*asleep, thread(350), running=2))
-    reader = RunQueueReader(root, own=0, most_files=60)
-    opened = count_files(monkeypatch)
+    opened = CountedFiles()
+    reader = RunQueueReader(root, own=0, most_files=60, read=opened.read)
     looks = []
     while not looks or not looks[-1].threads:
         opened.clear()
@@ -238,19 +241,19 @@ def test_a_sleeper_that_wakes_is_found_however_many_processes_are_new_at_each_lo
     assert set(found) == {200}
 
 
-def test_a_process_of_very_many_threads_does_not_stop_the_look(tree, monkeypatch):
+def test_a_process_of_very_many_threads_does_not_stop_the_look(tree):
     crowd = [thread(10, tid, "S", threads=1_000_000) for tid in range(10, 700)]
     root = tree(machine(*crowd, thread(2000), running=2))
-    opened = count_files(monkeypatch)
-    look = RunQueueReader(root, own=0).look()
+    opened = CountedFiles()
+    look = RunQueueReader(root, own=0, read=opened.read).look()
     assert set(look.threads) == {2000}
-    assert len(opened) < run_queue.MOST_THREADS + 20
+    assert len(opened) < MOST_THREADS + 20
 
 
-def test_nobody_is_looked_for_where_nobody_wants_to_run(tree, monkeypatch):
+def test_nobody_is_looked_for_where_nobody_wants_to_run(tree):
     root = tree(machine(*(thread(pid, state="S") for pid in range(10, 60)), running=1))
-    opened = count_files(monkeypatch)
-    assert RunQueueReader(root, own=0).look().threads == {}
+    opened = CountedFiles()
+    assert RunQueueReader(root, own=0, read=opened.read).look().threads == {}
     assert len(opened) < 5
 
 

@@ -13,6 +13,7 @@ from nws import (
     SensorError,
     SensorFailure,
     SeriesName,
+    SeriesUnknownError,
     classic,
 )
 
@@ -53,8 +54,10 @@ def test_what_is_sensed_is_forecast_and_becomes_weather():
 
 def test_a_weather_before_any_measurement_knows_nothing():
     assert service().weather().cpu == {}
-    with pytest.raises(LookupError, match="nothing was measured of availableCpu/ada yet"):
+    with pytest.raises(SeriesUnknownError) as raised:
         service().forecast(ADA)
+    assert raised.value.code == "series-unknown"
+    assert raised.value.fields["series"] == "availableCpu/ada"
 
 
 @pytest.mark.parametrize(

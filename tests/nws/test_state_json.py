@@ -5,6 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nws import (
+    Forecaster,
+    Measurement,
     ScoredForecaster,
     SeriesName,
     SortedWindow,
@@ -14,8 +16,6 @@ from nws import (
     deserialise,
     serialise,
 )
-from nws.forecaster import Forecaster
-from nws.measurement import Measurement
 
 ADA = SeriesName("availableCpu", "ada")
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=120)

@@ -13,16 +13,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import requests
 
-import nws.service.server
 from nws import Client, EventBroker, Listen, ServiceError, Serving, TooManyError
 
 
-@pytest.fixture
-def impatient(serving, monkeypatch):
-    """Return a service that ends what is silent for a second."""
-    monkeypatch.setattr(nws.service.server, "REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(nws.service.server, "SWEEP_TICKS", 1)
-    return serving
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory):
+    """Return a service that ends what is silent for half a second."""
+    folder = tmp_path_factory.mktemp("impatient")
+    listen, engine = Listen(port=0), {"engine": "numpy"}
+    with Serving(folder, listen, database=engine, head_seconds=0.5) as service:
+        yield service
 
 
 def until_silence_is_ended(service):
