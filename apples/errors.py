@@ -8,6 +8,7 @@ failed (also: busy), 5 application failed, 6 verification failed, 7 time-out.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -101,6 +102,22 @@ class DeadlineError(ApplesError):
 
     exit_code = 7
     code = "deadline-exceeded"
+
+
+SYSTEM_CODES: Mapping[int | None, str] = {errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full"}
+
+
+def system_code(error: OSError) -> str:
+    """Return the code of an error of the operating system: ``disk-full`` or ``system-error``."""
+    return SYSTEM_CODES.get(error.errno, "system-error")
+
+
+def unusable(place: str | os.PathLike[str], error: OSError) -> LaunchError:
+    """Return the error of a file or directory of ours that the operating system does not let us use."""
+    return LaunchError(
+        f"{place}: {error.strerror or error}",
+        **{**coded(error, code=system_code(error)), "file": place},
+    )
 
 
 def coded(error: object, *, code: str = "") -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +14,7 @@ from apples.errors import (
     LaunchError,
     UsageError,
     VerificationError,
-    coded,
+    system_code,
 )
 
 ERRORS = (
@@ -45,6 +44,11 @@ class Failure(NamedTuple):
     exit_code: int
     code: str
     fields: Mapping[str, Any]
+
+    @property
+    def line(self) -> str:
+        """The message with its code, as a command prints it."""
+        return f"{self.message} [{self.code}]"
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON: `code`, `exit_code`, `message` and `fields`."""
@@ -106,21 +110,6 @@ def failure_of(error: BaseException) -> Failure:
 
 RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM})
 """Errors of the system that are about the device written to, not about the name of the file."""
-
-SYSTEM_CODES: Mapping[int | None, str] = {errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full"}
-
-
-def system_code(error: OSError) -> str:
-    """Return the code of an error of the operating system: ``disk-full`` or ``system-error``."""
-    return SYSTEM_CODES.get(error.errno, "system-error")
-
-
-def unusable(place: str | os.PathLike[str], error: OSError) -> LaunchError:
-    """Return the error of a file or directory of ours that the operating system does not let us use."""
-    return LaunchError(
-        f"{place}: {error.strerror or error}",
-        **{**coded(error, code=system_code(error)), "file": place},
-    )
 
 
 def error_kind(error: OSError) -> type[ApplesError]:

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import LaunchError, coded
-from apples.refusals import system_code
+from apples.errors import LaunchError, coded, system_code
 from apples.storage import documents, state
 
 SEAL: Final = "seal"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from apples.errors import LaunchError, coded
+from apples.errors import LaunchError, coded, system_code
 from apples.launch import reach, supervisor
 from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
@@ -30,7 +30,6 @@ from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
 from apples.launch.supervisor import MOST_OWN_ERRORS, OWN_ERRORS
-from apples.refusals import system_code
 from apples.storage.naming import naming
 from apples.supervision import job_processes
 from apples.wire.json_lines import LineBuffer

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apples.errors import LaunchError, coded
-from apples.refusals import system_code
+from apples.errors import LaunchError, coded, system_code
 from apples.storage.folder import MODE, Folder
 
 Record = dict[str, Any]

@@ -24,12 +24,11 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
 import hat
-from apples.errors import LaunchError
+from apples.errors import LaunchError, system_code
 from apples.launch.bind import signal_name
 from apples.launch.events import Talk
 from apples.launch.remote import shipping, ssh
 from apples.launch.remote.addresses import remote_hosts
-from apples.refusals import SYSTEM_CODES
 from apples.resources import Host, HostList
 from apples.storage import documents
 from apples.supervision.job_processes import MARK, mark
@@ -543,7 +542,7 @@ class HostsExecutor(SweepExecutor):
                 file = str(error.filename or self._results)
                 self._broken = LaunchError(
                     f"{file}: {error.strerror or error}",
-                    code=SYSTEM_CODES.get(error.errno, "system-error"),
+                    code=system_code(error),
                     file=file,
                 )
             self._events.put(TaskEnded(task, lane, 0.0, {}, words, "internal-error"))

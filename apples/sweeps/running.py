@@ -21,10 +21,9 @@ from typing import Any
 
 import hat
 from apples.agent.weather.conditions import Conditions
-from apples.errors import ApplicationError, LaunchError, UsageError, within
+from apples.errors import ApplicationError, LaunchError, UsageError, system_code, within
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
-from apples.refusals import SYSTEM_CODES
 from apples.resources import Host, HostList, read_host_list
 from apples.storage import documents
 from apples.storage.folder import Folder
@@ -492,7 +491,7 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
     except OSError as error:
         raise LaunchError(
             f"{error.filename or out}: {error.strerror or error}",
-            code=SYSTEM_CODES.get(error.errno, "system-error"),
+            code=system_code(error),
             file=error.filename or out,
         ) from None
 

@@ -15,8 +15,7 @@ import socket
 from typing import Any, Final
 
 import nws
-from apples.errors import ApplesError, LaunchError, UsageError
-from apples.refusals import SYSTEM_CODES
+from apples.errors import ApplesError, LaunchError, UsageError, system_code
 from apples.storage.documents import lock
 from apples.storage.folder import Folder, check_private
 from apples.topology.daemon import protocol
@@ -89,7 +88,7 @@ class Connection:
                 answer = protocol.refusal_of(
                     LaunchError(
                         f"topologyd: {error}",
-                        code=SYSTEM_CODES.get(error.errno, "system-error"),
+                        code=system_code(error),
                         file=error.filename,
                     )
                 )
