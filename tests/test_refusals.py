@@ -4,7 +4,6 @@ import pytest
 
 from apples.errors import ApplesError, UsageError, within
 from apples.refusals import Failure, failure_of
-from apples.wire import LineError
 
 
 @pytest.mark.parametrize("exit_code", [1, 2, 3, 4, 5, 6, 7])
@@ -33,8 +32,8 @@ def test_damaged_failure_is_a_launch_failure(document):
             ("internal error: KeyError: 'rows'", 1, "internal-error", {"kind": "KeyError"}),
         ),
         (
-            LineError("no JSON"),
-            ("internal error: LineError: no JSON", 1, "internal-error", {"kind": "LineError"}),
+            ValueError("no JSON"),
+            ("internal error: ValueError: no JSON", 1, "internal-error", {"kind": "ValueError"}),
         ),
     ],
 )
