@@ -42,7 +42,7 @@ def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
         failure = failure_of(error)
         title = f"Refused, exit code {failure.exit_code}"
         status = STATUSES.get(failure.exit_code, 500)
-        return answer(request, status, title, failure.message.splitlines())
+        return answer(request, status, title, failure.line.splitlines())
 
     async def unfit(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
@@ -59,7 +59,7 @@ def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
 
     async def broken(request: Request, error: Exception) -> Response:
         failure = failure_of(error)
-        return answer(request, 500, f"Failed, exit code {failure.exit_code}", [failure.message])
+        return answer(request, 500, f"Failed, exit code {failure.exit_code}", [failure.line])
 
     app.add_exception_handler(RequestValidationError, unfit)
     app.add_exception_handler(HTTPException, http)

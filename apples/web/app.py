@@ -250,7 +250,7 @@ def _add_verbs(app: FastAPI, pages: Pages) -> None:
             session.said = "good", verb()
         except ApplesError as error:
             failure = failure_of(error)
-            session.said = "bad", f"{failure.message} (exit code {failure.exit_code})"
+            session.said = "bad", f"{failure.line} (exit code {failure.exit_code})"
             return job_answer(pages, request, identifier, STATUSES.get(failure.exit_code, 500))
         return RedirectResponse(f"/runs/{identifier}", 303)
 
@@ -352,7 +352,7 @@ def _add_what_if(app: FastAPI, pages: Pages) -> None:
                 )  # fmt: skip
             found = one.ask("POST", "/v1/whatif", asked.body())
         except ApplesError as error:
-            refusal = failure_of(error).message
+            refusal = failure_of(error).line
         frame = pages.frame(request, "Cluster")
         return served.what_if_page(frame, name, LIVE_POLICIES, document, asked, found, refusal)
 
@@ -398,7 +398,7 @@ def _add_cluster_verbs(app: FastAPI, pages: Pages) -> None:
             call()
         except ApplesError as error:
             failure = failure_of(error)
-            session.said = "bad", f"{failure.message} (exit code {failure.exit_code})"
+            session.said = "bad", f"{failure.line} (exit code {failure.exit_code})"
             return shown(STATUSES.get(failure.exit_code, 500))
         session.said = "good", what
         return RedirectResponse(request.url.path.rpartition("/")[0], 303)
@@ -441,7 +441,7 @@ def _answer_of(cluster: Cluster) -> dict[str, Any]:
     try:
         document, refusal = cluster.queue()
     except ApplesError as error:
-        return {"name": cluster.name, "document": None, "refusal": failure_of(error).message}
+        return {"name": cluster.name, "document": None, "refusal": failure_of(error).line}
     return {"name": cluster.name, "document": document, "refusal": refusal}
 
 
@@ -560,10 +560,10 @@ def _add_forms(app: FastAPI, pages: Pages) -> None:
                 request.state.session.said = "good", f"saved{f'; {wrong} wrong' if wrong else ''}"
                 return RedirectResponse(file_address(edited.name), 303)
         except hat.NotEditableError as error:
-            return answered(request, edited, str(error), 400)
+            return answered(request, edited, failure_of(error).line, 400)
         except ApplesError as error:
             failure = failure_of(error)
-            text = f"{failure.message} (exit code {failure.exit_code})"
+            text = f"{failure.line} (exit code {failure.exit_code})"
             return answered(request, edited, text, STATUSES.get(failure.exit_code, 500))
         return answered(request, edited)
 
@@ -580,7 +580,7 @@ def _add_plan(app: FastAPI, pages: Pages) -> None:
         try:
             found = planning.planned(pages.folder, wanted)
         except (ApplesError, hat.DocumentError, OSError) as error:
-            refusal = failure_of(error).message
+            refusal = failure_of(error).line
         return served.plan_page(
             pages.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted),
             planning.LAUNCHERS, [each.name for each in pages.clusters.all()],

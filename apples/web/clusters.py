@@ -13,6 +13,7 @@ from apples import user_files
 from apples.agent.weather.service import service_settings
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs import JobStatus, store
+from apples.refusals import failure_of
 from apples.resources import HostList, read_host_list
 from apples.scheduling.server.client import SchedulerClient, home
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
@@ -99,7 +100,7 @@ class Cluster:
         except LaunchError as error:
             if self._last is None:
                 raise
-            return self._last[1], str(error)
+            return self._last[1], failure_of(error).line
         self._last = time.time(), document
         return document, ""
 

@@ -199,7 +199,7 @@ class Gate:
         try:
             answer = await self._admit(scope, receive)
         except RefusedRequestError as refusal:
-            answer = self._refuse(refusal.status, str(refusal))
+            answer = self._refuse(refusal.status, f"{refusal} [{refusal.code}]")
             answer.headers["connection"] = "close"
         await (answer or self._application)(scope, receive, guarded)
 
@@ -221,7 +221,9 @@ class Gate:
         session = self._sessions.find(request.cookies.get(cookie_name(request), ""))
         if session is None:
             raise RefusedRequestError(
-                401, f"Open the link that {self._command} printed last in its terminal."
+                401,
+                f"Open the link that {self._command} printed last in its terminal.",
+                code="session-missing",
             )
         state = scope.setdefault("state", {})
         state["session"] = session
@@ -230,7 +232,11 @@ class Gate:
             state["form"] = await self._form(request, receive, self._limits)
             sent = state["form"].pop("token", [""])[-1]
             if not hmac.compare_digest(sent.encode(), session.token.encode()):
-                raise RefusedRequestError(403, "This form is not from one of these pages as they are now; load the page again.")  # fmt: skip  # noqa: E501
+                raise RefusedRequestError(
+                    403,
+                    "This form is not from one of these pages as they are now; load the page again.",
+                    code="form-token-invalid",
+                )
         return None
 
     def _by_link(self, request: Request) -> str:
@@ -240,6 +246,7 @@ class Gate:
             raise RefusedRequestError(
                 401,
                 f"This link was used before; {self._command} has printed the next in its terminal.",
+                code="link-used",
             )
         return secret
 
@@ -268,7 +275,9 @@ class Gate:
         foreign = origin and origin not in {f"{scheme}://{own}" for scheme in schemes}
         site = request.headers.get("sec-fetch-site", "same-origin")
         if foreign or site not in {"same-origin", "none"}:
-            raise RefusedRequestError(403, "This form was sent from a page of another site.")
+            raise RefusedRequestError(
+                403, "This form was sent from a page of another site.", code="origin-foreign"
+            )
 
     async def _form(
         self, request: Request, receive: Receive, limits: BodyLimits
@@ -276,7 +285,7 @@ class Gate:
         """Return the fields of a form; bounded in bytes, fields and time."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise RefusedRequestError(415, "Only forms are taken.")
+            raise RefusedRequestError(415, "Only forms are accepted.")
         body, text, more = BoundedBody(receive, limits), bytearray(), True
         while more:
             message = await body.receive()
@@ -288,7 +297,7 @@ class Gate:
                 text.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS
             )
         except ValueError:
-            raise RefusedRequestError(400, "That is no form.") from None
+            raise RefusedRequestError(400, "The body is not a form.") from None
         for name, value in pairs:
             form.setdefault(name, []).append(value)
         return form

@@ -105,7 +105,7 @@ class WeatherPages:
             raise RefusedRequestError(503, str(error)) from error
         if token is None:
             raise RefusedRequestError(
-                401, "That is no token of this service, or it has expired or was revoked."
+                401, "This token is not of this service, or it has expired or was revoked."
             )
         if READ not in token.scopes:
             raise RefusedRequestError(

@@ -30,16 +30,23 @@ class LineError(ValueError):
 
     Parameters
     ----------
-    code, fields
-        As of an `ApplesError`.
+    code
+        The stable name of what is wrong, such as ``message-too-long``.
+    value, bound
+        The size that is too large, and the largest allowed; None: it is not about a size.
     """
 
-    code = "protocol-invalid"
-
-    def __init__(self, message: str, *, code: str = "", **fields: object) -> None:
+    # No `fields`: where nothing catches it, it is a fault of ours and not of the user (`failure_of`).
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "protocol-invalid",
+        value: int | None = None,
+        bound: int | None = None,
+    ) -> None:
         super().__init__(message)
-        self.code = code or type(self).code
-        self.fields: Mapping[str, object] = fields
+        self.code, self.value, self.bound = code, value, bound
 
 
 class LineBuffer:

@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from coding import with_code
 
 import apples.wire
 from apples.wire import LineConnection, LineError
+
+
+def exceeds(code, bound):
+    """Return a check: a `LineError` of this code and bound."""
+    return lambda error: (error.code, error.bound) == (code, bound)
 
 
 @pytest.fixture
@@ -59,7 +63,7 @@ def test_what_is_sent_is_one_line(ends):
 
 def test_a_line_that_is_too_long_is_not_sent(ends):
     near, far = ends
-    with pytest.raises(LineError, check=with_code("message-too-long", bound=1 << 16)):
+    with pytest.raises(LineError, check=exceeds("message-too-long", 1 << 16)):
         near.send({"text": "x" * (1 << 16)})
     far.setblocking(False)
     with pytest.raises(BlockingIOError):
