@@ -262,6 +262,8 @@ class NodeSampler:
         A place on the file system that counts.
     clock
         Seconds since the epoch.
+    read
+        Reads a file below /proc; `nws.read_file` by default.
     """
 
     def __init__(
@@ -270,11 +272,12 @@ class NodeSampler:
         root: Path = Path("/"),
         disk: Path = Path("/"),
         clock: Callable[[], float] = time.time,
+        read: Callable[[str], str] | None = None,
     ) -> None:
         usable = os.sched_getaffinity(0)
         self._hosts = {host: frozenset(cpus or usable) for host, cpus in hosts.items()}
         self._root, self._disk, self._clock = root, disk, clock
-        self._reader = RunQueueReader(root, most_files=MOST_FILES, groups=False)
+        self._reader = RunQueueReader(root, most_files=MOST_FILES, groups=False, read=read)
         every = frozenset(range(os.cpu_count() or 1))
         self._whole = all(cpus >= every for cpus in self._hosts.values())
         self._memory = FreeMemorySensor("memory", root=root)
