@@ -384,82 +384,91 @@ def test_it_measures_its_kernel_once_for_each_size(folder, tmp_path):
 
 
 REFUSALS = [
-    ({"schema": "apples.task/2"}, "the task's schema is not apples.task/1"),
-    ({"mode": "dream"}, "the task's mode is 'dream', neither run nor calibrate"),
-    ({"mode": "a\n\x1b[31m"}, "the task's mode is 'a  [31m', neither run nor calibrate"),
-    ({"parameters": []}, "the task's parameters is not an object of numbers and texts"),
-    ({"save": True}, "the task's save is not true or false, true only with an output"),
-    ({"output": 3}, "the task's output is not a directory or null"),
-    ({"progress_seconds": -1}, "the task's progress_seconds is not a number of 0 or more"),
-    ({"partition": []}, "the task's partition is not a list of one entry or more"),
-    ({"partition": [{"host": "a"}]}, "the task's partition[0] does not say host, ranks, first_row, rows"),
-    ({"partition": partition(("a", 1, 5)) * 2},
-     "the task's partition[1] has 5 rows from row 0 on for 1 ranks; it begins at row 5, and each rank has a row"),
-    ({"partition": partition(("a", 6, 5))},
-     "the task's partition[0] has 5 rows from row 0 on for 6 ranks; it begins at row 0, and each rank has a row"),
-    ({"partition": partition(("a", 1, True))}, "the task's partition[0] has no host's name, or no whole numbers"),
-    ({"partition": partition((7, 1, 24))}, "the task's partition[0] has no host's name, or no whole numbers"),
-    ({"partition": [{**partition(("ada", 1, 24))[0], "threads": 0}]},
-     "the task's threads is not a whole number of 1 or more"),
-    ({"mode": "calibrate", "sizes": [0]}, "the task's sizes is not a list of numbers of rows"),
+    ({"schema": "apples.task/2"}, "task-invalid", ["schema"]),
+    ({"mode": "dream"}, "task-invalid", ["mode", "'dream'"]),
+    ({"mode": "a\n\x1b[31m"}, "task-invalid", ["mode", "'a  [31m'"]),
+    ({"parameters": []}, "task-invalid", ["parameters"]),
+    ({"save": True}, "task-invalid", ["save"]),
+    ({"output": 3}, "task-invalid", ["output"]),
+    ({"progress_seconds": -1}, "task-invalid", ["progress_seconds"]),
+    ({"partition": []}, "task-invalid", ["partition "]),
+    ({"partition": [{"host": "a"}]}, "partition-invalid", ["partition[0]", "host, ranks, first_row, rows"]),
+    ({"partition": partition(("a", 1, 5)) * 2}, "partition-invalid",
+     ["partition[1]", "5 rows", "row 0", "1 ranks", "row 5"]),
+    ({"partition": partition(("a", 6, 5))}, "partition-invalid", ["partition[0]", "5 rows", "6 ranks"]),
+    ({"partition": partition(("a", 1, True))}, "partition-invalid", ["partition[0]"]),
+    ({"partition": partition((7, 1, 24))}, "partition-invalid", ["partition[0]"]),
+    ({"partition": [{**partition(("ada", 1, 24))[0], "threads": 0}]}, "task-invalid", ["threads"]),
+    ({"mode": "calibrate", "sizes": [0]}, "task-invalid", ["sizes"]),
 ]  # fmt: skip
+
+
+def refusal(events, code, values):
+    """Check that the only event is one printable line of an error with this code that names these values."""
+    (event,) = events
+    message = event["message"]
+    assert event == {"event": "error", "message": message, "rank": 0, "code": code}
+    assert message.isprintable()
+    assert [value for value in values if value not in message] == [], message
 
 
 @pytest.mark.more
 @pytest.mark.mpi
-@pytest.mark.parametrize(("change", "message"), REFUSALS, ids=range(len(REFUSALS)))
-def test_a_task_that_does_not_say_what_it_should_is_refused(scaffolded, tmp_path, change, message):
+@pytest.mark.parametrize(("change", "code", "values"), REFUSALS, ids=range(len(REFUSALS)))
+def test_a_task_that_does_not_say_what_it_should_is_refused(
+    scaffolded, tmp_path, change, code, values
+):
     given = task() | change
-    code, events, said = asked(scaffolded("c") / "program", given, tmp_path)
-    assert (code, said) == (2, "")
-    assert events == [{"event": "error", "message": message, "rank": 0}]
+    exit_code, events, said = asked(scaffolded("c") / "program", given, tmp_path)
+    assert (exit_code, said) == (2, "")
+    refusal(events, code, values)
     if change.get("partition", [{"host": ""}])[0:1] != partition((7, 1, 24)):
-        with pytest.raises(TaskError):
+        with pytest.raises(TaskError) as raised:
             read_task(json.dumps(given))
+        assert raised.value.code == code, "a program in Python names the same condition"
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "values"),
     [
-        (b"", "the task is not JSON: there is no value (byte 0)"),
-        (b"{", "the task is not JSON: there is no name (byte 1)"),
-        (b'{"schema": "\xff"}', "the task is not JSON: a text is not UTF-8 (byte 12)"),
-        (b"[" * 1_000_000, "the task is not JSON: it is too deep (byte 33)"),
-        (b'{"a": 1} \x00', "the task is not JSON: there is no value (byte 0)"),
-        (json.dumps(task(("ada", 2, 24))).encode(),
-         "the task is for 2 ranks; MPI has 1 (is the program built with the MPI of the mpiexec that starts it?)"),
-        (json.dumps(task(("ada", 1, 20))).encode(),
-         "the task's partition has 20 rows; grid is 24: apples_begin says which parameter counts them"),
-        (json.dumps(task(parameters={"grid": 24})).encode(),
-         "iterations: the parameter 'iterations' is no whole number of 1 or more; apples_begin says which it is"),
+        (b"", "task-not-json", ["byte 0"]),
+        (b"{", "task-not-json", ["byte 1"]),
+        (b'{"schema": "\xff"}', "task-not-json", ["UTF-8", "byte 12"]),
+        (b"[" * 1_000_000, "task-not-json", ["byte 33"]),
+        (b'{"a": 1} \x00', "task-not-json", ["byte 0"]),
+        (json.dumps(task(("ada", 2, 24))).encode(), "ranks-differ", ["2 ranks", "MPI has 1"]),
+        (json.dumps(task(("ada", 1, 20))).encode(), "rows-differ", ["20 rows", "grid is 24"]),
+        (json.dumps(task(parameters={"grid": 24})).encode(), "parameter-range", ["'iterations'"]),
     ],
     ids=range(8),
 )  # fmt: skip
-def test_a_hostile_task_is_one_line(scaffolded, tmp_path, text, message):
-    code, events, said = asked(scaffolded("c") / "program", text, tmp_path)
-    assert (code, said) == (2, "")
-    assert events == [{"event": "error", "message": message, "rank": 0}]
+def test_a_hostile_task_is_one_line(scaffolded, tmp_path, text, code, values):
+    exit_code, events, said = asked(scaffolded("c") / "program", text, tmp_path)
+    assert (exit_code, said) == (2, "")
+    refusal(events, code, values)
 
 
 @pytest.mark.mpi
 @EACH
 def test_what_is_wrong_by_hand_is_one_line(folder, tmp_path):
     program = folder / "program"
-    for arguments, message in (
-        (["--set", "gird=5"], "--set gird=5: no parameter 'gird'; there are grid, iterations"),
-        (["--set", "grid=x"], "--set grid=x: not a whole number"),
-        (["--set=grid"], "--set grid: not NAME=VALUE"),
-        (["-v", "--set"], "--set : not NAME=VALUE"),
-        (["--set", f"grid={'0' * 2000}9"], f"--set grid={'0' * 495}..: longer than 2000 bytes"),
-        (["--set", "grid=0"],
-         "rows: the parameter 'grid' is no whole number of 1 or more; apples_begin says which it is"),
-    ):  # fmt: skip
+    for arguments, code, values in (
+        (["--set", "gird=5"], "parameter-unknown", ["gird=5", "'gird'", "grid, iterations"]),
+        (["--set", "grid=x"], "parameter-type", ["grid=x"]),
+        (["--set=grid"], "parameter-invalid", ["--set grid"]),
+        (["-v", "--set"], "parameter-invalid", ["--set "]),
+        (["--set", f"grid={'0' * 2000}9"], "parameter-too-long", [f"grid={'0' * 495}..", "2000"]),
+        (["--set", "grid=0"], "parameter-range", ["'grid'"]),
+    ):
         done = called([program, *arguments])
-        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"heat: {message}\n")
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("heat: ")
+        assert line.endswith(f" [{code}]")
+        assert [value for value in values if value not in line] == [], line
     done = called([program], APPLES_TASK=str(tmp_path / "none"))
-    message = f"the task {tmp_path / 'none'} cannot be read: No such file or directory"
-    assert json.loads(done.stdout) == {"event": "error", "message": message, "rank": 0}
+    refusal([json.loads(done.stdout)], "task-unreadable", [str(tmp_path / "none")])
     assert done.returncode == 2
 
 
@@ -470,7 +479,7 @@ def test_a_program_that_is_said_to_be_malleable_refuses(folder, tmp_path):
     path.write_text(json.dumps(task()))
     done = called([folder / "program"], APPLES_TASK=str(path), APPLES_MALLEABLE="/nowhere")
     assert done.returncode == 2
-    assert "keeps the hosts it was started on" in json.loads(done.stdout)["message"]
+    refusal([json.loads(done.stdout)], "malleable-unsupported", ["malleable = true"])
 
 
 def changed(scaffolded, tmp_path, old, by):
@@ -487,24 +496,26 @@ def changed(scaffolded, tmp_path, old, by):
 @pytest.mark.more
 def test_what_goes_wrong_in_the_program_is_an_event_and_ends_all_ranks(scaffolded, tmp_path):
     sweep, result = "        sweep(old, new, rows, n);\n", "apples_result(old + n + 3, rows, n"
-    for old, by, code, message in (
-        (sweep, sweep + 'if (apples_iteration() == 3) apples_fail("row 7 is \\"bad\\"");\n', 1, 'row 7 is "bad"'),
-        (sweep, sweep + "if (apples_iteration() == 3) exit(0);\n", 1,
-         "the program ended without apples_result(..)"),
-        (result, "apples_result(old + n + 3, rows + 2, n", 2,
-         "the result has 26 rows on rank 0; the plan gives it 24: apples_begin says which parameter counts them"),
-        ("    apples_end();\n", "", 1, "the program ended without apples_end()"),
+    failed = {"event": "error", "message": 'row 7 is "bad"', "rank": 0}  # the program's own words
+    for old, by, code, named, values in (
+        (sweep, sweep + 'if (apples_iteration() == 3) apples_fail("row 7 is \\"bad\\"");\n', 1, "", []),
+        (sweep, sweep + "if (apples_iteration() == 3) exit(0);\n", 1, "result-missing", []),
+        (result, "apples_result(old + n + 3, rows + 2, n", 2, "result-shape", ["26 rows", "rank 0", "24"]),
+        ("    apples_end();\n", "", 1, "end-missing", []),
         ("apples_exchange(old, row_bytes, 1)", "apples_exchange(old, row_bytes, 25)", 2,
-         "apples_exchange: 25 rows of 208 bytes cannot be sent of a strip of 24 rows"),
+         "array-shape", ["25 rows", "208 bytes", "24 rows"]),
         ('apples_integer("grid")', 'apples_integer("gird")', 2,
-         "there is no parameter 'gird'; there are grid, iterations"),
+         "parameter-unknown", ["'gird'", "grid, iterations"]),
         ("apples_exchange(old, row_bytes, 1)", 'apples_allreduce(1.0, "mean")', 2,
-         "apples_allreduce: there is no 'mean'; there are max, min, sum"),
+         "operation-unknown", ["'mean'", "max, min, sum"]),
     ):  # fmt: skip
         program = changed(scaffolded, tmp_path, old, by)
         ended, events, _ = asked(program, task(), tmp_path)
         assert ended == code, by
-        assert events[-1] == {"event": "error", "message": message, "rank": 0}
+        if named:
+            refusal(events[-1:], named, values)
+        else:
+            assert events[-1] == failed
         three = task(("ada", 2, 17), ("bob", 1, 7))
         if "rows" not in by:
             ended, events, _ = asked(program, three, tmp_path, ranks=3)
@@ -563,8 +574,8 @@ def test_a_call_before_the_task_is_one_line(scaffolded, tmp_path, call):
     begin = "    apples_begin("
     program = changed(scaffolded, tmp_path, begin, f"    {call};\n{begin}")
     code, events, said = asked(program, task(), tmp_path)
-    message = "apples_begin comes before all other calls"
-    assert (code, [event["message"] for event in events], said) == (2, [message], "")
+    assert (code, said) == (2, "")
+    refusal(events, "call-order", ["apples_begin"])
 
 
 USES_ALL = """
@@ -691,8 +702,9 @@ def test_a_resize_is_refused_in_one_line_and_changes_nothing():
     job = begun.document["id"]
     refused = command("apples", "resize", job, "--hosts", "here")
     assert refused.code != 0
-    message = f"apples: job {job} cannot be resized: its template does not say 'malleable = true'"
-    assert refused.err.splitlines() == [message]
+    (code,) = refused.error_codes
+    assert code == "run-not-resizable"
+    assert job in refused.err
     assert command("apples", "jobs", job, "--json").document["state"] in ("starting", "running")
     assert command("apples", "cancel", job).code == 0
 
@@ -713,7 +725,7 @@ def test_a_template_that_says_malleable_is_refused_in_one_line(scaffolded, tmp_p
         ended = command("apples", "wait", begun.document["id"])
         assert ended.code == 5
         said = ended.err
-    assert "keeps the hosts it was started on" in said
+    assert "malleable-unsupported" in said
 
 
 @pytest.mark.mpi

@@ -202,14 +202,14 @@ static struct {
     double sample_used, sample_wall;
 } apples_own;
 
-APPLES_NORETURN static void apples_end_all(int code, const char *said);
-APPLES_NORETURN static void apples_refuse(const char *format, ...) APPLES_PRINTS(1, 2);
+APPLES_NORETURN static void apples_end_all(int code, const char *error, const char *said);
+APPLES_NORETURN static void apples_refuse(const char *error, const char *format, ...) APPLES_PRINTS(2, 3);
 
 static void *apples_memory(size_t bytes)
 {
     void *found = calloc(bytes ? bytes : 1, 1);
     if (!found)
-        apples_refuse("no memory for %lu bytes", (unsigned long)bytes);
+        apples_refuse("memory-insufficient", "no memory for %lu bytes", (unsigned long)bytes);
     return found;
 }
 
@@ -225,7 +225,7 @@ static void apples_add(struct apples_line *line, const char *format, ...)
         wanted = vsnprintf(line->text ? line->text + line->length : NULL, left, format, arguments);
         va_end(arguments);
         if (wanted < 0)
-            apples_refuse("a line cannot be written");
+            apples_refuse("line-unwritable", "a line cannot be written");
         if ((size_t)wanted < left) {
             line->length += (size_t)wanted;
             return;
@@ -233,7 +233,7 @@ static void apples_add(struct apples_line *line, const char *format, ...)
         line->room = 2 * line->room + (size_t)wanted + 256;
         line->text = (char *)realloc(line->text, line->room);
         if (!line->text)
-            apples_refuse("no memory for a line");
+            apples_refuse("memory-insufficient", "no memory for a line");
     }
 }
 
@@ -562,8 +562,8 @@ static void apples_say(struct apples_line *line)
     free(line->text);
 }
 
-/* Ends all ranks; one that is alone ends by itself. */
-static void apples_end_all(int code, const char *said)
+/* Ends all ranks with an exit code; one that is alone ends by itself. `error` is the error's stable name, or "". */
+static void apples_end_all(int code, const char *error, const char *said)
 {
     char message[APPLES_LONGEST_TEXT], *at;
     int alone = 1, finalised = 0, initialised = 0;
@@ -578,7 +578,7 @@ static void apples_end_all(int code, const char *said)
     apples_own.ended = 1;
     fflush(stdout);
     if (apples_own.by_hand) {
-        fprintf(stderr, "%s: %s\n", apples_own.name, message);
+        fprintf(stderr, "%s: %s%s%s%s\n", apples_own.name, message, *error ? " [" : "", error, *error ? "]" : "");
     } else {
         struct apples_line line = apples_event("error");
         apples_add(&line, ", \"message\": ");
@@ -586,6 +586,8 @@ static void apples_end_all(int code, const char *said)
         apples_add(&line, ", \"rank\": %d", apples_own.rank);
         if (apples_own.no_room)
             apples_add(&line, ", \"resources\": true");
+        if (*error)
+            apples_add(&line, ", \"code\": \"%s\"", error);
         apples_say(&line);
     }
     fflush(stderr);
@@ -598,34 +600,35 @@ static void apples_end_all(int code, const char *said)
 
 
 /* Refuses what is asked: the message is one line for the user. */
-static void apples_refuse(const char *format, ...)
+static void apples_refuse(const char *error, const char *format, ...)
 {
     char message[APPLES_LONGEST_TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    apples_end_all(2, message);
+    apples_end_all(2, error, message);
 }
 
 /* Refuses a file that cannot be written; a full disk is no fault of the program's. */
 static void apples_refuse_file(const char *path, int reason)
 {
     apples_own.no_room = reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == EIO;
-    apples_refuse("%.1000s: %s", path, strerror(reason));
+    apples_refuse("file-unwritable", "%.1000s: %s", path, strerror(reason));
 }
 
 void apples_fail(const char *message)
 {
-    apples_end_all(1, message);
+    apples_end_all(1, "", message);
 }
 
 /* A rank that ends without a word would leave the others waiting. */
 static void apples_at_exit(void)
 {
     if (!apples_own.ended)
-        apples_end_all(1, apples_own.told ? "the program ended without apples_end()"
-                                          : "the program ended without apples_result(..)");
+        apples_end_all(1, apples_own.told ? "end-missing" : "result-missing",
+                       apples_own.told ? "the program ended without apples_end()"
+                                       : "the program ended without apples_result(..)");
 }
 
 /* ---- Waiting -------------------------------------------------------------------------------------------------- */
@@ -707,7 +710,7 @@ static struct apples_value *apples_parameter(const char *name)
 {
     struct apples_value *found = apples_member(apples_own.parameters, name);
     if (!found)
-        apples_refuse("there is no parameter '%.100s'; there are %s", name, apples_names(apples_own.parameters));
+        apples_refuse("parameter-unknown", "there is no parameter '%.100s'; there are %s", name, apples_names(apples_own.parameters));
     return found;
 }
 
@@ -716,7 +719,7 @@ static long apples_count(const char *name, const char *what)
 {
     struct apples_value *found = apples_member(apples_own.parameters, name);
     if (!apples_is(found, APPLES_INTEGER) || found->integer < 1)
-        apples_refuse("%s: the parameter '%.100s' is no whole number of 1 or more; apples_begin says which it is",
+        apples_refuse("parameter-range", "%s: the parameter '%.100s' is no whole number of 1 or more; apples_begin says which it is",
                       what, name);
     return found->integer;
 }
@@ -759,17 +762,17 @@ static void apples_set(struct apples_value *parameters, const char *given)
     const char *equals = strchr(given, '=');
     struct apples_value *one;
     if (!equals || equals == given)
-        apples_refuse("--set %.500s: not NAME=VALUE", given);
+        apples_refuse("parameter-invalid", "--set %.500s: not NAME=VALUE", given);
     for (one = parameters->child; one; one = one->next)
         if (strlen(one->name) == (size_t)(equals - given) && !strncmp(one->name, given, strlen(one->name)))
             break;
     if (!one)
-        apples_refuse("--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
+        apples_refuse("parameter-unknown", "--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
                       given, apples_names(parameters));
     if (strlen(equals + 1) > APPLES_LONGEST_TEXT)
-        apples_refuse("--set %.500s..: longer than %d bytes", given, (int)APPLES_LONGEST_TEXT);
+        apples_refuse("parameter-too-long", "--set %.500s..: longer than %d bytes", given, (int)APPLES_LONGEST_TEXT);
     if (!apples_take_value(one, equals + 1, strlen(equals + 1)))
-        apples_refuse("--set %.500s: not a %snumber", given, one->kind == APPLES_INTEGER ? "whole " : "");
+        apples_refuse("parameter-type", "--set %.500s: not a %snumber", given, one->kind == APPLES_INTEGER ? "whole " : "");
 }
 
 /* Returns the task of a program that was started by hand: as many rows for each rank. */
@@ -783,7 +786,7 @@ static char *apples_task_by_hand(const char *defaults)
     while (*(defaults += strspn(defaults, " "))) {
         size_t length = strcspn(defaults, " "), name = strcspn(defaults, "= ");
         if (!name || defaults[name] != '=')
-            apples_refuse("apples_begin: the default %.*s is not name=value", (int)(length < 100 ? length : 100), defaults);
+            apples_refuse("default-invalid", "apples_begin: the default %.*s is not name=value", (int)(length < 100 ? length : 100), defaults);
         apples_take_value(apples_new_member(parameters, defaults, name), defaults + name + 1, length - name - 1);
         defaults += length;
     }
@@ -796,7 +799,7 @@ static char *apples_task_by_hand(const char *defaults)
     apples_own.parameters = parameters;
     rows = apples_count(apples_own.rows_name, "rows");
     if (rows < apples_own.size)
-        apples_refuse("%d ranks for %ld rows: each needs one", apples_own.size, rows);
+        apples_refuse("ranks-exceed-rows", "%d ranks for %ld rows: each needs one", apples_own.size, rows);
     apples_add(&line, "{\"schema\": \"apples.task/1\", \"mode\": \"run\", \"partition\": [{\"host\": \"here\", ");
     apples_add(&line, "\"ranks\": %d, \"first_row\": 0, \"rows\": %ld}], \"parameters\": {", apples_own.size, rows);
     for (one = parameters->child; one; one = one->next) {
@@ -827,7 +830,7 @@ static long apples_read_threads(const struct apples_value *value)
     if (!value)
         return 1;
     if (value->kind != APPLES_INTEGER || value->integer < 1 || value->integer > INT_MAX)
-        apples_refuse("the task's threads is not a whole number of 1 or more");
+        apples_refuse("task-invalid", "the task's threads is not a whole number of 1 or more");
     return value->integer;
 }
 
@@ -836,7 +839,7 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
     struct apples_value *one;
     long index = 0, row = 0, ranks = 0;
     if (!apples_is(partition, APPLES_LIST) || !partition->child)
-        apples_refuse("the task's partition is not a list of one entry or more");
+        apples_refuse("task-invalid", "the task's partition is not a list of one entry or more");
     for (one = partition->child; one; one = one->next)
         apples_own.piece_count++;
     apples_own.pieces = (struct apples_piece *)apples_memory((size_t)apples_own.piece_count * sizeof *apples_own.pieces);
@@ -845,13 +848,13 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
         struct apples_value *host = apples_member(one, "host"), *rank = apples_member(one, "ranks"),
                             *first = apples_member(one, "first_row"), *rows = apples_member(one, "rows");
         if (!host || !rank || !first || !rows)
-            apples_refuse("the task's partition[%ld] does not say host, ranks, first_row, rows", index);
+            apples_refuse("partition-invalid", "the task's partition[%ld] does not say host, ranks, first_row, rows", index);
         if (!apples_is_name(host) || rank->kind != APPLES_INTEGER || first->kind != APPLES_INTEGER ||
             rows->kind != APPLES_INTEGER)
-            apples_refuse("the task's partition[%ld] has no host's name, or no whole numbers", index);
+            apples_refuse("partition-invalid", "the task's partition[%ld] has no host's name, or no whole numbers", index);
         if (first->integer != row || rank->integer < 1 || rank->integer > rows->integer ||
             rows->integer > LONG_MAX - row || rank->integer > INT_MAX - ranks)
-            apples_refuse("the task's partition[%ld] has %ld rows from row %ld on for %ld ranks; it begins at row %ld,"
+            apples_refuse("partition-invalid", "the task's partition[%ld] has %ld rows from row %ld on for %ld ranks; it begins at row %ld,"
                           " and each rank has a row", index, rows->integer, first->integer, rank->integer, row);
         piece->host = host->text;
         piece->ranks = rank->integer;
@@ -865,11 +868,11 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
         ranks += piece->ranks;
     }
     if (ranks != apples_own.size)
-        apples_refuse("the task is for %ld ranks; MPI has %d%s", ranks, apples_own.size,
+        apples_refuse("ranks-differ", "the task is for %ld ranks; MPI has %d%s", ranks, apples_own.size,
                       apples_own.size == 1 ? " (is the program built with the MPI of the mpiexec that starts it?)" : "");
     one = apples_member(apples_own.parameters, apples_own.rows_name);
     if (apples_is(one, APPLES_INTEGER) && one->integer != row)
-        apples_refuse("the task's partition has %ld rows; %.100s is %ld: apples_begin says which parameter counts them",
+        apples_refuse("rows-differ", "the task's partition has %ld rows; %.100s is %ld: apples_begin says which parameter counts them",
                       row, apples_own.rows_name, one->integer);
 }
 
@@ -877,7 +880,7 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
 static void apples_expect(int right, const char *field, const char *what)
 {
     if (!right)
-        apples_refuse("the task's %s is not %s", field, what);
+        apples_refuse("task-invalid", "the task's %s is not %s", field, what);
 }
 
 /* Reads a task and checks it, as every rank does. */
@@ -889,13 +892,13 @@ static void apples_take_task(char *text)
     if (!reader.wrong && *reader.at)
         apples_wrong(&reader, "something follows it");
     if (reader.wrong)
-        apples_refuse("the task is not JSON: %s (byte %ld)", reader.wrong, (long)(reader.at - reader.begin));
+        apples_refuse("task-not-json", "the task is not JSON: %s (byte %ld)", reader.wrong, (long)(reader.at - reader.begin));
     schema = apples_member(task, "schema");
     if (!apples_is(schema, APPLES_STRING) || strcmp(schema->text, "apples.task/1"))
-        apples_refuse("the task's schema is not apples.task/1");
+        apples_refuse("task-invalid", "the task's schema is not apples.task/1");
     mode = apples_member(task, "mode");
     if (!apples_is(mode, APPLES_STRING) || (strcmp(mode->text, "run") && strcmp(mode->text, "calibrate")))
-        apples_refuse("the task's mode is '%.100s', neither run nor calibrate",
+        apples_refuse("task-invalid", "the task's mode is '%.100s', neither run nor calibrate",
                       apples_is(mode, APPLES_STRING) ? mode->text : "");
     apples_own.task = task;
     apples_own.calibrating = *mode->text == 'c';
@@ -973,7 +976,7 @@ APPLES_NORETURN static void apples_calibrate_each(struct apples_value *sizes)
         while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
             continue;
         if (child < 0 || status)
-            apples_refuse("calibrating %ld rows ended with code %d", size->integer,
+            apples_refuse("calibration-failed", "calibrating %ld rows ended with code %d", size->integer,
                           child < 0 ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         free(environment);
     }
@@ -991,7 +994,7 @@ static void apples_take_sizes(struct apples_value *sizes)
     const char *own = getenv(APPLES_SIZE);
     long count = 0;
     if (apples_own.size != 1)
-        apples_refuse("calibrate runs as one process, not %d", apples_own.size);
+        apples_refuse("ranks-differ", "calibrate runs as one process, not %d", apples_own.size);
     for (one = apples_is(sizes, APPLES_LIST) ? sizes->child : NULL; one; one = one->next, count++)
         apples_expect(one->kind == APPLES_INTEGER && one->integer >= 1, "sizes", "a list of numbers of rows");
     apples_expect(count > 0, "sizes", "a list of numbers of rows");
@@ -1063,16 +1066,16 @@ void apples_begin(int argc, char **argv, const char *rows, const char *columns, 
     MPI_Comm_rank(apples_own.comm, &apples_own.rank);
     MPI_Comm_size(apples_own.comm, &apples_own.size);
     if (apples_own.begun_task)
-        apples_refuse("apples_begin was called twice");
+        apples_refuse("call-order", "apples_begin was called twice");
     apples_own.begun_task = 1;
     atexit(apples_at_exit);
     if (apples_own.rank == 0) {
         if (getenv("APPLES_MALLEABLE"))
-            apples_refuse("the template says malleable = true; a program in C or Fortran keeps the hosts it was started"
+            apples_refuse("malleable-unsupported", "the template says malleable = true; a program in C or Fortran keeps the hosts it was started"
                           " on: leave that line out");
         text = apples_own.by_hand ? apples_task_by_hand(defaults ? defaults : "") : apples_file(path);
         if (!text)
-            apples_refuse("the task %.1000s cannot be read: %s", path, strerror(errno));
+            apples_refuse("task-unreadable", "the task %.1000s cannot be read: %s", path, strerror(errno));
         apples_take_task(text); /* what is wrong is said once; the others wait */
         length = (long)strlen(text);
     }
@@ -1095,7 +1098,7 @@ long apples_integer(const char *name)
 {
     struct apples_value *found = apples_parameter(name);
     if (found->kind != APPLES_INTEGER && found->kind != APPLES_TRUTH)
-        apples_refuse("the parameter '%.100s' is no whole number", name);
+        apples_refuse("parameter-type", "the parameter '%.100s' is no whole number", name);
     return found->integer;
 }
 
@@ -1103,7 +1106,7 @@ double apples_number(const char *name)
 {
     struct apples_value *found = apples_parameter(name);
     if (found->kind == APPLES_STRING)
-        apples_refuse("the parameter '%.100s' is no number", name);
+        apples_refuse("parameter-type", "the parameter '%.100s' is no number", name);
     return found->number;
 }
 
@@ -1111,7 +1114,7 @@ const char *apples_text(const char *name)
 {
     struct apples_value *found = apples_parameter(name);
     if (found->kind != APPLES_STRING)
-        apples_refuse("the parameter '%.100s' is no text", name);
+        apples_refuse("parameter-type", "the parameter '%.100s' is no text", name);
     return found->text;
 }
 
@@ -1120,7 +1123,7 @@ const char *apples_layout(int rank, long *first_row, long *rows)
     struct apples_piece *piece = apples_own.pieces;
     long k = rank, more;
     if (rank < 0 || rank >= apples_own.size)
-        apples_refuse("there is no rank %d; MPI has %d", rank, apples_own.size);
+        apples_refuse("rank-unknown", "there is no rank %d; MPI has %d", rank, apples_own.size);
     while (k >= piece->ranks)
         k -= piece++->ranks;
     more = piece->rows % piece->ranks; /* a host's earlier ranks take the larger pieces */
@@ -1132,7 +1135,7 @@ const char *apples_layout(int rank, long *first_row, long *rows)
 static struct apples_piece *apples_own_piece(void)
 {
     if (!apples_own.piece)
-        apples_refuse("apples_begin comes before all other calls");
+        apples_refuse("call-order", "apples_begin comes before all other calls");
     return apples_own.piece;
 }
 
@@ -1324,7 +1327,7 @@ void apples_exchange(void *array, size_t row_bytes, int halo)
     char *at = (char *)array;
     size_t edge = row_bytes * (size_t)halo, own = row_bytes * (size_t)apples_own.rows;
     if (halo < 1 || halo > apples_own.rows || row_bytes < 1 || row_bytes > INT_MAX)
-        apples_refuse("apples_exchange: %d rows of %lu bytes cannot be sent of a strip of %ld rows", halo,
+        apples_refuse("array-shape", "apples_exchange: %d rows of %lu bytes cannot be sent of a strip of %ld rows", halo,
                       (unsigned long)row_bytes, apples_own.rows);
     apples_communicating();
     MPI_Type_contiguous((int)row_bytes, MPI_BYTE, &row);
@@ -1351,7 +1354,7 @@ double apples_allreduce(double value, const char *operation)
     while (k < 3 && strcmp(names[k], operation))
         k++;
     if (k == 3)
-        apples_refuse("apples_allreduce: there is no '%.100s'; there are max, min, sum", operation);
+        apples_refuse("operation-unknown", "apples_allreduce: there is no '%.100s'; there are max, min, sum", operation);
     apples_communicating();
     found = apples_reduced(value, operations[k]);
     apples_computing();
@@ -1640,7 +1643,7 @@ void apples_result(const void *first, long rows, long columns, long stride, cons
     size_t item = 0;
     double seconds;
     if (!apples_own.begun)
-        apples_refuse("apples_result comes after the loop of apples_iterate()");
+        apples_refuse("result-too-early", "apples_result comes after the loop of apples_iterate()");
     if (apples_own.inside)
         apples_own.done++;
     apples_own.inside = 0;
@@ -1650,18 +1653,18 @@ void apples_result(const void *first, long rows, long columns, long stride, cons
     else if (!strcmp(type, "f8") || !strcmp(type, "i8"))
         item = 8;
     else
-        apples_refuse("apples_result: there is no type '%.100s'; there are f4, f8, i4, i8", type);
+        apples_refuse("format-unsupported", "apples_result: there is no type '%.100s'; there are f4, f8, i4, i8", type);
     if (rows != apples_own.rows)
-        apples_refuse("the result has %ld rows on rank %d; the plan gives it %ld: apples_begin says which parameter"
+        apples_refuse("result-shape", "the result has %ld rows on rank %d; the plan gives it %ld: apples_begin says which parameter"
                       " counts them", rows, apples_own.rank, apples_own.rows);
     if (columns < 1 || columns > INT_MAX / 8 || stride < columns)
-        apples_refuse("apples_result: rows of %ld elements, %ld from one to the next", columns, stride);
+        apples_refuse("result-shape", "apples_result: rows of %ld elements, %ld from one to the next", columns, stride);
     apples_barrier();
     apples_own.told = 1;
     seconds = apples_gather();
     if (apples_reduced((double)columns, MPI_MAX) != (double)columns ||
         apples_reduced((double)columns, MPI_MIN) != (double)columns)
-        apples_refuse("the rows of the result have %ld elements on rank %d, and others on others", columns,
+        apples_refuse("result-shape", "the rows of the result have %ld elements on rank %d, and others on others", columns,
                       apples_own.rank);
     if (apples_own.calibrating) {
         apples_say_calibration();
@@ -1681,7 +1684,7 @@ void apples_result(const void *first, long rows, long columns, long stride, cons
 void apples_end(void)
 {
     if (!apples_own.told)
-        apples_refuse("the program ended without apples_result(..)");
+        apples_refuse("result-missing", "the program ended without apples_result(..)");
     apples_barrier();
     if (apples_own.rank == 0 && !apples_own.by_hand && !apples_own.quiet) {
         struct apples_line line = apples_event("done");
