@@ -16,4 +16,5 @@ from apples.pipelines.running import run_pipeline as run_pipeline
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.pipelines.mapping import beginnings as beginnings
 from apples.pipelines.mapping import climb as climb

@@ -57,7 +57,7 @@ def best_mapping(costs: PipelineCosts) -> PipelinePlan | None:
         every = (_sets(each, tasks) for each in product(range(NOBODY, tasks), repeat=count))
         plans = (costs.plan("pipelined", sets) for sets in every if all(sets))
         return min((p for p in plans if p), key=lambda plan: plan.seconds, default=None)
-    climbed = (climb(costs, list(each)) for each in _beginnings(costs))
+    climbed = (climb(costs, list(each)) for each in beginnings(costs))
     return min((p for p in climbed if p), key=lambda plan: plan.seconds, default=None)
 
 
@@ -75,10 +75,12 @@ def best_alternating(costs: PipelineCosts) -> PipelinePlan | None:
     return min((p for p in plans if p), key=lambda plan: plan.seconds, default=None)
 
 
-def climb(costs: PipelineCosts, tasks_of: list[int]) -> PipelinePlan | None:
+def climb(
+    costs: PipelineCosts, tasks_of: list[int], most_tried: int = MOST_TRIED
+) -> PipelinePlan | None:
     """Return the plan that an assignment comes to when hosts change their tasks as long as it is quicker.
 
-    Changes are tried one after the other from where the last was made, until none of them helps, or `MOST_TRIED`
+    Changes are tried one after the other from where the last was made, until none of them helps, or `most_tried`
     were.
     """
     best, tried, better = _plan(costs, tasks_of), 0, True
@@ -88,7 +90,7 @@ def climb(costs: PipelineCosts, tasks_of: list[int]) -> PipelinePlan | None:
             other = _changed(tasks_of, change)
             if other == tasks_of:
                 continue
-            if tried == MOST_TRIED:
+            if tried == most_tried:
                 return best
             tried += 1
             found = _plan(costs, other)
@@ -114,7 +116,7 @@ def _changed(tasks_of: list[int], change: dict[int, int | None]) -> list[int]:
     return changed
 
 
-def _beginnings(costs: PipelineCosts) -> Iterator[list[int]]:
+def beginnings(costs: PipelineCosts) -> Iterator[list[int]]:
     """Yield assignments: the quickest host to the task that has most to do for what it has; in two orders."""
     tasks = range(len(costs.tasks))
     numbers = range(len(costs.hosts))
