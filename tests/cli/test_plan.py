@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from commands import HOSTS, TEMPLATE, command, files, planned, refused
 
+from apples.units import duration
+
 BIN = Path(sys.executable).parent
 
 
@@ -89,9 +91,10 @@ def test_a_static_plan_prints_json_says_nothing_and_touches_no_state_directory(t
 # --------------------------------------------------------------------- the faces
 def test_the_first_line_is_the_answer_and_the_last_what_to_type_next(tmp_path):
     lines = planned(tmp_path).out.splitlines()
-    assert lines[0].startswith("Run on ")
-    assert " an iteration (" in lines[0]
-    assert lines[-1].startswith("run it:  apples run --hosts ")
+    chosen = planned(tmp_path, "--json").document["chosen"]
+    assert all(host in lines[0] for host in chosen["hosts"])
+    assert duration(chosen["iteration_seconds"]) in lines[0]
+    assert "apples run --hosts " in lines[-1]
 
 
 def test_a_plan_is_complete(tmp_path):

@@ -90,7 +90,7 @@ def test_the_configured_service_is_planned_with_and_what_it_lacks_is_said(config
     strips = {strip["host"]: strip for strip in document["chosen"]["strips"]}
     assert strips["bob"]["cpu"] == pytest.approx(0.5, abs=0.01)
     assert 0 < strips["cyd"]["cpu"] <= 1.0  # as the host list says, or what this machine gives it
-    assert f"weather of cyd: not at {configured.url}" in document["assumed"]
+    assert any("cyd" in line and configured.url in line for line in document["assumed"])
 
 
 @pytest.mark.usefixtures("configured")
@@ -157,7 +157,7 @@ def test_a_host_that_is_here_and_not_at_the_service_is_measured_here(configured)
     here = HostList((Host("localhost"), Host("ada")), Network())
     conditions = WeatherSource(here, configured).conditions()
     assert set(conditions.weather.cpu) == {"localhost", "ada"}
-    assert f"weather of localhost: not at {configured.url}, measured here" in conditions.notes
+    assert any("localhost" in note and configured.url in note for note in conditions.notes)
 
 
 def forecast(value, horizon=1, **more):
