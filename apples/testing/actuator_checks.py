@@ -286,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for claim in check_actuator(reference, Path(listed[0]) if listed else None):
             sys.stdout.write(f"ok: {claim}\n")
     except ApplesError as error:
-        sys.stderr.write(f"apples: {error}\n")
+        sys.stderr.write(f"apples: {error} [{error.code}]\n")
         return error.exit_code
     return 0
 
