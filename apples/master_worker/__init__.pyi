@@ -16,3 +16,6 @@ from apples.master_worker.running import run_master_worker as run_master_worker
 from apples.master_worker.given_hosts import HostGiver as HostGiver
 from apples.master_worker.given_hosts import RunStanding as RunStanding
 from apples.master_worker.job import CommandedHosts as CommandedHosts
+from apples.master_worker.node import PORT as PORT
+from apples.master_worker.node import PROGRESS as PROGRESS
+from apples.master_worker.node import UnitMaster as UnitMaster

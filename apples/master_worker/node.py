@@ -82,10 +82,19 @@ class _Lane:
 
 
 class UnitMaster:
-    """Makes the units, hands them out, and combines the results in the units' order."""
+    """Makes the units, hands them out, and combines the results in the units' order.
 
-    def __init__(self, told: Mapping[str, Any], program: Any) -> None:
+    Parameters
+    ----------
+    join_seconds
+        Time for the first workers to join, and silence after which a worker's suspect units are not tried.
+    """
+
+    def __init__(
+        self, told: Mapping[str, Any], program: Any, join_seconds: float = JOIN_SECONDS
+    ) -> None:
         self._told, self._program = told, program
+        self._join_seconds = join_seconds
         self._pool = UnitPool(told["count"], told["most"])
         self._source = _made(program, told)
         self._units: dict[int, Any] = {}
@@ -119,7 +128,7 @@ class UnitMaster:
         seconds = time.monotonic() - self._begun
         if next(self._source, None) is not None:
             raise ProgramFailedError(
-                f"units() makes more than the {self._pool.count} that are said"
+                f"units() makes more than the {self._pool.count} units that the file declares"
             )
         for lane in self._lanes.values():
             lane.outbox.put(_packed({"end": True}))
@@ -309,7 +318,7 @@ class UnitMaster:
     def _tried_there(self, name: str) -> set[int]:
         """Return the units that failed on a lane's host, or ended it, and that another host has not tried."""
         hosts = {host_of(each) for each in self._lanes}
-        if time.monotonic() - self._begun < JOIN_SECONDS:
+        if time.monotonic() - self._begun < self._join_seconds:
             hosts |= set(self._told["workers"])
         found = set()
         for unit, lanes in [*self._failures.items(), *self._ended.items()]:
@@ -327,7 +336,7 @@ class UnitMaster:
         now, found = time.monotonic(), set[int]()
         for name, lane in self._lanes.items():
             since = now - lane.heard
-            if since < JOIN_SECONDS or since * lane.rate < 2.0:
+            if since < self._join_seconds or since * lane.rate < 2.0:
                 found |= self._pool.suspects.intersection(self._pool.held.get(name, {}))
         return found
 
@@ -341,7 +350,7 @@ class UnitMaster:
                 self._units[self._made] = next(self._source)
             except StopIteration:
                 raise ProgramFailedError(
-                    f"units() makes {self._made} units, and {self._pool.count} are said"
+                    f"units() makes {self._made} units, the file declares {self._pool.count}"
                 ) from None
             self._made += 1
         return self._units[number]

@@ -147,7 +147,7 @@ class WorkerRates:
         extra
             The least that a worker must raise the rate by, as a part of it.
         """
-        alone = {host.name: self._alone(master, host) for host in hosts}
+        alone = {host.name: self.alone(master, host) for host in hosts}
         order = sorted(hosts, key=lambda host: (-alone[host.name], host.name == master.name))
         set_ = _WorkerSet(self, master)
         for host in order:
@@ -161,7 +161,7 @@ class WorkerRates:
 
         0: all of them together do not.
         """
-        order = sorted(others, key=lambda host: -self._alone(master, host))
+        order = sorted(others, key=lambda host: -self.alone(master, host))
         enough = (1 + gain) * self.together(master, workers).rate
 
         def lacks(count: int) -> bool:
@@ -171,7 +171,8 @@ class WorkerRates:
         count = bisect_left(range(len(order) + 1), 1, key=lambda n: not lacks(n))
         return count if count <= len(order) else 0
 
-    def _alone(self, master: Host, host: Host) -> float:
+    def alone(self, master: Host, host: Host) -> float:
+        """Return the units a second of one worker alone: its processors or its link to the master limit it."""
         return min(host.slots / self.unit_seconds(host), self.link_rate(master, host))
 
 

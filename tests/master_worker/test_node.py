@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from waiting import until
 
-from apples.master_worker import node
+from apples.master_worker import PORT, PROGRESS, UnitMaster
 
 SECRET = "0badcafe"  # noqa: S105 - of this test
 PROGRAM = SimpleNamespace(
@@ -22,7 +22,7 @@ class Worker:
     """A worker process, as far as its master can tell."""
 
     def __init__(self, lane, rate):
-        said = json.loads(until(lambda: Path(node.PORT).exists() and Path(node.PORT).read_text()))
+        said = json.loads(until(lambda: Path(PORT).exists() and Path(PORT).read_text()))
         key = bytes.fromhex(SECRET)
         self.link = connection.Client(("127.0.0.1", said["port"]), authkey=key)
         self.say({"hello": lane, "rate": rate})
@@ -42,7 +42,7 @@ class Worker:
 
 def progress():
     try:
-        return json.loads(Path(node.PROGRESS).read_text())
+        return json.loads(Path(PROGRESS).read_text())
     except FileNotFoundError:
         return {}
 
@@ -54,7 +54,6 @@ def begun(tmp_path, monkeypatch):
     It waits for all of its workers: on a busy machine each of them may come late.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(node, "JOIN_SECONDS", 600.0)
     threads = []
 
     def begin(count):
@@ -63,9 +62,8 @@ def begun(tmp_path, monkeypatch):
             "bind": "127.0.0.1", "secret": SECRET, "attempts": 2, "workers": ["a", "b", "c"],
         }  # fmt: skip
         ended = []
-        threads.append(
-            Thread(target=lambda: ended.append(node.UnitMaster(told, PROGRAM).run()), daemon=True)
-        )
+        master = UnitMaster(told, PROGRAM, join_seconds=600.0)
+        threads.append(Thread(target=lambda: ended.append(master.run()), daemon=True))
         threads[-1].start()
         return ended
 

@@ -66,7 +66,7 @@ def test_the_fewest_more_that_raise_the_rate_by_a_part_do_and_one_fewer_does_not
     master, *others = world.conditions.hosts
     enough = (1 + gain) * world.together(master, [master]).rate
     count = world.fewest_more(master, [master], others, gain)
-    order = sorted(others, key=lambda host: -world._alone(master, host))
+    order = sorted(others, key=lambda host: -world.alone(master, host))
     by_number = [
         world.together(master, [master, *order[:n]]).rate >= enough for n in range(len(order) + 1)
     ]
