@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from itertools import pairwise
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_stamp_ahead_holds_nothing_up():
     after = [300.0 + 10.0 * step for step in range(20)]
     assert taken(order, after) == after
     assert (order.late, order.ahead) == (0, 1)
-    assert order.remark == "345.0 lay ahead of 300.0: time was set back to 290.0"
+    assert re.findall(r"\d+\.\d", order.remark) == ["345.0", "300.0", "290.0"]
 
 
 def test_a_stamp_ahead_that_waits_in_the_buffer_is_left_out():
@@ -89,7 +90,7 @@ def test_a_stamp_ahead_that_waits_in_the_buffer_is_left_out():
     found = taken(order, [last + 500.0, last, last + 10.0, last + 20.0, last + 30.0])
     assert last + 500.0 not in found
     assert order.ahead == 1
-    assert "lay ahead" in order.remark
+    assert order.remark.startswith("900.0 ")
 
 
 @pytest.mark.parametrize("before", [1, 2, 30])

@@ -112,7 +112,8 @@ def test_a_wildcard_forecasts_all_that_match(running):
 def test_an_option_that_is_no_finite_number_is_refused(tmp_path, verb, number):
     done = nws(tmp_path, *verb[:-1], f"{verb[-1]}={number}")
     assert (done.code, done.out) == (2, "")
-    assert f"Invalid value for '{verb[-1]}'" in done.err
+    assert verb[-1] in done.err
+    assert done.err.rstrip().endswith("[option-invalid]")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,8 @@ def test_an_address_that_is_none_is_refused(tmp_path, url):
 
 def test_a_past_longer_than_anything_is_kept_is_refused(tmp_path):
     done = nws(tmp_path, "import", "--prometheus", "http://127.0.0.1:9", "--since", "1e300")
-    assert (done.code, "Invalid value for '--since'" in done.err) == (2, True)
+    assert (done.code, "--since" in done.err) == (2, True)
+    assert done.err.rstrip().endswith("[option-invalid]")
 
 
 def test_a_stamp_before_1970_is_refused_with_its_reason(running):

@@ -96,7 +96,7 @@ def test_a_damaged_state_costs_its_series_the_state_and_is_named(quick_disk):
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     again = ForecastDatabase(quick_disk)
-    assert any("a bad line" in problem for problem in again.problems())
+    assert any("states" in problem for problem in again.problems())
     assert forecasts(again) == before  # the log still holds everything
     again.close()
 
@@ -111,7 +111,8 @@ def test_a_state_of_other_forecasters_under_the_same_name_is_begun_again_and_nam
     again = ForecastDatabase(quick_disk, profile="mine", make=makes("default"))
     fresh = [again.forecast(name)[0].samples for name in NAMES]
     assert fresh == [len(again.memory.column(name)) for name in NAMES]
-    assert sum("is of no use" in problem for problem in again.problems()) == len(NAMES)
+    problems = "\n".join(again.problems())
+    assert [name for name in NAMES if name not in problems] == []
     again.close()
 
 
