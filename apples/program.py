@@ -673,7 +673,7 @@ class ProgramTask:
                 raise TaskError(
                     f"the task's partition has {found} columns; {self._named[1]} is {columns}:"
                     " Task(columns=..) says which parameter counts them",
-                    code="columns-differ",
+                    code="grid-columns-differ",
                     value=found,
                     bound=columns,
                 )
@@ -1381,7 +1381,7 @@ def _npy_header(rows: Any, whole: Sequence[int]) -> bytes:
     if kind is None:
         raise TaskError(
             f"a result of format {view.format!r} cannot be saved as .npy",
-            code="format-unsupported",
+            code="result-format-invalid",
             value=view.format,
         )
     shape = (*whole, *inner)

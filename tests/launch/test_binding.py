@@ -178,15 +178,18 @@ def test_a_packed_answer_is_the_answer():
 
 
 @pytest.mark.parametrize(
-    ("word", "code"),
+    ("word", "bound"),
     [
-        ("not base64!", "topology-answer-invalid"),
-        ("AAAA", "topology-answer-invalid"),
-        (base64.b64encode(zlib.compress(b"[]")).decode(), "topology-answer-invalid"),
-        (base64.b64encode(zlib.compress(b" " * 2 * MOST_BYTES)).decode(), "answer-too-long"),
+        ("not base64!", None),
+        ("AAAA", None),
+        (base64.b64encode(zlib.compress(b"[]")).decode(), None),
+        (base64.b64encode(zlib.compress(b" " * 2 * MOST_BYTES)).decode(), MOST_BYTES),
     ],
+    ids=["not base64", "not compressed", "no document", "too long"],
 )
-def test_a_packed_answer_that_is_none_names_the_host(word, code):
+def test_a_packed_answer_that_is_none_names_the_host(word, bound):
     with pytest.raises(LaunchError) as raised:
         read_packed(word, "ada")
-    assert (raised.value.code, raised.value.fields["host"]) == (code, "ada")
+    fields = raised.value.fields
+    assert (raised.value.code, fields["host"]) == ("topology-answer-invalid", "ada")
+    assert fields.get("bound") == bound

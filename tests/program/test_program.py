@@ -338,7 +338,7 @@ def test_rectangles_come_to_the_result_of_one_process_whatever_they_are(run, tmp
         (SIDES.replace("WRONG", "task.exchange(u[1:])"), "array-shape"),
         (SIDES.replace("WRONG", "task.result(u)"), "result-shape"),
         (SIDES.replace("u = ", "task.array('u', (24, 24)); u = "), "declaration-needs-rows"),
-        (SIDES.replace("rectangles=True", "columns=12, rectangles=True"), "columns-differ"),
+        (SIDES.replace("rectangles=True", "columns=12, rectangles=True"), "grid-columns-differ"),
         (SIDES.replace("rectangles=True, ", ""), "rectangles-undeclared"),
     ],
 )  # fmt: skip

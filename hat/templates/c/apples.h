@@ -1653,7 +1653,7 @@ void apples_result(const void *first, long rows, long columns, long stride, cons
     else if (!strcmp(type, "f8") || !strcmp(type, "i8"))
         item = 8;
     else
-        apples_refuse("format-unsupported", "apples_result: there is no type '%.100s'; there are f4, f8, i4, i8", type);
+        apples_refuse("result-format-invalid", "apples_result: there is no type '%.100s'; there are f4, f8, i4, i8", type);
     if (rows != apples_own.rows)
         apples_refuse("result-shape", "the result has %ld rows on rank %d; the plan gives it %ld: apples_begin says which parameter"
                       " counts them", rows, apples_own.rank, apples_own.rows);
