@@ -93,7 +93,13 @@ from apples.malleable.manager.engine import ReconfigurationEngine as Reconfigura
 from apples.malleable.manager.engine import Stage as Stage
 from apples.malleable.manager.job_manager import JobManager as JobManager
 from apples.malleable.manager.process_groups import BIRTH_SECONDS as BIRTH_SECONDS
+from apples.malleable.manager.process_groups import GREETING_TOO_LONG as GREETING_TOO_LONG
+from apples.malleable.manager.process_groups import OUT_OF_SIGHT as OUT_OF_SIGHT
+from apples.malleable.manager.process_groups import OWN_LOGIN as OWN_LOGIN
+from apples.malleable.manager.process_groups import RECONNECTED as RECONNECTED
+from apples.malleable.manager.process_groups import REPORT_INVALID as REPORT_INVALID
 from apples.malleable.manager.process_groups import SUPERVISOR as SUPERVISOR
+from apples.malleable.manager.process_groups import SUPERVISOR_ENDED as SUPERVISOR_ENDED
 from apples.malleable.manager.process_groups import ProcessGroup as ProcessGroup
 from apples.malleable.manager.process_groups import ProcessGroups as ProcessGroups
 from apples.malleable.migration import inspection as inspection
@@ -104,6 +110,7 @@ from apples.malleable.migration.manager import ProgramManager as ProgramManager
 from apples.malleable.node import remote_supervisor as remote_supervisor
 from apples.malleable.node import successor as successor
 from apples.malleable.node import supervisor as supervisor
+from apples.malleable.node.supervisor import MPIEXEC_ENDED as MPIEXEC_ENDED
 from apples.malleable.node.supervisor import RANK_INTERPRETER as RANK_INTERPRETER
 from apples.malleable.node.supervisor import REMOTE_SUPERVISOR as REMOTE_SUPERVISOR
 from apples.malleable.node.supervisor import ROOM as ROOM

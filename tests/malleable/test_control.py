@@ -128,7 +128,7 @@ def test_a_wrong_secret_is_refused(anchor):
     with pytest.raises(LaunchError) as other:
         anchor.talk(job="job2").status(1.0)
     assert (other.value.code, other.value.fields["job"]) == ("job-unanswered", "job2")
-    assert other.value.fields["reason"]
+    assert other.value.fields["cause"] == "job-differs"
     assert anchor.carried_out == []
     assert anchor.talk().status()["epoch"] == 0
 

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from commands import command
+from commands import command, refused
 from labs import cut_off
 from sites import masters
 from waiting import until
@@ -22,7 +23,7 @@ from waiting import until
 from apples.jobs import store
 from apples.lab import entering
 from apples.launch import client
-from apples.malleable import whole_manifests
+from apples.malleable import OWN_LOGIN, RECONNECTED, whole_manifests
 from apples.supervision import marked, read
 
 HERE = Path(__file__).parents[1] / "jobs" / "sample"
@@ -142,7 +143,7 @@ def test_a_connection_that_is_lost_is_taken_up_again_and_the_job_loses_nothing(
         os.kill(before, signal.SIGKILL)
     elif how != "cut":
         logins = masters(state)
-        own = "note: host bob has a login" in store.job(name).log.read_text()  # it came too late
+        own = OWN_LOGIN.format(host="bob") in store.job(name).log.read_text()  # it came too late
         for pid in [*logins, *([before] if own else [])]:
             os.kill(pid, signal.SIGKILL)
     else:
@@ -153,12 +154,13 @@ def test_a_connection_that_is_lost_is_taken_up_again_and_the_job_loses_nothing(
                     connection(lab, "bob") != before and time.monotonic() - begun >= CUT_SECONDS
                 )
             )
-    until(lambda: "warning: lost sight of host bob for " in store.job(name).log.read_text())
+    reconnected = RECONNECTED.partition("{seconds")[0].format(host="bob")
+    until(lambda: reconnected in store.job(name).log.read_text())
     shrunk = command("apples", "resize", name, "--hosts", "bob,far", "--json")
     assert shrunk.document["hosts"] == ["bob", "far"]
     document = hurried(name, tmp_path)
     assert document["result_sha256"] == sequential()
-    assert "rolled back" not in store.job(name).log.read_text()
+    assert (status(name)["last_change"] or {"answer": "done"})["answer"] == "done"
 
 
 def test_a_host_that_is_cut_off_for_longer_ends_its_part_and_the_job_goes_on_without(
@@ -197,7 +199,7 @@ def test_a_lost_supervisor_costs_one_host_and_states_in_memory_are_enough(lab, j
     try:
         name = job("--commit", "0.2")
         log = store.job(name).log
-        assert "warning: far does not see" in log.read_text()
+        assert re.search(rf"\bfar\b.*{re.escape(str(tmp_path / 'state'))}", log.read_text())
         until(lambda: status(name)["iteration"] >= 10)
         _, supervisor = residents(lab, "bob", "remote_supervisor")
         os.kill(supervisor, signal.SIGKILL)
@@ -254,15 +256,16 @@ def test_a_link_that_is_cut_while_data_moves_leaves_the_job_as_it_was(lab, job, 
     name = job("--set", f"grid={rows}")
     command("apples", "resize", name, "--hosts", "ada,bob", "--json")
     far = lab.machine("far")
-    words = [sys.executable, "-m", "apples", "resize", name, "--hosts", "ada,bob,far"]
+    words = [sys.executable, "-m", "apples", "resize", name, "--hosts", "ada,bob,far", "--json"]
     before = received(far)
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as growth:
         until(lambda: received(far) >= before + 3_000_000 or growth.poll() is not None)
         assert growth.poll() is None
         with cut_off(lab, "far"):
             _, said = growth.communicate(timeout=300)
-    assert "refused, the job goes on as it was: far: " in said
-    assert growth.returncode == 4
+    failure = json.loads(said.splitlines()[-1])
+    assert failure["fields"]["reason"].startswith("far: ")
+    assert (growth.returncode, failure["exit_code"]) == (4, 4)
     found = status(name)
     assert (found["hosts"], found["last_change"]["answer"]) == (["ada", "bob"], "refused")
     assert hurried(name, tmp_path)["result_sha256"] == sequential(rows)
@@ -274,8 +277,8 @@ def test_a_host_without_our_apples_is_named_before_the_launch(lab, tmp_path, mon
     words = ["--hosts", lab.hosts, *FILES, "--actuator", "ssh"]
     done = command("apples", "run", *words, "--blueprint", "redistribute")
     assert done.code == 3
-    assert "far cannot be used: apples: apples 0" in done.err
-    assert "there, a malleable job needs 7.0" in done.err
+    assert "far" in done.err
+    assert "7.0" in done.err
 
 
 def test_a_job_moves_from_node_to_node_of_an_allocation(slurm, job, tmp_path, monkeypatch):
@@ -298,7 +301,8 @@ def test_a_job_moves_from_node_to_node_of_an_allocation(slurm, job, tmp_path, mo
 @pytest.mark.usefixtures("slurm")
 def test_what_cannot_be_moved_is_refused(lab):
     words = ["--hosts", lab.hosts, *FILES, "--blueprint", "redistribute"]
-    done = command("apples", "run", *words, "--actuator", "slurm")
-    assert (done.code, "run this inside salloc or sbatch" in done.err) == (2, True)
-    done = command("apples", "run", *words, "--actuator", "ssh", "--engine", "restart")
-    assert (done.code, "over ssh every host has a launcher of its own" in done.err) == (2, True)
+    failure = refused("apples", "run", *words, "--actuator", "slurm")
+    assert (failure["exit_code"], failure["code"]) == (2, "allocation-required")
+    failure = refused("apples", "run", *words, "--actuator", "ssh", "--engine", "restart")
+    assert (failure["exit_code"], failure["code"]) == (2, "option-conflict")
+    assert failure["fields"]["options"] == ["--engine", "--actuator"]

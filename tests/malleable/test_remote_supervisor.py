@@ -20,6 +20,9 @@ from apples import Host, Link, LocalActuator, MalleableActuator
 from apples.agent import launch_plan
 from apples.launch import LaunchTarget, RankGroup, Reach, SshActuator, job_manager
 from apples.malleable import (
+    GREETING_TOO_LONG,
+    MPIEXEC_ENDED,
+    REPORT_INVALID,
     SUPERVISOR,
     HostShare,
     HostSpec,
@@ -60,20 +63,20 @@ def end_of_group(reach, tmp_path):
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ('echo Welcome; echo \'{"report":\'; exec "$@"', "mpiexec ended (1)"),
-        ('exec "$@"', "mpiexec ended (1)"),
-        ("yes", "its login prints too much before the supervisor does"),
+        ('echo Welcome; echo \'{"report":\'; exec "$@"', f"{MPIEXEC_ENDED} (1)"),
+        ('exec "$@"', f"{MPIEXEC_ENDED} (1)"),
+        ("yes", GREETING_TOO_LONG),
         (
             "echo apples.node-supervisor/1; echo rubbish; exec sleep 60",
-            "it sends what no supervisor sends",
+            REPORT_INVALID,
         ),
         (
             "echo apples.node-supervisor/1; echo '[]'; exec sleep 60",
-            "it sends what no supervisor sends",
+            REPORT_INVALID,
         ),
         (
             "echo apples.node-supervisor/1; yes | tr -d '\\n' | head -c 9000000; exec sleep 60",
-            "it sends what no supervisor sends",
+            REPORT_INVALID,
         ),
     ],
 )
@@ -144,8 +147,8 @@ def test_ranks_start_by_themselves_where_nobody_can_listen_for_their_requests_an
         lost = next(one["why"] for one in reports if one["report"] == "lost")
         process.stdin.close()
         said = process.stderr.read().decode()
-    assert lost == "mpiexec ended (0)"
-    assert said == "apples: note: each rank loads all by itself: AF_UNIX path too long\n"
+    assert lost == f"{MPIEXEC_ENDED} (0)"
+    assert (said.count("\n"), "AF_UNIX" in said) == (1, True)
 
 
 def test_a_supervisor_keeps_and_gives_back_more_memory_than_it_was_allowed_open_files(tmp_path):
@@ -209,7 +212,7 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
 
 @pytest.mark.parametrize(
     ("beside", "lost"),
-    [("there", "rank 0 (process 7) was killed by SIGSEGV"), ("gone", "rank 0 (process 7) ended")],
+    [("there", "SIGSEGV"), ("gone", "")],
 )
 def test_how_a_rank_ended_is_waited_for_while_somebody_can_tell(
     beside, lost, tmp_path, monkeypatch
@@ -227,7 +230,9 @@ def test_how_a_rank_ended_is_waited_for_while_somebody_can_tell(
     guard.report_ended()
     assert bool(told) == (beside == "gone")
     guard.on_account({}, {"rank": 0, "pid": 7, "how": "killed by SIGSEGV"})
-    assert told == [lost]
+    (why,) = told
+    assert "rank 0 (process 7)" in why
+    assert ("SIGSEGV" in why) == (lost == "SIGSEGV")
 
 
 def test_a_launcher_that_kills_its_process_group_kills_no_guard():

@@ -98,7 +98,7 @@ class Requester:
         self.outcome: CommandOutcome | None = None
         self.answer: Body | None = None
         self.acknowledged = False
-        self.imposter = ""
+        self.imposter = self.imposter_code = ""
         self._secret = secret
         self._entropy = entropy
         self._proof: Proof | None = None
@@ -134,7 +134,7 @@ class Requester:
                 return self._authenticate(parse(line, UNAUTHENTICATED_LINE_LIMIT), now)
             self._on_reply(self._opener.open(line), now)
         except ForgeryError as error:
-            self.imposter = str(error)
+            self.imposter, self.imposter_code = str(error), error.code
             self._on_session_lost(now)
         return []
 
@@ -159,9 +159,13 @@ class Requester:
     def _answer_challenge(self, body: Body) -> list[RequesterEffect]:
         """Answer the job's challenge and set one."""
         if body.get("job") != self.job:
-            raise ForgeryError("the peer is another job")
+            raise ForgeryError("the peer is another job", code="job-differs", field="job")
         if body.get("protocol") != PROTOCOL:
-            raise ForgeryError("it was started by another version of apples")
+            raise ForgeryError(
+                "it was started by another version of apples",
+                code="version-mismatch",
+                field="protocol",
+            )
         mine = self._entropy(CHALLENGE_BYTES).hex()
         self._proof = Proof(self._secret, self.job, challenge_of(body), mine)
         answer = {"challenge": mine, "answer": self._proof.of("requester")}
@@ -171,10 +175,14 @@ class Requester:
         """See that the peer knows the secret too, and ask."""
         proof = self._proof
         if proof is None or not proof.shown("responder", text_of(body, "answer")):
-            raise ForgeryError("the peer does not know the secret of the job")
+            raise ForgeryError(
+                "the peer does not know the secret of the job",
+                code="secret-unknown",
+                field="answer",
+            )
         self._opener = Opener(proof.key("responder"))
         self._sealer = Sealer(proof.key("requester"))
-        self.imposter = ""
+        self.imposter = self.imposter_code = ""
         return self._ask(now)
 
     def _ask(self, now: float) -> list[RequesterEffect]:
@@ -282,6 +290,7 @@ class ControlClient:
             code="job-unanswered",
             job=self.job,
             reason=requester.imposter or None,
+            cause=requester.imposter_code or None,
         )
 
     def _requester(
@@ -306,6 +315,7 @@ class ControlClient:
                         code="job-unanswered",
                         job=self.job,
                         reason=requester.imposter or None,
+                        cause=requester.imposter_code or None,
                     )
                 for came in line.read(max(0.01, min(requester.due - now, 0.5))):
                     heard = self._clock()
@@ -420,13 +430,14 @@ def carried_out(outcome: CommandOutcome) -> CommandOutcome:
     if outcome.kind == "failed":
         raise LaunchError(
             f"refused, the job goes on as it was: {outcome.detail}",
-            code="resize-failed",
+            code=outcome.code or "resize-failed",
             reason=outcome.detail,
         )
     if outcome.kind == "rolled_back":
         raise LaunchError(
             f"rolled back to iteration {outcome.iteration}: {outcome.detail}",
             code="job-rolled-back",
+            cause=outcome.code or None,
             iteration=outcome.iteration,
             reason=outcome.detail,
         )

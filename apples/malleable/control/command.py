@@ -249,10 +249,17 @@ class ResizeDone:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRefused:
-    """The command of this epoch was not carried out: the job goes on as it was, and computes nothing again."""
+    """The command of this epoch was not carried out: the job goes on as it was, and computes nothing again.
+
+    Attributes
+    ----------
+    code
+        Names the condition, for example ``host-lost``.
+    """
 
     epoch: int
     reason: str
+    code: str = "resize-failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +275,7 @@ class RolledBack:
     members: tuple[HostRows, ...]
     iteration: int
     seconds: float
+    code: str = "host-lost"
 
 
 LONGEST_NEWS = 1 << 16
@@ -305,6 +313,7 @@ class JobEnded:
 
     state: StateName
     reason: str = ""
+    code: str = ""
 
 
 JobNotice = ResizeDone | ResizeRefused | RolledBack | LimitsRequested | JobEnded

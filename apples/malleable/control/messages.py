@@ -88,6 +88,8 @@ class CommandOutcome:
         From the safe point on, and of what that consists (`apples.malleable.control.command.ResizeDone`).
     iteration
         To which the job was rolled back.
+    code
+        Of ``failed``, ``rolled_back`` and ``ended``: names the condition, for example ``host-lost``.
     """
 
     kind: OutcomeKind
@@ -98,6 +100,7 @@ class CommandOutcome:
     seconds: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
     iteration: int = 0
+    code: str = ""
 
     @property
     def answer(self) -> str:
@@ -109,7 +112,7 @@ class CommandOutcome:
         return {
             "reply": self.kind, "id": self.id, "epoch": self.epoch, "reason": self.reason,
             "detail": self.detail, "seconds": self.seconds, "phases": dict(self.phases),
-            "iteration": self.iteration,
+            "iteration": self.iteration, "code": self.code,
         }  # fmt: skip
 
 
@@ -229,6 +232,9 @@ def outcome_of(body: Body) -> CommandOutcome:
         float(seconds),
         phases_in_order(phases),
         count_of(body, "iteration"),
+        text_of(
+            {"code": "", **body}, "code"
+        ),  # a job that was started by an earlier version sends none
     )
 
 

@@ -191,18 +191,22 @@ class ResizeLedger:
         self.latest = self.last
         return self._settle(request, self.last)
 
-    def failed(self, detail: str) -> CommandOutcome:
+    def failed(self, detail: str, code: str = "resize-failed") -> CommandOutcome:
         """Take in that the job tried and is as it was; the epoch has passed."""
         request = self._over()
-        self.latest = CommandOutcome("failed", request.id, request.command.epoch, "", detail)
+        self.latest = CommandOutcome(
+            "failed", request.id, request.command.epoch, detail=detail, code=code
+        )
         return self._settle(request, self.latest)
 
-    def rolled_back(self, epoch: int, detail: str, iteration: int) -> CommandOutcome | None:
+    def rolled_back(
+        self, epoch: int, detail: str, iteration: int, code: str = "host-lost"
+    ) -> CommandOutcome | None:
         """Take in that the job lost hosts; return the outcome on the request that was under way or waited."""
         self.epoch = max(self.epoch + 1, epoch)
         about = self.begun.id if self.begun else ""
         self.latest = CommandOutcome(
-            "rolled_back", about, self.epoch, detail=detail, iteration=iteration
+            "rolled_back", about, self.epoch, detail=detail, iteration=iteration, code=code
         )
         if self.begun is not None:
             return self._settle(self._over(), self.latest)

@@ -158,11 +158,11 @@ class ControlServer(CommandSource):
         if isinstance(notice, ResizeDone):
             outcome = self.ledger.done(notice.seconds, notice.phases)
         elif isinstance(notice, ResizeRefused):
-            outcome = self.ledger.failed(notice.reason)
+            outcome = self.ledger.failed(notice.reason, notice.code)
         elif isinstance(notice, RolledBack):
             lost = f"{', '.join(notice.lost)} was lost: " if notice.lost else ""
             outcome = self.ledger.rolled_back(
-                notice.epoch, f"{lost}{notice.reason}", notice.iteration
+                notice.epoch, f"{lost}{notice.reason}", notice.iteration, notice.code
             )
         elif isinstance(notice, LimitsRequested):
             self._requested = notice

@@ -73,8 +73,9 @@ class Reconfiguration:
         many it has.
     origin
         Where the data comes from, as in `ChangePlan`.
-    lost, reason
+    lost, reason, code
         Hosts whose loss it is about, and why; or why the command is refused, where it goes back to the old map.
+        The code names the condition.
     mark
         When the phase under way began.
     safe
@@ -99,6 +100,7 @@ class Reconfiguration:
     origin: ChangeOrigin = "live"
     lost: tuple[str, ...] = ()
     reason: str = ""
+    code: str = ""
     phases: dict[str, float] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
     mark: float = field(default_factory=time.monotonic)
@@ -143,12 +145,13 @@ class Reconfiguration:
         by_host = {share.host: share for share in self.shares}
         self.new = strips([by_host[one.host] for one in self.new], rows, slots)
 
-    def back(self, members: Sequence[HostRows], origin: ChangeOrigin, why: str) -> Reconfiguration:
+    def back(self, members: Sequence[HostRows], origin: ChangeOrigin) -> Reconfiguration:
         """Return the start of the old map again, by which this change is taken back."""
         shares = tuple(HostShare(one.host, one.weight, rows=one.rows) for one in members)
         return Reconfiguration(
-            self.command, shares, tuple(members), origin=origin, reason=why, safe=self.safe
-        )
+            self.command, shares, tuple(members), origin=origin,
+            reason=self.reason, code=self.code, safe=self.safe,
+        )  # fmt: skip
 
     @property
     def taken_back(self) -> bool:
@@ -166,16 +169,19 @@ class Reconfiguration:
         """Return what is notified when it is complete; None for the launch."""
         seconds = time.monotonic() - (self.safe or self.begun)
         if self.origin == "commit":
-            return RolledBack(epoch, self.lost, self.reason, tuple(now), iteration, seconds)
+            found = (epoch, self.lost, self.reason, tuple(now), iteration, seconds)
+            return RolledBack(*found, code=self.code)
         if self.command is None:
             return None
         if self.taken_back:
-            return ResizeRefused(epoch, self.reason)
+            return ResizeRefused(epoch, self.reason, self.code)
         # Its own count of epochs, which begins with the launch, is none of the agent's.
-        found = (self.command.epoch, tuple(now), seconds, self.phases)
-        return ResizeDone(*found, self.moved_rows, self.moved_bytes)
+        done = (self.command.epoch, tuple(now), seconds, self.phases)
+        return ResizeDone(*done, self.moved_rows, self.moved_bytes)
 
 
+MAX_CODE = 60
+"""Characters of a program's own error code."""
 START_SECONDS = 60.0
 """Groups that were started for a change must have parked and met by then; twice as long at the launch."""
 SAVE_SECONDS = 60.0
@@ -226,7 +232,7 @@ class ReconfigurationEngine:
         self.slots = {place.host: place.slots for place in job.hosts}
         self.stage: Stage = "launch"
         self.state: StateName = "starting"
-        self.reason = ""
+        self.reason = self.code = ""
         self.epoch, self.iteration = job.epoch, 0
         self.members: tuple[HostRows, ...] = ()
         self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
@@ -234,8 +240,8 @@ class ReconfigurationEngine:
         self._rate, self._warned = 0.0, ""
         # Ranks that have not yet saved, or left the old map, or have no answer yet to what goes ahead.
         self._awaited: set[tuple[str, int]] = set()
-        # Since when MPI, or a host that leaves, is so; of which host; why.
-        self.broken: tuple[float, str, str] | None = None
+        # Since when MPI, or a host that leaves, is so; of which host; why; the code of that.
+        self.broken: tuple[float, str, str, str] | None = None
         # A member that lost a rank while another was out of sight, which may be why; and how it was lost.
         self._doubtful: tuple[ProcessGroup, str] | None = None
         self._repairs = 0
@@ -272,7 +278,8 @@ class ReconfigurationEngine:
         self._learn(command.places)
         need = sum(self.slots[share.host] for share in command.hosts)
         if self._rows and need > self._rows:
-            self._notify(ResizeRefused(command.epoch, f"{self._rows} rows for {need} ranks"))
+            reason = f"{self._rows} rows for {need} ranks"
+            self._notify(ResizeRefused(command.epoch, reason, code="rows-too-few"))
             return
         self.change = Reconfiguration.commanded(command, self.members, self._rows, self.slots)
         moved = self._rows if self.restarts else rows_moved(self.members, self.change.new)
@@ -322,19 +329,21 @@ class ReconfigurationEngine:
         slow = [group.host for group in self.groups if group.phase == "starting"]
         if self.stage in ("start", "meet"):
             late = slow if self.stage == "start" else change.joining
-            self._refuse(f"{', '.join(late)}: not ready within {limit}")
+            self._refuse(f"{', '.join(late)}: not ready within {limit}", code="hosts-late")
         elif self.stage == "ahead":
             self._end_ahead()
         elif self.stage == "launch" and change.origin not in ("start", "moved"):
-            self._recover(*slow[:1], why=f"not ready within {limit}")
+            self._recover(*slow[:1], why=f"not ready within {limit}", code="hosts-late")
         elif self.stage in ("launch", "change"):
             starts = change.origin == "start"
             what = "the job was not ready within" if starts else "the change took more than"
-            self._take_back(f"{what} {limit}")
+            self._take_back(f"{what} {limit}", code="change-timeout")
         elif self.stage == "save":
-            self._recover(why=f"{change.reason}; its state was not saved within {limit}")
+            reason = f"{change.reason}; its state was not saved within {limit}"
+            self._recover(why=reason, code="change-timeout")
         elif self.stage == "leave" and self._awaited:
-            self._recover(why=f"the old communicators were not left within {limit}")
+            reason = f"the old communicators were not left within {limit}"
+            self._recover(why=reason, code="change-timeout")
         elif self.stage == "leave":
             for host in change.leaving:
                 self.groups[host].end()
@@ -396,7 +405,7 @@ class ReconfigurationEngine:
         self._constant_bytes = int(first.declared["constant_bytes"])
         need = sum(self.slots[member.host] for member in self.change.new)
         if self._rows and need > self._rows:
-            self._end("failed", f"{self._rows} rows for {need} ranks")
+            self._end("failed", f"{self._rows} rows for {need} ranks", code="rows-too-few")
             return
         self.change.end_phase("start")
         self.change.assign_rows(self._rows, self.slots)
@@ -487,7 +496,8 @@ class ReconfigurationEngine:
         elif event in ("tell", "met", "gives", "fetched"):
             self._on_preparation(group, rank, message)
         elif event == "failed" and self.stage != "clear":
-            self._end("failed", f"rank {rank} on {group.host}: {message['message']}")
+            code = str(message.get("code") or "program-failed")[:MAX_CODE]
+            self._end("failed", f"rank {rank} on {group.host}: {message['message']}", code=code)
         elif event == "safepoint":
             self._answer_at_safe_point(group, rank)
         elif event in ("broken", "saved", "unsaved"):
@@ -518,9 +528,10 @@ class ReconfigurationEngine:
         if event == "broken":
             said = f"rank {rank} on {group.host}: {message['message']}"
             since = time.monotonic() - (BROKEN_SECONDS if message["certain"] else 0.0)
-            self.broken = self.broken or (since, group.host, said)
+            self.broken = self.broken or (since, group.host, said, "mpi-failed")
         elif event == "unsaved" and self.stage == "save":
-            self._recover(why=f"{self.change.reason}; no state was saved: {message['reason']}")
+            reason = f"{self.change.reason}; no state was saved: {message['reason']}"
+            self._recover(why=reason, code="state-not-saved")
         elif event == "saved" and self.stage == "save":
             self._awaited.discard((group.host, rank))
             if not self._awaited:
@@ -538,13 +549,14 @@ class ReconfigurationEngine:
     def _advance(self, event: str, message: Message) -> None:
         """Take the step of the state machine that a message of rank 0 calls for."""
         if event == "commit_failed" and self.stage == "change":
-            self._refuse(f"no commit could be made: {message['reason']}")
+            self._refuse(f"no commit could be made: {message['reason']}", code="commit-failed")
         elif event == "restarting" and self.stage == "change":
             self.change.end_phase("commit")
             self.stage, self.groups[WORLD].phase = "stop", "leaving"
         elif event == "changed" and self.stage == "change" and self._lacks_commit(message):
             where = self.groups.directory
-            self._end("failed", f"no commit in {where} is whole and of what the program declares")
+            reason = f"no commit in {where} is whole and of what the program declares"
+            self._end("failed", reason, code="commit-unusable")
         elif event == "changed" and self.stage == "change":
             # From here on the new map holds, whatever happens to the hosts that leave.
             self.change.complete(message, self.members)
@@ -584,7 +596,7 @@ class ReconfigurationEngine:
         elif self.stage == "finish" and self.groups.all_emptied():
             self.stage = "over"
             self._tell(change)
-            self._notify(JobEnded(self.state, self.reason))
+            self._notify(JobEnded(self.state, self.reason, self.code))
 
     def _complete(self, change: Reconfiguration) -> None:
         self.groups.release(change.leaving)
@@ -603,13 +615,13 @@ class ReconfigurationEngine:
         if notice is not None:
             self._notify(notice)
 
-    def _answer(self, reason: str) -> None:
+    def _answer(self, reason: str, *, code: str) -> None:
         """Refuse the command under way, if there is one."""
         command, self.change.command = self.change.command, None
         if command is not None and self.stage not in ("idle", "over"):
-            self._notify(ResizeRefused(command.epoch, reason))
+            self._notify(ResizeRefused(command.epoch, reason, code))
 
-    def _take_back(self, reason: str) -> None:
+    def _take_back(self, reason: str, *, code: str) -> None:
         """Give a change up whose safe point is reached and that does not hold yet."""
         change = self.change
         if change.origin == "live" and not self.restarts:
@@ -617,20 +629,21 @@ class ReconfigurationEngine:
             # The rows are still in memory, but MPICH is not usable: accept never returns for a dead
             # newcomer, and old communicators share progress with new ones. So members save without
             # MPI and restart.
-            change.reason, change.mark, self.stage = reason, time.monotonic(), "save"
+            change.reason, change.code = reason, code
+            change.mark, self.stage = time.monotonic(), "save"
             self._awaited = self.groups.ranks_of("member")
             self.groups.save()
         elif change.origin == "moved" and change.command is not None and not change.taken_back:
-            change.reason = reason
+            change.reason, change.code = reason, code
             self._go_back("moved")
         elif change.origin == "start":
-            self._end("failed", reason)
+            self._end("failed", reason, code=code)
         else:
-            self._recover(why=reason)
+            self._recover(why=reason, code=code)
 
     def _go_back(self, origin: ChangeOrigin) -> None:
         """Start the old map again, with the data of the safe point."""
-        self.change = self.change.back(self.members, origin, self.change.reason)
+        self.change = self.change.back(self.members, origin)
         self._clear()
 
     def _clear(self) -> None:
@@ -658,31 +671,31 @@ class ReconfigurationEngine:
             return
         if not self._sees_all:
             return  # it is the likelier cause, and will be known
-        (_, host, reason), self.broken = self.broken, None
+        (_, host, reason, code), self.broken = self.broken, None
         if self.stage in ("meet", "wait", "ahead") and host in self.change.joining:
-            self._refuse(reason)
+            self._refuse(reason, code=code)
         elif self.stage == "change":
-            self._take_back(reason)
+            self._take_back(reason, code=code)
         elif self.stage == "leave":
-            self._recover(why=reason)
+            self._recover(why=reason, code=code)
         # Without a commit a restart would repeat all of the work, and a wrong MPI call of the
         # program would fail there again.
         elif self.stage in COMPUTING and self._committed:
-            self._repair(reason)
+            self._repair(reason, code=code)
         elif self.stage in COMPUTING:
-            self._end("failed", reason)
+            self._end("failed", reason, code=code)
 
-    def _repair(self, reason: str) -> None:
+    def _repair(self, reason: str, *, code: str) -> None:
         """Start all ranks again from the last commit: MPI failed, and no process was lost; not again and again."""
         self._repairs += 1
         if self._repairs > MOST_REPAIRS:
-            self._end("failed", reason)
+            self._end("failed", reason, code=code)
         else:
-            self._recover(why=reason)
+            self._recover(why=reason, code=code)
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, *, code: str) -> None:
         """Give a command up before anything changed."""
-        self._answer(reason)
+        self._answer(reason, code=code)
         self.stage = "idle"
         if self.restarts:
             return
@@ -697,11 +710,11 @@ class ReconfigurationEngine:
     def _give_up(self, host: str, why: str) -> None:
         """Refuse a command, go on without a host that cannot take a commit, or end a launch."""
         if self.stage != "launch":
-            self._refuse(f"{host}: {why}")
+            self._refuse(f"{host}: {why}", code="host-unfit")
         elif self.change.origin == "commit":
-            self._recover(host, why=why)
+            self._recover(host, why=why, code="host-unfit")
         else:
-            self._end("failed", f"{host}: {why}")
+            self._end("failed", f"{host}: {why}", code="host-unfit")
 
     def _finish(self) -> None:
         """See all groups end: the program has finished."""
@@ -709,7 +722,7 @@ class ReconfigurationEngine:
             # The map holds, which is said once the hosts that leave are empty.
             self.change.mark = time.monotonic()
         else:
-            self._answer("the job finished first")
+            self._answer("the job finished first", code="job-ended")
             self.change = Reconfiguration(None, (), self.members)
         self._finished = True
         self.stage, self.state = "finish", "finished"
@@ -717,11 +730,11 @@ class ReconfigurationEngine:
             if group.phase in ("starting", "parked", "joining"):
                 group.end()
 
-    def _end(self, state: StateName, reason: str) -> None:
+    def _end(self, state: StateName, reason: str, *, code: str = "") -> None:
         """End everything now."""
         if self.stage in ("finish", "over"):
             return
-        self.state, self.reason = state, reason
+        self.state, self.reason, self.code = state, reason, code
         self.stage, self.change = "finish", Reconfiguration(None, (), self.members)
         self.groups.end()
 
@@ -738,20 +751,20 @@ class ReconfigurationEngine:
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it
-                self.broken = self.broken or (time.monotonic(), group.host, said)
+                self.broken = self.broken or (time.monotonic(), group.host, said, "host-lost")
         elif self.stage in PREPARING and undecided:
             self.groups.discard(group.host)
-            self._refuse(said)
+            self._refuse(said, code="host-lost")
         elif self.stage in ("launch", "change") and (undecided or change.origin == "moved"):
-            self._take_back(said)
+            self._take_back(said, code="host-lost")
         elif waits and not (joins and self.stage in ("launch", "change")):
             self.groups.discard(group.host)
         elif self.stage == "launch" and change.origin == "start":
-            self._end("failed", said)
+            self._end("failed", said, code="host-lost")
         else:
-            self._recover(group.host, why=why)
+            self._recover(group.host, why=why, code="host-lost")
 
-    def _recover(self, host: str = "", *, why: str) -> None:
+    def _recover(self, host: str = "", *, why: str, code: str) -> None:
         """End all ranks; what is left without a host, or with all, starts again from the last commit."""
         change = self.change
         reason = f"{host} was lost: {why}" if host else why
@@ -762,15 +775,18 @@ class ReconfigurationEngine:
         self._rollbacks += 1
         if len(left) < max(1, self.job.minimum):
             self._end(
-                "failed", f"{reason}; {len(left)} hosts are left of {self.job.minimum} needed"
+                "failed",
+                f"{reason}; {len(left)} hosts are left of {self.job.minimum} needed",
+                code="too-few-hosts-left",
             )
         elif self._rollbacks > MOST_ROLLBACKS:
-            self._end("failed", f"{reason}; {self._rollbacks} losses without a commit between")
+            reason = f"{reason}; {self._rollbacks} losses without a commit between"
+            self._end("failed", reason, code="losses-repeated")
         else:
             shares = tuple(HostShare(one.host, one.weight) for one in left)
             lost = tuple(filter(None, lost))
             self.change = Reconfiguration(
-                command, shares, left, origin="commit", lost=lost, reason=why
+                command, shares, left, origin="commit", lost=lost, reason=why, code=code
             )
             self._clear()
 

@@ -78,6 +78,15 @@ LONGEST_LINE = 8 * LINE_LIMIT
 LONGEST_GREETING = 1 << 16
 """Bytes a login may print before the supervisor does."""
 
+RECONNECTED = "warning: lost sight of host {host} for {seconds:.1f} s, taken up again"
+"""Line about a host that is connected again."""
+OWN_LOGIN = "note: host {host} has a login of this job's own: none that jobs share could be used"
+"""Line about a host for which the job logged in by itself."""
+OUT_OF_SIGHT, SUPERVISOR_ENDED = "it was out of sight for", "its supervisor ended"
+GREETING_TOO_LONG = "its login prints too much before the supervisor does"
+REPORT_INVALID = "it sends what no supervisor sends"
+"""Reasons for the loss of a host; seconds follow the first."""
+
 Phase = Literal["starting", "parked", "joining", "member", "leaving", "ending", "empty"]
 Message = dict[str, Any]
 
@@ -362,7 +371,7 @@ class ProcessGroup:
     def _look_for(self, now: float, silent: float) -> None:
         """Try to reach a supervisor that is out of sight, until it must have ended by itself."""
         if silent > peer.HOLD_SECONDS or self._stream.full:
-            self.give_up(f"it was out of sight for {now - self.last_report_at:.0f} s")
+            self.give_up(f"{OUT_OF_SIGHT} {now - self.last_report_at:.0f} s")
         elif self._from.closed and now - self._tried >= BETWEEN_TRIES_SECONDS:
             self._tried, self._tries = now, self._tries + 1
             told = {
@@ -383,7 +392,7 @@ class ProcessGroup:
     def _find(self, report: Message) -> None:
         """Take what came first over a new connection: the supervisor's word, or that there is none."""
         if report["report"] == "nobody":
-            self.give_up("its supervisor ended")
+            self.give_up(SUPERVISOR_ENDED)
             return
         if report["report"] != "resumed":
             raise LineError("no word of a supervisor that waits")
@@ -393,7 +402,7 @@ class ProcessGroup:
         self._hear()
         self._begun = time.monotonic()  # of its end, if that is wanted: it may just have heard so
         self._flush()
-        line = f"warning: lost sight of host {self.host} for {seconds:.1f} s, taken up again"
+        line = RECONNECTED.format(host=self.host, seconds=seconds)
         print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
 
     # --------------------------------------------------------------- what the supervisor is told
@@ -479,7 +488,7 @@ class ProcessGroup:
             try:
                 data = self._greeting.skip(data)
             except LineError:
-                self.give_up("its login prints too much before the supervisor does")
+                self.give_up(GREETING_TOO_LONG)
                 return
             if not self._greeting.heard:
                 return
@@ -489,7 +498,7 @@ class ProcessGroup:
             for line in self._lines.feed(data):
                 self._take(parse_report(line))
         except LineError:
-            self.give_up("it sends what no supervisor sends")
+            self.give_up(REPORT_INVALID)
         self._unacknowledged += len(data)
         # Acknowledged once a second with the ping alone, the 4 MB that a supervisor keeps would
         # limit a host's output to 4 MB/s.
@@ -516,7 +525,7 @@ class ProcessGroup:
             self.log_in_alone()
         else:
             self._end()
-            self._on_lost("its supervisor ended")
+            self._on_lost(SUPERVISOR_ENDED)
 
     def _take(self, report: Message) -> None:
         """Take one report of the supervisor; over a new connection, what became of it."""
@@ -566,7 +575,7 @@ class ProcessGroup:
         """Take in where successors are waited for and how it was reached; say so where no login is shared."""
         self.reconnect_socket, self._login = path, login
         if not self._joins or peer.connection_of(self.pid) is not None:
-            line = f"note: host {self.host} has a login of this job's own: none that jobs share could be used"
+            line = OWN_LOGIN.format(host=self.host)
             print(line, file=sys.stderr, flush=True)  # noqa: T201 - talk
 
     def _on_lost(self, why: str) -> None:

@@ -135,7 +135,7 @@ class ProgramManager:
             job, self.selector, self._proceed, self._on_program_exit, self._on_supervisor_lost
         )
         self.state: StateName = "starting"
-        self.reason = ""
+        self.reason = self.code = ""
         self.epoch = 0
         self.command: ResizeCommand | None = None
         self.steps: MigrationSteps | None = None
@@ -188,7 +188,9 @@ class ProgramManager:
     def _end(self) -> int:
         if self.command is not None:
             self.commands.notify(
-                ResizeRefused(self.command.epoch, self.reason or "the program ended")
+                ResizeRefused(
+                    self.command.epoch, self.reason or "the program ended", code="job-ended"
+                )
             )
         if self.state != "failed":  # whose reason may say where the checkpoint is kept
             shutil.rmtree(self.checkpoint, ignore_errors=True)
@@ -200,8 +202,8 @@ class ProgramManager:
             self._event("result", iterations=1, **told)
             self._event("done")
         elif self.state == "failed":
-            self._event("error", message=self.reason[:2000])
-        self.commands.notify(JobEnded(self.state, self.reason))
+            self._event("error", message=self.reason[:2000], code=self.code)
+        self.commands.notify(JobEnded(self.state, self.reason, self.code))
         self.commands.close()
         return 0 if self.state == "finished" else 1
 
@@ -214,7 +216,7 @@ class ProgramManager:
             try:
                 self.ranks.open([self._addresses[host] for host in self.hosts])
             except OSError as error:
-                self._fail(f"{error.filename}: {error.strerror}")
+                self._fail(f"{error.filename}: {error.strerror}", code="system-error")
                 return
         self._start_rank()
 
@@ -278,7 +280,7 @@ class ProgramManager:
         program = Path(self.job.place(host).program[0]).name
         if answer["report"] != "started":
             why = "; ".join(map(str, answer["reasons"]))
-            self._fail(f"{host}: cannot start {program}: {why}")
+            self._fail(f"{host}: cannot start {program}: {why}", code="program-not-started")
             return
         self._starting += 1
         if self._starting < len(self.hosts):
@@ -297,7 +299,7 @@ class ProgramManager:
             which = (
                 "the program" if self.ranks is None else f"rank {self.hosts.index(host)} on {host}"
             )
-            self._fail(f"{which} ended with {how}")
+            self._fail(f"{which} ended with {how}", code="program-failed")
 
     def _on_supervisor_lost(self, host: str) -> None:
         """Take the loss of a supervisor: its program died with it, unless it is in a checkpoint just now."""
@@ -307,10 +309,11 @@ class ProgramManager:
             and host == self._moving[0]
         )
         if host in self.hosts and host not in self._finished and not written:
-            self._fail(f"{host}: the program's supervisor ended or fell silent")
+            reason = f"{host}: the program's supervisor ended or fell silent"
+            self._fail(reason, code="supervisor-ended")
 
-    def _fail(self, reason: str) -> None:
-        self.state, self.reason = "failed", reason
+    def _fail(self, reason: str, *, code: str) -> None:
+        self.state, self.reason, self.code = "failed", reason, code
 
     # ---------------------------------------------------------- a migration
 
@@ -323,14 +326,13 @@ class ProgramManager:
         if len(wanted) != len(self.hosts):
             many = "one" if len(self.hosts) == 1 else str(len(self.hosts))
             reason = f"a program that knows nothing of hosts runs on {many}: it can be migrated, not resized"
-            self.commands.notify(ResizeRefused(command.epoch, reason))
+            self.commands.notify(ResizeRefused(command.epoch, reason, code="run-not-resizable"))
         elif strange:
-            self.commands.notify(
-                ResizeRefused(command.epoch, f"{strange[0]}: not among the job's hosts")
-            )
+            reason = f"{strange[0]}: not among the job's hosts"
+            self.commands.notify(ResizeRefused(command.epoch, reason, code="host-not-listed"))
         elif len(left) > 1:
             reason = f"{', '.join(left)}: an unmodified program leaves one host at a time"
-            self.commands.notify(ResizeRefused(command.epoch, reason))
+            self.commands.notify(ResizeRefused(command.epoch, reason, code="too-many-moves"))
         elif not left:
             self.epoch = command.epoch
             self.commands.notify(ResizeDone(command.epoch, self.status().members, 0.0, {}))
@@ -374,9 +376,9 @@ class ProgramManager:
             self.commands.notify(done)
         else:
             self.supervisors.dismiss(self._moving[1])
-            self.commands.notify(ResizeRefused(command.epoch, outcome.reason))
+            self.commands.notify(ResizeRefused(command.epoch, outcome.reason, outcome.code))
         if isinstance(outcome, MigrationLost):
-            self._fail(outcome.reason)
+            self._fail(outcome.reason, code=outcome.code)
         else:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 

@@ -83,9 +83,10 @@ class MigrationDone:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRefused:
-    """The program runs on the source, as before."""
+    """The program runs on the source, as before; the code names the condition."""
 
     reason: str
+    code: str = "migration-failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class MigrationLost:
     """The program runs nowhere. The checkpoint, where one was written, is left in its folder."""
 
     reason: str
+    code: str = "program-lost"
 
 
 MigrationSteps = Generator[
@@ -129,21 +131,21 @@ def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
     ready = yield RanksRequest("ready", READY_SECONDS)
     if ready["report"] != "ready":
         yield RanksRequest("withdraw")
-        return MigrationRefused(_why(ready, asked.source))
+        return MigrationRefused(_why(ready, asked.source), code="rank-not-ready")
     closing = ready["sockets"][asked.rank]
     fit = yield SupervisorRequest(
         asked.source, {"order": "inspect", "closing": closing}, LOOK_SECONDS
     )
     if fit["report"] != "seen":
         yield RanksRequest("withdraw")
-        return _gone_or(fit, MigrationRefused(_why(fit, asked.source)))
+        return _gone_or(fit, MigrationRefused(_why(fit, asked.source), code="program-not-movable"))
     stopped = yield RanksRequest("stop", STOPPED_SECONDS)
     if stopped["report"] != "stop":
         unheard = stopped["report"] == "failed"
         released = yield RanksRequest("withdraw" if unheard else "release")
         if released["report"] == "failed" and not unheard:
             return MigrationLost(_why(released, asked.source))
-        return MigrationRefused(_why(stopped, asked.source))
+        return MigrationRefused(_why(stopped, asked.source), code="rank-not-stopped")
     outcome = yield from _moved(asked)
     if isinstance(outcome, MigrationLost):
         return outcome
@@ -173,7 +175,9 @@ def _prepared(
     """Have the target look whether what the source's program needs is there; None where it is."""
     seen = yield SupervisorRequest(asked.source, {"order": "inspect"}, LOOK_SECONDS)
     if seen["report"] != "seen":
-        return _gone_or(seen, MigrationRefused(_why(seen, asked.source)))
+        return _gone_or(
+            seen, MigrationRefused(_why(seen, asked.source), code="program-not-movable")
+        )
     look = {
         "order": "look",
         "pids": seen["pids"],
@@ -182,7 +186,9 @@ def _prepared(
         "kernel": seen["kernel"],
     }
     fit = yield SupervisorRequest(asked.target, look, LOOK_SECONDS)
-    return None if fit["report"] == "fit" else MigrationRefused(_why(fit, asked.target))
+    if fit["report"] == "fit":
+        return None
+    return MigrationRefused(_why(fit, asked.target), code="host-unfit")
 
 
 def _moved(asked: MigrationRequest) -> MigrationSteps:
@@ -195,7 +201,7 @@ def _moved(asked: MigrationRequest) -> MigrationSteps:
     }
     written = yield SupervisorRequest(asked.source, checkpoint, LONG_SECONDS)
     if written["report"] == "refused":
-        return MigrationRefused(_why(written, asked.source))
+        return MigrationRefused(_why(written, asked.source), code="checkpoint-failed")
     if written["report"] != "written":
         return MigrationLost(_why(written, asked.source))
     return (yield from _restart(asked, written))
@@ -215,7 +221,7 @@ def _restart(asked: MigrationRequest, written: SupervisorAnswer) -> MigrationSte
     )
     failed = f"{_why(there, asked.target)}; the checkpoint was restarted on {asked.source}"
     if here["report"] == "restarted":
-        return MigrationRefused(failed)
+        return MigrationRefused(failed, code="restart-failed")
     return MigrationLost(
         f"{_why(there, asked.target)}; {_why(here, asked.source)}; it is kept in {asked.folder}"
     )

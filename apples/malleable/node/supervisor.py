@@ -67,6 +67,8 @@ STOPPED_SECONDS = 1.0
 """A process that has been stopped for so long counts as lost."""
 BEAT_SECONDS = 0.5
 """Between two beats of the thread that says that this process runs, whatever its loop is at."""
+MPIEXEC_ENDED = "mpiexec ended"
+"""Reason for the loss of a group's ranks; the launcher's exit code follows."""
 ACCOUNT_SECONDS, SLOW_ACCOUNT_SECONDS = 0.5, 5.0
 """How long it may take until it is told how a rank ended that is gone. The process beside it is to tell it: where
 that one is gone as well, and where it is there and may only have had no CPU."""
@@ -591,7 +593,7 @@ class NodeSupervisor(SupervisorProcess):
                 self._read_rank(channel)
         self.report_ended(in_time=False)
         if not self.leaving or not all(rank["leaving"] for rank in self.ranks.values()):
-            self._report_lost(f"mpiexec ended ({os.waitstatus_to_exitcode(status)})")
+            self._report_lost(f"{MPIEXEC_ENDED} ({os.waitstatus_to_exitcode(status)})")
         self._report_empty()
 
     def _report_empty(self) -> None:

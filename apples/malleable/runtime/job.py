@@ -439,7 +439,8 @@ class MalleableJob:
             # A lost rank may show in the MPI library of the others before anybody has heard of it.
             word = "broken" if isinstance(error, MPI.Exception) else "failed"
             message = f"{type(said).__name__}: {said}"[:2000]
-            self._channel.send(word, message=message, certain=False)
+            code = said.code if isinstance(said, ApplesError | TaskError) else ""
+            self._channel.send(word, message=message, code=code, certain=False)
             while word == "broken":  # until this process is ended, or its supervisor is
                 self._channel.wait()
         if said is not error:

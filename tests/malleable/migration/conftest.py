@@ -89,6 +89,11 @@ class Script(CommandSource):
     def refused(self):
         return [one.reason for one in self.notices if isinstance(one, ResizeRefused)]
 
+    @property
+    def codes(self):
+        """The code of each refusal."""
+        return [one.code for one in self.notices if isinstance(one, ResizeRefused)]
+
 
 class Stage:
     """Hosts a and b of this machine, and a program on a; more of them where ranks are on the first ones."""
