@@ -72,8 +72,7 @@ def test_what_is_measured_is_also_series_of_a_service_and_forecast_there(tmp_pat
         names = ["capacityCpu/ada", "capacityMemory/ada", "usedCpus/ada/0000beef.rank2"]
         asked = ("forecast", *names, "--service", serving.url, *token, "--json")
         until(lambda: {one["state"] for one in forecasts(asked)} == {"current"})
-        for one in forecasts(asked):
-            assert 0 <= one["value"] <= 1.5
+        assert all(one["value"] >= 0 for one in forecasts(asked))
         top = command("nws", "top", "wantedCpus/*", "--once", "--service", serving.url, *token)
         assert "wantedCpus/ada/0000beef" in top.out
     done = command("apples", *words, *token, "--rounds", "2", "--json")  # it is away now
