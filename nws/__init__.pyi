@@ -158,6 +158,9 @@ from nws.clique.messages import Release as Release
 from nws.clique.messages import Stale as Stale
 from nws.clique.messages import decode as decode
 from nws.clique.messages import encode as encode
+from nws.clique.simulation import CliqueFaults as CliqueFaults
+from nws.clique.simulation import DoubleProbeError as DoubleProbeError
+from nws.clique.simulation import SimulatedClique as SimulatedClique
 from nws.clique.sites import cliques_of as cliques_of
 from nws.clique.sites import pairs as pairs
 from nws.forecasters.averages import SortedWindow as SortedWindow
@@ -252,6 +255,7 @@ from nws.service.authorisation import PUBLIC as PUBLIC
 from nws.service.authorisation import scope_of as scope_of
 from nws.service.database import OverloadError as OverloadError
 from nws.service.database import makes as makes
+from nws.service.database import warm as warm
 from nws.service.events import EventBroker as EventBroker
 from nws.service.events import TooManyError as TooManyError
 from nws.service.grid import on_grid as on_grid

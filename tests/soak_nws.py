@@ -31,19 +31,20 @@ import time
 import traceback
 from pathlib import Path
 
-import nws.service.app
-import nws.service.database
 from nws import (
+    CliqueFaults,
+    DoubleProbeError,
     Files,
     ForecastDatabase,
     JournalShard,
     Listen,
     Retention,
     Serving,
+    SimulatedClique,
     encode_measurements,
     scan,
+    warm,
 )
-from nws.clique import CliqueFaults, DoubleProbeError, SimulatedClique
 
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
@@ -175,9 +176,10 @@ def lost_of(directory, ranges):
 
 def serve_until_dead(directory, pipe):
     """Be the service on a port of its own, told on the pipe; save, archive and tidy all the time."""
-    nws.service.app.SAVE_SECONDS = nws.service.app.ROLL_UP_SECONDS = 0.02
-    database = {"engine": ENGINE, "retention": Retention(capacity=CAPACITY)}
+    limits = {"segment_bytes": 1 << 14, "log_slack": 1 << 13}
+    database = {"engine": ENGINE, "retention": Retention(capacity=CAPACITY), **limits}
     serving = Serving(directory, Listen(port=0), database=database)
+    serving.handler.save_seconds = serving.handler.roll_up_seconds = 0.02
     serving.run(lambda: os.write(pipe, f"{serving.url} {serving.token}\n".encode()))
 
 
@@ -238,8 +240,6 @@ def kills(count, home):
     all the time. Each trial looks at what any client was told of in the last forty.
     """
     failures, acknowledged, void, compacted = [], 0, 0, 0
-    nws.service.database.LOG_SLACK = 1 << 13
-    JournalShard.__init__.__kwdefaults__["segment_bytes"] = 1 << 14
     with Serving(home / "warm", Listen(port=0)):
         pass  # what it loads late is there now for all that are forked
     telling, directory = Telling("kills", count), home / "kills"
@@ -678,7 +678,7 @@ def main():
     jobs = [job_of(word, options.n) for word in options.jobs if word != "all"]
     if "all" in options.jobs:
         jobs += [(p, max(4, round(options.n * share)), "") for p, (_, share) in PARTS.items()]
-    nws.service.database.warm(engine=ENGINE)
+    warm(engine=ENGINE)
     well = [
         in_a_child(job, options.seed) for job in jobs
     ]  # one that fails does not spare the others

@@ -46,8 +46,6 @@ PAUSE_SECONDS: Final = 0.001
 BUSY_PAUSE_SECONDS: Final = 0.005
 IDLE_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.25
-SAVE_SECONDS: Final = 300.0
-ROLL_UP_SECONDS: Final = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -77,10 +75,10 @@ async def catch_up(handler: RequestHandler) -> None:
         await asyncio.sleep(pause if more else IDLE_SECONDS)
 
 
-async def save_and_tidy(handler: RequestHandler, every: float = SAVE_SECONDS) -> None:
-    """Save the forecasters' states and drop old measurements, every so many seconds."""
+async def save_and_tidy(handler: RequestHandler) -> None:
+    """Save the forecasters' states and drop old measurements, every `handler.save_seconds`."""
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(handler.save_seconds)
         with handler.going_on("states are not saved"):
             await save(handler)
         with handler.going_on("what is too old is not let go"):
@@ -108,10 +106,10 @@ async def save(handler: RequestHandler) -> None:
     await asyncio.to_thread(handler.database.save, pause)
 
 
-async def roll_up(handler: RequestHandler, every: float = ROLL_UP_SECONDS) -> None:
-    """Archive the intervals that are over, every so many seconds, in a thread that lets requests go on."""
+async def roll_up(handler: RequestHandler) -> None:
+    """Archive the intervals that are over, in a thread that lets requests go on."""
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(handler.roll_up_seconds)
         with handler.going_on(NOTHING_ARCHIVED):
             pause = unhurried(SLICE_SECONDS, PAUSE_SECONDS)
             await asyncio.to_thread(handler.database.roll_up, pause)

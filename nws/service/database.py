@@ -123,8 +123,9 @@ class ForecastDatabase:
         Called with what was stored, in the thread of its shard.
     files, clock
         What reads and writes; seconds since the epoch.
-    segment_bytes
-        Of the log: how long a file of it becomes.
+    segment_bytes, log_slack
+        Of the log: how long a file of it becomes, and how much longer than the kept measurements the log may be
+        before it is compacted.
 
     Raises
     ------
@@ -144,8 +145,10 @@ class ForecastDatabase:
         files: Files | None = None,
         clock: Callable[[], float] = time.time,
         segment_bytes: int = SEGMENT_BYTES,
+        log_slack: int = LOG_SLACK,
     ) -> None:
         self._clock = clock
+        self._log_slack = log_slack
         self.profile = profile
         files = files or Files()
         files.make_directory(directory)
@@ -257,19 +260,13 @@ class ForecastDatabase:
         """
         return self._listener.full
 
-    def tidy(self, slack: int = LOG_SLACK) -> int:
-        """Drop what is too old and compact what is too long; return the files removed.
-
-        Parameters
-        ----------
-        slack
-            Bytes that the log may be longer than what is kept of it.
-        """
+    def tidy(self) -> int:
+        """Drop measurements that are too old and compact a log that is too long; return the files removed."""
         self.memory.forget_old()
         removed = self.archive.tidy(self._clock())
         for partition in self.memory.partitions:
             live = sum(len(column) for column in partition.columns.values()) * RECORD
-            while _bytes(partition.shard.directory) > 2 * live + slack:
+            while _bytes(partition.shard.directory) > 2 * live + self._log_slack:
                 done = partition.writer.call(lambda p=partition: p.compact(self._covering))  # type: ignore[misc]
                 if not done.result(timeout=60):
                     break

@@ -44,6 +44,8 @@ CLIQUE_PERIOD: Final = 120.0
 # One fdatasync can take a minute while the disk is busy with mkfs or an unmount. Sending a batch
 # again is safe.
 DISK_SECONDS: Final = 20.0
+SAVE_SECONDS: Final = 300.0
+ROLL_UP_SECONDS: Final = 30.0
 """How long a batch waits for the disk before its sender is told to send it again."""
 VERSION: Final = metadata.version("apples")
 MOST_AT_ONCE: Final = 250
@@ -77,6 +79,8 @@ class RequestHandler:
         What of the work beside the requests failed the last time, and why, by what it is.
     disk_seconds
         How long a request to store waits for the disk.
+    save_seconds, roll_up_seconds
+        Interval between two times that the states are saved, and that the archive takes in measurements.
     """
 
     database: ForecastDatabase
@@ -96,6 +100,8 @@ class RequestHandler:
     failing: dict[str, str] = field(default_factory=dict)
     pages: dict[tuple[float | None, float | None], MetricsPage] = field(default_factory=dict)
     disk_seconds: float = DISK_SECONDS
+    save_seconds: float = SAVE_SECONDS
+    roll_up_seconds: float = ROLL_UP_SECONDS
 
     def on_stored(self, arrivals: Arrivals) -> None:
         """Push what was stored to those who listen; called in the threads of the log."""

@@ -138,13 +138,15 @@ def test_any_byte_of_the_states_may_be_bad(quick_disk):
 
 @pytest.mark.more
 def test_compaction_keeps_what_is_kept_and_the_forecasts(quick_disk):
-    database = ForecastDatabase(quick_disk, Retention(capacity=30), segment_bytes=2000)
+    database = ForecastDatabase(
+        quick_disk, Retention(capacity=30), segment_bytes=2000, log_slack=0
+    )
     feed(database, 1, 0, 300)
     forecasts(database)
     database.save()
     shards = [partition.shard for partition in database.memory.partitions]
     before = sum(len(shard.segments()) for shard in shards)
-    assert database.tidy(slack=0) > 0
+    assert database.tidy() > 0
     assert sum(len(shard.segments()) for shard in shards) < before
     kept = {c.text: c.slice() for c in database.columns()}
     expected = forecasts(database)
@@ -160,14 +162,15 @@ def test_whoever_has_no_state_begins_with_all_that_is_kept_though_the_log_was_co
     quick_disk, change
 ):
     small = Retention(capacity=30)
-    database = ForecastDatabase(quick_disk, small, profile="classic", segment_bytes=2000)
+    limits = {"segment_bytes": 2000, "log_slack": 0}
+    database = ForecastDatabase(quick_disk, small, profile="classic", **limits)
     feed(database, 1, 0, 60)
     database.store(Measurement(SeriesName("availableCpu", "rare"), time.time() - 9000, 0.5))
     feed(database, 2, 60, 160)  # what was measured of it is long compacted
     for column in database.columns():
         database.forecast(column.text)
     database.save()
-    assert database.tidy(slack=0) > 0
+    assert database.tidy() > 0
     kept = {column.text: len(column) for column in database.columns()}
     database.close()
     states = quick_disk / "states"
@@ -196,12 +199,13 @@ def test_whoever_has_no_state_begins_with_all_that_is_kept_though_the_log_was_co
 
 def test_a_state_saved_in_the_middle_of_a_beginning_from_memory_leaves_no_gap(quick_disk):
     small = Retention(capacity=30)
-    database = ForecastDatabase(quick_disk, small, profile="classic", segment_bytes=2000)
+    limits = {"segment_bytes": 2000, "log_slack": -(1 << 40)}
+    database = ForecastDatabase(quick_disk, small, profile="classic", **limits)
     feed(database, 1, 0, 80)
     for name in NAMES:
         database.forecast(name)
     database.save()
-    while database.tidy(slack=-(1 << 40)):  # all that is kept is written again
+    while database.tidy():  # all that is kept is written again
         pass
     database.close()
     (quick_disk / "states").unlink()

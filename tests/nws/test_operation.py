@@ -139,11 +139,11 @@ class FailingDatabase(ForecastDatabase):
 )
 def test_an_archive_that_fails_in_whatever_way_is_a_problem_until_it_does_not(quick_disk, reason):
     database = FailingDatabase(quick_disk)
-    handler = RequestHandler(database, "secret")
+    handler = RequestHandler(database, "secret", roll_up_seconds=0.001)
     database.reason = reason
 
     async def life():
-        async with kept(roll_up(handler, every=0.001), lambda: handler.failing):
+        async with kept(roll_up(handler), lambda: handler.failing):
             (told,) = handler.status().problems
             assert str(reason) in told
             assert handler.status().status == "impaired"
@@ -161,7 +161,7 @@ def test_the_end_of_a_service_does_not_wait_for_the_next_saving(quick_disk):
     database.saving = Event()
 
     async def life():
-        work = save_and_tidy(RequestHandler(database, "secret"), every=0.0)
+        work = save_and_tidy(RequestHandler(database, "secret", save_seconds=0.0))
         async with kept(work, lambda: database.saves) as task:
             task.cancel()
             await asyncio.wait([task], timeout=60)
