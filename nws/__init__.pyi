@@ -184,6 +184,8 @@ from nws.memory.journal_files import Files as Files
 from nws.memory.journal_files import PowerCutError as PowerCutError
 from nws.memory.journal_files import replace_file as replace_file
 from nws.memory.journal_format import BLOCK as BLOCK
+from nws.memory.journal_format import SegmentHead as SegmentHead
+from nws.memory.journal_format import encode_head as encode_head
 from nws.memory.journal_format import encode_measurements as encode_measurements
 from nws.memory.journal_format import encode_name as encode_name
 from nws.memory.journal_format import key_of as key_of
@@ -199,6 +201,7 @@ from nws.sensing.process import PeriodicTasks as PeriodicTasks
 from nws.sensing.process import parse as parse
 from nws.sensing.wire import answer as answer_request
 from nws.sensing.wire import decode as decode_request
+from nws.sensing.wire import question as question
 from nws.sensors import spin as spin
 from nws.sensors.cpu import CpuDivision as CpuDivision
 from nws.sensors.cpu_probe import spin_command as spin_command

@@ -53,11 +53,18 @@ from apples.topology import (
 )
 from apples.views import escaped
 from apples.wire import json_lines
-from nws import parse_matrix, read_history
-from nws.clique import messages as clique
-from nws.measurement import read_batch
-from nws.memory import journal_format
-from nws.sensing import wire
+from nws import (
+    SegmentHead,
+    decode,
+    decode_request,
+    encode_head,
+    encode_name,
+    parse_matrix,
+    question,
+    read_batch,
+    read_history,
+    scan,
+)
 
 BLOCK = 1000
 CPU_SECONDS = 2.0
@@ -256,8 +263,8 @@ JOURNAL = (
     )
     + b'["cgroup","x"]\n{"event":"ready"}\n'
 )
-SERIES = journal_format.encode_head(journal_format.SegmentHead(1, 2, 3.0)) + (
-    journal_format.encode_name("availableCpu/ada") * 2
+SERIES = encode_head(SegmentHead(1, 2, 3.0)) + (
+    encode_name("availableCpu/ada") * 2
 ) + bytes(64)  # fmt: skip
 TOML_WORDS = tuple(
     b'[ [[ ]] ]] = . , # " \' """ \n [[host]] [link] \\ \\u0041 1979-05-27T07:32:00Z true inf'.split(
@@ -421,13 +428,13 @@ def parsers():
             (nws.SensorError,),
         ),
         "sensor": Parser(
-            wire.decode, lines_of("sensor.jsonl"), (b"null", b"now", b"bias"), (ValueError,)
+            decode_request, lines_of("sensor.jsonl"), (b"null", b"now", b"bias"), (ValueError,)
         ),
         "sensor's question": Parser(
-            wire.question, lines_of("sensor.jsonl"), (b"null", b"do"), (ValueError,)
+            question, lines_of("sensor.jsonl"), (b"null", b"do"), (ValueError,)
         ),
         "clique": Parser(
-            clique.decode,
+            decode,
             lines_of("clique.jsonl"),
             tuple(b"epoch visited kind token roster null".split()),
             (ValueError,),
@@ -456,9 +463,7 @@ def parsers():
             tuple(b"# , ranks rank_bytes host world rank null true {} [] 1e30 -1".split()),
         ),
         "journal": Parser(journal, (JOURNAL,), (), ()),
-        "series journal": Parser(
-            journal_format.scan, (SERIES,), (b"\xa7W\x01\x01", b"\xa7W\x02\x02"), ()
-        ),
+        "series journal": Parser(scan, (SERIES,), (b"\xa7W\x01\x01", b"\xa7W\x02\x02"), ()),
         "terminal": Parser(
             printed,
             (b"a\x1b[2J", "\u202ename\u200b".encode(), b"\x9b31m", seed("machine.xml")),
