@@ -62,12 +62,8 @@ def test_ricc_has_447794_records_of_which_447784_are_simulated(logs):
 PROGRAM = """
 import sys
 from pathlib import Path
-from apples.scheduling.policies import *
-from apples.scheduling import ENGINE
-from apples.simulation import simulate
-from apples.simulation import SimulationConfig
-from apples.simulation import read_swf
-from apples.simulation import clean, mark_malleable
+from apples.scheduling import ENGINE, Conservative, Easy, Equipartition, FirstFit, SlowdownDriven
+from apples.simulation import SimulationConfig, clean, mark_malleable, read_swf, simulate
 workload, _ = clean(read_swf(Path(sys.argv[1])), 64)
 workload = mark_malleable(workload, 1.0, 0)
 print(ENGINE)

@@ -1,4 +1,3 @@
-import gzip
 
 import numpy as np
 import pytest
@@ -73,17 +72,6 @@ def test_a_missing_and_a_spare_column_do_not_cancel_out(tmp_path):
         read_swf(path)
     assert raised.value.code == "rows-damaged"
     assert (raised.value.fields["line"], raised.value.fields["problem"]) == (1, "columns-differ")
-
-
-def test_a_truncated_gzip_is_said_to_be_one(tmp_path):
-    path = tmp_path / "log.swf.gz"
-    data = gzip.compress("\n".join(line(k, k * k % 977) for k in range(2000)).encode())
-    for stored in (data[: len(data) // 2], data[:200] + b"garbage" + data[207:]):
-        path.write_bytes(stored)
-        with pytest.raises(UsageError) as raised:
-            read_log(path)
-        assert raised.value.code == "file-damaged"
-        assert raised.value.fields == {"file": str(path), "packer": "gzip"}
 
 
 def test_a_file_that_is_not_there_or_holds_nothing(tmp_path):
