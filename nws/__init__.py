@@ -16,7 +16,8 @@ A library that imports nothing of `apples`. In reading order:
 6. `nws.service`: sensors, memory and forecasters together, in this process or over HTTP;
    `nws.client` asks such a service.
 7. `nws.sensing`: the sensor process of a host. `nws.clique`: which host may probe the network when.
-8. `nws.checks`: the contracts as functions that run, on our implementations and on yours.
+8. `nws.errors`: the base of all errors, each with a code and fields.
+9. `nws.checks`: the contracts as functions that run, on our implementations and on yours.
 
 Everything listed in ``__all__`` is to be had from here and loaded when it is first asked for, so
 that a sensor's process loads sensors only. `nws.checks` is imported by its own name.

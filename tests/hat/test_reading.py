@@ -4,7 +4,6 @@ import dataclasses
 import datetime
 import math
 import os
-import time
 from typing import Annotated, Literal
 
 import pytest
@@ -345,8 +344,7 @@ def test_hostile_text_is_answered_and_not_pondered():
         "[[" * 100_000,
         ("a" + ".a" * 60 + " = 1\n") * 500,
     ]
-    deadline = time.monotonic() + 60
-    for text in texts:
-        with pytest.raises(DocumentError):
+    for text in texts:  # quadratic time would take hours: the time limit of a test
+        with pytest.raises(DocumentError) as raised:
             parse(text, Hosts)
-    assert time.monotonic() < deadline
+        assert raised.value.code in {"file-invalid", "field-repeated"}

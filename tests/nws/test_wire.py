@@ -18,10 +18,10 @@ from nws import Client, EventBroker, Listen, ServiceError, Serving, TooManyError
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory):
-    """Return a service that ends what is silent for half a second."""
+    """Return a service that ends what is silent for a second."""
     folder = tmp_path_factory.mktemp("impatient")
     listen, engine = Listen(port=0), {"engine": "numpy"}
-    with Serving(folder, listen, database=engine, head_seconds=0.5) as service:
+    with Serving(folder, listen, database=engine, head_seconds=1.0) as service:
         yield service
 
 
