@@ -91,7 +91,7 @@ def test_a_job_outlives_its_command_and_is_moved_by_every_verb():
         (("migrate", name, "--from", "ada", "--to", "bob"), "host-in-use", {"host": "bob"}),
         (("resize", "ffffffff", "--hosts", "ada"), "job-unknown", {"value": "ffffffff"}),
     ):
-        failure = refused("apples", *words)
+        failure = command("apples", *words, "--json").failure
         assert (failure["exit_code"], failure["code"]) == (2, code)
         assert failure["fields"].items() >= fields.items()
     unchanged = ask("jobs", name).document

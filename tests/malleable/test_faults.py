@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,9 +48,12 @@ def test_a_series_of_trials_tells_what_all_runs_of_it_met(tmp_path):
     assert done.returncode == 1
     assert dict(zip(rows["hit"][1:], rows["all"][1:], strict=True))["meet"] == "2"
     assert rows["rank KILL"].count("2") == 1
-    assert "3 trials, 3 hit, 1 wrong, slowest clear failure 7.0 s (1 of 1 over 5 s)" in done.stdout
-    assert "0.5 s beyond its limit" in done.stdout
-    assert "hit less often than 2 times" in done.stdout
+    (summary,) = [line for line in done.stdout.splitlines() if re.match(r"\d+ trials", line)]
+    assert re.findall(r"[\d.]+", summary)[:6] == ["3", "3", "1", "7.0", "1", "1"]
+    assert re.search(r"\b0\.5 s\b", summary)  # the longest stage beyond its limit
+    assert re.search(
+        r"\b2 \w+: \{'\w+': [01]\b", done.stdout
+    )  # phases hit less often than --least
 
 
 @pytest.mark.more
