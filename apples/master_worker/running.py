@@ -332,7 +332,7 @@ def _of(hosts: tuple[Host, ...], on: tuple[str, ...], field_: str) -> tuple[Host
     found = tuple(host for host in hosts if not on or host.name in on)
     if not found:
         raise InfeasibleError(
-            f"{field_}: none of them is among {', '.join(on)}, which it is given",
+            f"{field_}: the run has only {', '.join(on)}; list one of these",
             code="hosts-not-given",
             field=field_,
             hosts=[host.name for host in hosts],
@@ -793,13 +793,13 @@ class _Run:
         for unit, digest in again["samples"].items():
             if digests.get(unit) != digest:
                 raise VerificationError(
-                    f"unit {unit} came to another result when it was done again here",
+                    f"unit {unit}: its result differs from that of a second run on this machine",
                     code="result-differs",
                     unit=int(unit),
                 )
         if whole and again["total"] != outcome.total:
             raise VerificationError(
-                "the units come to another total one after the other here",
+                "the total differs from that of a sequential run on this machine",
                 code="result-differs",
                 field="total",
                 value=outcome.total,

@@ -138,7 +138,7 @@ class LogText:
 
     def _too_long(self, line: int) -> UsageError:
         return UsageError(
-            f"{self._path}:{line}: a line of more than {self._longest} bytes from here on: no log",
+            f"{self._path}:{line}: this or a later line has more than {self._longest} bytes: not a log",
             code="line-too-long",
             file=self._path,
             line=line,
@@ -166,8 +166,8 @@ class LogText:
                     size += len(data)
                     if (packed and size > max(FREE, MOST_RATIO * raw.count)) or size > MOST_TEXT:
                         raise UsageError(
-                            f"{self._path}: more than {size} bytes of text in {raw.count} stored "
-                            f"ones: no log ({MOST_RATIO} times as many at most)",
+                            f"{self._path}: {raw.count} stored bytes unpack to more than {size}: "
+                            f"not a log (at most {MOST_RATIO} times as many)",
                             code="file-too-large",
                             file=self._path,
                             value=size,

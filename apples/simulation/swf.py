@@ -216,7 +216,7 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
     for piece in pieces:
         if len(header) + piece.count(b"\n;") > MOST_COMMENTS:
             raise UsageError(
-                f"{source}: more than {MOST_COMMENTS} lines of comments: no log",
+                f"{source}: more than {MOST_COMMENTS} lines of comments: not a log",
                 code="file-invalid",
                 file=source,
                 bound=MOST_COMMENTS,
