@@ -214,14 +214,10 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
     ("beside", "lost"),
     [("there", "SIGSEGV"), ("gone", "")],
 )
-def test_how_a_rank_ended_is_waited_for_while_somebody_can_tell(
-    beside, lost, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(supervisor, "ACCOUNT_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor, "SLOW_ACCOUNT_SECONDS", float("inf"))
+def test_how_a_rank_ended_is_waited_for_while_somebody_can_tell(beside, lost, tmp_path):
     with subprocess.Popen([sys.executable, "-S", "-c", ""]) as gone:
         gone.wait()
-    guard, told = supervisor.NodeSupervisor(str(tmp_path)), []
+    guard, told = supervisor.NodeSupervisor(str(tmp_path), 0.0, float("inf")), []
     guard.listener.close()
     guard.selector.close()
     guard.group, guard.connected = 1, {7}

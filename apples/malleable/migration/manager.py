@@ -34,6 +34,8 @@ from apples.malleable.control.job_file import JobFile, loads
 from apples.malleable.control.server import open_control
 from apples.malleable.migration.ranks import RANKS_FOLDER, AwaitedRanks, RankFolder
 from apples.malleable.migration.steps import (
+    READY_SECONDS,
+    STOPPED_SECONDS,
     MigrationDone,
     MigrationLost,
     MigrationRefused,
@@ -122,6 +124,8 @@ class ProgramManager:
         self.output = ProgramOutput(files, copy)
         self.signal = signal_number(str(wanted.get("signal", SIGNAL)))
         self.signal_seconds = float(wanted.get("signal_seconds", SIGNAL_SECONDS))
+        self.ready_seconds = float(wanted.get("ready_seconds", READY_SECONDS))
+        self.stopped_seconds = float(wanted.get("stopped_seconds", STOPPED_SECONDS))
         self.hosts = [share.host for share in job.members]
         self._finished: set[str] = set()
         self._addresses = dict(wanted.get("addresses", {}))
@@ -353,6 +357,8 @@ class ProgramManager:
             place={place.host: _placement(place) for place in (here, there)},
             signal=self.signal,
             signal_seconds=self.signal_seconds,
+            ready_seconds=self.ready_seconds,
+            stopped_seconds=self.stopped_seconds,
             rank=None if self.ranks is None else self.hosts.index(source),
         )
 

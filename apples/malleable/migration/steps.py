@@ -61,6 +61,8 @@ class MigrationRequest:
         Of an MPI program, which rank it is that moves; None: it is a sequential program.
     signal, signal_seconds
         Sent to processes that catch it before the checkpoint; how long they may take to stop themselves.
+    ready_seconds, stopped_seconds
+        How long all ranks may take to be in an MPI call, and to close their sockets.
     """
 
     source: str
@@ -71,6 +73,8 @@ class MigrationRequest:
     signal: int = 0
     signal_seconds: float = 0.0
     rank: int | None = None
+    ready_seconds: float = READY_SECONDS
+    stopped_seconds: float = STOPPED_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
 
     What keeps the rank from being moved is said before any rank is stopped.
     """
-    ready = yield RanksRequest("ready", READY_SECONDS)
+    ready = yield RanksRequest("ready", asked.ready_seconds)
     if ready["report"] != "ready":
         yield RanksRequest("withdraw")
         return MigrationRefused(_why(ready, asked.source), code="rank-not-ready")
@@ -139,7 +143,7 @@ def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
     if fit["report"] != "seen":
         yield RanksRequest("withdraw")
         return _gone_or(fit, MigrationRefused(_why(fit, asked.source), code="program-not-movable"))
-    stopped = yield RanksRequest("stop", STOPPED_SECONDS)
+    stopped = yield RanksRequest("stop", asked.stopped_seconds)
     if stopped["report"] != "stop":
         unheard = stopped["report"] == "failed"
         released = yield RanksRequest("withdraw" if unheard else "release")

@@ -268,6 +268,14 @@ class CheckpointMemory:
 class NodeSupervisor(SupervisorProcess):
     """Supervises one group of ranks, started by one launcher.
 
+    Parameters
+    ----------
+    folder
+        For the socket and the files of the group.
+    account_seconds, slow_account_seconds
+        How long the report of a rank that ended waits for the account of how: where the process that gives it is
+        gone, and where it runs.
+
     Attributes
     ----------
     group
@@ -288,9 +296,15 @@ class NodeSupervisor(SupervisorProcess):
         Whether the host is given back: then this process ends when the group has, without being asked to.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(
+        self,
+        folder: str,
+        account_seconds: float = ACCOUNT_SECONDS,
+        slow_account_seconds: float = SLOW_ACCOUNT_SECONDS,
+    ) -> None:
         super().__init__()
         self.folder = folder
+        self._account_seconds, self._slow_account_seconds = account_seconds, slow_account_seconds
         self.ranks: dict[socket.socket, dict[str, Any]] = {}
         self.launcher = self.interpreter = 0
         self.launcher_handle = -1
@@ -471,7 +485,8 @@ class NodeSupervisor(SupervisorProcess):
         """Report ranks that ended, once it is known how or nobody has said it in time."""
         now = time.monotonic()
         for pid, (rank, beside, since) in list(self.ended.items()):
-            patience = SLOW_ACCOUNT_SECONDS if peer.process_runs(beside) else ACCOUNT_SECONDS
+            there = peer.process_runs(beside)
+            patience = self._slow_account_seconds if there else self._account_seconds
             if pid in self.accounts or now - since >= patience or not in_time:
                 how = self.accounts.get(pid, "ended")
                 self._report_lost(f"rank {rank} (process {pid}) {how}")

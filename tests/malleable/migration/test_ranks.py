@@ -160,9 +160,9 @@ def test_a_rank_with_a_socket_of_its_own_is_refused_before_any_is_stopped(parall
 
 
 @pytest.mark.usefixtures("criu")
-def test_a_rank_that_makes_no_mpi_call_is_named_and_none_is_stopped(parallel, monkeypatch):
-    monkeypatch.setattr(steps, "READY_SECONDS", 0.5)
-    on = parallel([sys.executable, str(PROGRAMS / "exchange.py"), "enough", "silent"])
+def test_a_rank_that_makes_no_mpi_call_is_named_and_none_is_stopped(parallel):
+    program = [sys.executable, str(PROGRAMS / "exchange.py"), "enough", "silent"]
+    on = parallel(program, ready_seconds=0.5)
     code, reason = refused_and_finished(on)
     assert code == "rank-not-ready"
     assert "rank 2 " in reason
@@ -184,10 +184,9 @@ def test_where_the_restart_fails_the_ranks_go_on_where_they_were(parallel, compi
     [("ready.1.0", "rank 0 "), ("order", os.strerror(errno.EISDIR))],
 )
 def test_what_cannot_be_written_for_a_move_costs_the_move_and_not_the_job(
-    parallel, compiled, monkeypatch, name, culprit
+    parallel, compiled, name, culprit
 ):
-    monkeypatch.setattr(steps, "READY_SECONDS", 0.5)
-    on = parallel(programs(compiled)["C"])
+    on = parallel(programs(compiled)["C"], ready_seconds=0.5)
     (on.folder / "job/mpi" / f"{name}.new").mkdir()
     code, reason = refused_and_finished(on)
     assert code == "rank-not-ready"
@@ -204,11 +203,8 @@ def test_a_folder_that_takes_no_file_is_said_and_nothing_is_started(parallel, co
 
 
 @pytest.mark.usefixtures("criu")
-def test_a_rank_that_cannot_say_that_it_stopped_costs_the_move_and_not_the_job(
-    parallel, compiled, monkeypatch
-):
-    monkeypatch.setattr(steps, "STOPPED_SECONDS", 0.5)
-    on = parallel(programs(compiled)["C"])
+def test_a_rank_that_cannot_say_that_it_stopped_costs_the_move_and_not_the_job(parallel, compiled):
+    on = parallel(programs(compiled)["C"], stopped_seconds=0.5)
     blocked = on.folder / "job/mpi/stopped.1.1.new"
     blocked.mkdir()
     script, _ = exchanged(
