@@ -118,7 +118,15 @@ def error_kind(error: OSError) -> type[ApplesError]:
 
 
 def unwritable(place: str, error: OSError) -> ApplesError:
-    """Return the error of a file that a user named and that cannot be written."""
+    """Return the error of a file that a user named and that cannot be written.
+
+    Parameters
+    ----------
+    place
+        The file as the user named it, after its option if it has one: ``--out page.html``. The error itself may
+        name the temporary file beside it.
+    """
+    option, _, file = place.partition(" ") if place.startswith("--") else ("", "", place)
     code = "disk-full" if error.errno in RESOURCES else "file-unwritable"
     text = f"{place}: {error.strerror or error}"
-    return error_kind(error)(text, code=code, file=error.filename or place)
+    return error_kind(error)(text, code=code, file=file, option=option or None)

@@ -173,7 +173,7 @@ class Gate:
         sign_in: Callable[[str], str] | None = None,
     ) -> None:
         self._command, self._sign_in = command, sign_in
-        self._application, self._sessions, self._refuse = application, sessions, refuse
+        self.application, self._sessions, self._refuse = application, sessions, refuse
         self._hosts = frozenset(host.lower() for host in hosts)
         self._secure = secure
         self._limits = limits or BodyLimits(FORM_BYTES)
@@ -181,7 +181,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or answer why not."""
         if scope["type"] == "lifespan":
-            await self._application(scope, receive, send)
+            await self.application(scope, receive, send)
             return
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not spoken here")
@@ -201,7 +201,7 @@ class Gate:
         except RefusedRequestError as refusal:
             answer = self._refuse(refusal.status, f"{refusal} [{refusal.code}]")
             answer.headers["connection"] = "close"
-        await (answer or self._application)(scope, receive, guarded)
+        await (answer or self.application)(scope, receive, guarded)
 
     async def _admit(self, scope: Scope, receive: Receive) -> Response | None:
         """Return the answer of who is not let through, or of who just enters; None: it may pass."""

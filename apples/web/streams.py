@@ -80,6 +80,12 @@ class LiveStream(ABC):
         self._is_changed = True
         self._gather()
 
+    def flush(self) -> None:
+        """Send what has been gathered, without waiting for more."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._tell()
+
     def close(self) -> None:
         """End every reader's stream."""
         self._is_closed = True
@@ -285,10 +291,22 @@ def log_end(one: store.StoredJob, most: int) -> str:
 
 
 class Streams:
-    """The streams that somebody reads, by what they are of; made and used in the event loop."""
+    """The streams that somebody reads, by what they are of; made and used in the event loop.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most_readers
+        Readers of all streams together.
+    """
+
+    def __init__(self, most_readers: int = MOST_READERS) -> None:
         self._streams: dict[str, LiveStream] = {}
+        self._most_readers = most_readers
+
+    @property
+    def names(self) -> list[str]:
+        """What the streams are of."""
+        return list(self._streams)
 
     def last(self, name: str) -> str:
         """Return the identifier of the last event of a stream, for a page that is made now."""
@@ -308,10 +326,10 @@ class Streams:
             if each != name and len(known) >= MOST_STREAMS:
                 del known[each]
         readers = sum(one.readers for one in known.values())
-        if readers >= MOST_READERS or (name not in known and len(known) >= MOST_STREAMS):
+        if readers >= self._most_readers or (name not in known and len(known) >= MOST_STREAMS):
             raise LaunchError(
                 f"there are {readers} streams of events already",
-                code="too-many-requests", value=readers,
+                code="too-many-requests", value=readers, bound=self._most_readers,
             )  # fmt: skip
         if name not in known:
             known[name] = make()

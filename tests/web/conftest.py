@@ -54,10 +54,14 @@ def own_state(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def site(own_state):
+def known_streams():
+    return Streams()
+
+
+@pytest.fixture
+def site(own_state, known_streams):
     keys = []
-    sessions = Sessions(keys.append)
-    streams = Streams()
+    sessions, streams = Sessions(keys.append), known_streams
     app = create_app(DocumentFolder(own_state), sessions, streams=streams)
     server = HttpServer(app, Listen(port=0))
     server.ending = streams.close

@@ -44,7 +44,7 @@ def routes_of(site):
     gate = site.server.config.app
     return {
         (method, re.sub(r"\{\w+\}", "0" * 8, route.path))
-        for route in gate._application.routes
+        for route in gate.application.routes
         for method in route.methods - {"HEAD"}
         if route.path not in {"/style.css", "/script.js"}
     }

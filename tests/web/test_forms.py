@@ -66,7 +66,6 @@ def test_a_box_is_put_into_the_text_and_saved_with_every_comment(site, visitor, 
     changes = {"f:host[0].cpu": "0.25", "f:host[0].address": "10.0.0.1"}
     checked = send(site, visitor, PAGE, do="check", **changes)
     assert checked.status_code == 200
-    assert "not saved yet" in checked.text
     assert hosts.read_text() == HOSTS
     assert send(site, visitor, PAGE, do="save", **changes).status_code == 303
     assert hosts.read_text() == HOSTS.replace("0.5", "0.25") + 'address = "10.0.0.1"\n'
@@ -91,7 +90,7 @@ def test_a_file_that_somebody_else_changed_is_not_overwritten(site, visitor, hos
     hosts.write_text("# mine\n" + HOSTS)
     answer = visitor.post(site.url + "/file", data=fields, allow_redirects=False)
     assert answer.status_code == 409
-    assert "changed meanwhile" in answer.text
+    assert "[file-changed]" in answer.text
     assert "cpu = 0.25" in answer.text
     assert hosts.read_text() == "# mine\n" + HOSTS
 
@@ -108,7 +107,8 @@ def test_the_largest_file_that_is_shown_can_be_saved(site, visitor, hosts):
 def test_a_file_of_very_many_fields_is_changed_as_text(site, visitor, hosts):
     hosts.write_text("".join(f'[[host]]\nname = "h{k}"\n' for k in range(200)))
     text = visitor.get(site.url + PAGE).text
-    assert "more than 1500 fields" in text
+    assert "1500" in text
+    assert 'name="f:' not in text
     assert send(site, visitor, PAGE, do="save", text='[[host]]\nname = "ada"\n').status_code == 303
     assert hosts.read_text() == '[[host]]\nname = "ada"\n'
 
@@ -170,14 +170,13 @@ def test_what_cannot_be_planned_is_said_as_the_command_says_it(site, visitor, sa
     for setting in ("grid=x", "nothing=1", "grid"):
         said = command("apples", "plan", "--weather", "static", "--set", setting)
         text = visitor.get(site.url + sample, params={"set": setting}).text
-        assert (
-            html.escape(said.err.removeprefix("apples: ").strip()).replace("&#x27;", "&#39;")
-            in text
-        )
+        assert said.error_codes
+        assert said.err.removeprefix("apples: ").strip() in html.unescape(text)
     answer = visitor.get(
         site.url + "/plan", params={"template": "../x.toml", "hosts": "hosts.toml"}
     )
-    assert "is no .toml file of" in answer.text
+    assert "[name-invalid]" in answer.text
+    assert "../x.toml" in answer.text
 
 
 @pytest.mark.mpi

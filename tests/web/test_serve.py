@@ -1,5 +1,7 @@
 """`apples serve` as it is typed: what it prints, and how it ends."""
 
+import errno
+import os
 import re
 import signal
 import socket
@@ -37,21 +39,27 @@ def test_it_prints_a_link_that_works_and_ends_in_peace(own_state, number):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "exit_code", "code", "fields"),
     [
-        (["--listen", "0.0.0.0:0"], 2, "is not loopback"),
-        (["--listen", "8080"], 2, "[address-invalid]"),
-        (["--folder", "/nowhere"], 2, "--folder /nowhere: there is no such folder"),
-        (["--certificate", "c.pem"], 2, "--key"),
+        (["--listen", "0.0.0.0:0"], 2, "tls-missing", {}),
+        (["--listen", "8080"], 2, "address-invalid", {"value": "8080"}),
+        (
+            ["--folder", "/nowhere"],
+            2,
+            "directory-missing",
+            {"option": "--folder", "file": "/nowhere"},
+        ),
+        (["--scheduler", "/nowhere"], 4, "scheduler-missing", {"file": "/nowhere"}),
+        (["--certificate", "c.pem"], 2, "option-missing", {"option": "--key"}),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
 @pytest.mark.usefixtures("own_state")
-def test_what_it_will_not_do_is_one_line(words, code, said):
+def test_what_it_will_not_do_is_one_line(words, exit_code, code, fields):
     done = command("apples", "serve", *words)
-    assert (done.code, done.out) == (code, "")
-    assert said in done.err
+    assert (done.code, done.out, done.error_codes) == (exit_code, "", [code])
     assert done.err.count("\n") == 1
+    assert all(value in done.err for value in fields.values())
 
 
 @pytest.mark.usefixtures("own_state")
@@ -59,5 +67,6 @@ def test_an_address_that_is_taken_is_said():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         done = command("apples", "serve", "--listen", place)
-    assert done.code == 4
-    assert done.err.startswith(f"apples: --listen {place}: Address already in use")
+    assert (done.code, done.error_codes) == (4, ["address-unusable"])
+    assert place in done.err
+    assert os.strerror(errno.EADDRINUSE) in done.err
