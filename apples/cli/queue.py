@@ -306,6 +306,8 @@ def until_over(job: str, seconds: float | None) -> dict[str, Any]:
         try:
             document = _ask_of(job)
         except LaunchError as error:
+            if error.code == "scheduler-missing":  # there is no directory: it does not come back
+                raise
             if away is None:
                 away = time.monotonic()
                 say(f"apples: {error}; its jobs go on; asking for {AWAY_SECONDS:g} s more")
@@ -376,7 +378,9 @@ def messages_of(run: str | None) -> Path | None:
     Raises
     ------
     UsageError
-        There is no such file and no such record, or it cannot be looked at.
+        There is no such file and no such record, or it cannot be read.
+    LaunchError
+        There is no such file, and the name is of a job whose scheduler is not there. Transient.
     """
     if run is None:
         return None
@@ -394,8 +398,9 @@ def messages_of(run: str | None) -> Path | None:
 
     try:
         return store.record(record_of(run)).result
-    except UsageError as error:
-        raise UsageError(
+    except (UsageError, LaunchError) as error:
+        kind = UsageError if isinstance(error, UsageError) else LaunchError
+        raise kind(
             f"--messages: no file of that name, and {error}",
             **{**coded(error), "option": "--messages"},
         ) from None

@@ -1527,7 +1527,9 @@ def test_a_job_is_cancelled_where_what_it_comes_after_fails_and_so_on(stage):
     s.left(first, "ada")
     assert [s.state(number) for number in (two, three)] == [LiveJobState.CANCELLED] * 2
     assert s.one.job(two).reason == "local.1, after which it was to come, is failed"
-    with pytest.raises(UsageError, check=with_code("dependency-failed", job="local.1", state="failed")):
+    with pytest.raises(
+        UsageError, check=with_code("dependency-failed", job="local.1", state="failed")
+    ):
         s.one.submit(s.now, after(one))
     with pytest.raises(UsageError, check=with_code("job-unknown", job="local.9")):
         s.one.submit(s.now, after(9))
