@@ -233,7 +233,8 @@ def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, mon
 
     told = []
     assert Supervisor(job, told.append, fails).run() == ApplicationError.exit_code
-    assert JobStatus.of(job).state == "failed"
+    status = JobStatus.of(job)
+    assert (status.state, status.exit_code) == ("failed", ApplicationError.exit_code)
     assert [news["failure"]["code"] for news in told] == ["program-failed"]
     assert not job.reserve.exists()
 

@@ -205,7 +205,8 @@ def _moved(asked: MigrationRequest) -> MigrationSteps:
     }
     written = yield SupervisorRequest(asked.source, checkpoint, LONG_SECONDS)
     if written["report"] == "refused":
-        return MigrationRefused(_why(written, asked.source), code="checkpoint-failed")
+        code = str(written.get("code") or "checkpoint-failed")
+        return MigrationRefused(_why(written, asked.source), code=code)
     if written["report"] != "written":
         return MigrationLost(_why(written, asked.source))
     return (yield from _restart(asked, written))

@@ -36,7 +36,11 @@ Answer = dict[str, Any]
 
 
 class CannotMove(Exception):  # noqa: N818 - no error: the program runs on
-    """The program cannot be moved; the arguments are the reasons."""
+    """The program cannot be moved; the arguments are the reasons, `code` names the condition."""
+
+    def __init__(self, *reasons: str, code: str = "program-not-movable") -> None:
+        super().__init__(*reasons)
+        self.code = code
 
 
 class ProgramSupervisor(SupervisorProcess):
@@ -86,7 +90,7 @@ class ProgramSupervisor(SupervisorProcess):
         try:
             answer = work[what](order)
         except CannotMove as reasons:
-            answer = {"report": "refused", "reasons": list(reasons.args)}
+            answer = {"report": "refused", "reasons": list(reasons.args), "code": reasons.code}
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             answer = {"report": "failed", "reasons": [str(error)]}
         self.report(answer.pop("report"), **answer, to=what)
@@ -119,7 +123,7 @@ class ProgramSupervisor(SupervisorProcess):
         if self.criu is None:
             reasons.append(missing)
         if reasons:
-            raise CannotMove(*reasons)
+            raise CannotMove(*reasons, code="host-unfit")
         return {"report": "fit", "version": self.criu.origin if self.criu else ""}
 
     def _start(self, command: Mapping[str, Any]) -> Answer:
@@ -216,7 +220,7 @@ class ProgramSupervisor(SupervisorProcess):
             self.close()
             raise OSError(f"criu was killed (signal {-code}) inside the program, which was ended")
         if code:
-            raise CannotMove(f"CRIU cannot checkpoint it: {reason}")
+            raise CannotMove(f"CRIU cannot checkpoint it: {reason}", code="checkpoint-failed")
 
     def _restart(self, command: Mapping[str, Any]) -> Answer:
         """Make the program again from the folder, on this host's CPUs."""
@@ -226,7 +230,7 @@ class ProgramSupervisor(SupervisorProcess):
         code, reason = self._run(self._found().restore(folder), folder, criu.RESTORE_LOG)
         if code or not inspection.state(pid):
             self.close()
-            raise CannotMove(f"CRIU cannot restart it: {reason}")
+            raise CannotMove(f"CRIU cannot restart it: {reason}", code="restart-failed")
         self.pid = pid
         self._continue(command["stopped"])
         self._reap()
@@ -236,7 +240,7 @@ class ProgramSupervisor(SupervisorProcess):
 
     def _running(self) -> int:
         if not self.pid:
-            raise CannotMove("the program has ended")
+            raise CannotMove("the program has ended", code="program-ended")
         return self.pid
 
     def _continue(self, stopped: list[int]) -> None:
@@ -248,7 +252,7 @@ class ProgramSupervisor(SupervisorProcess):
         if self.criu is None:
             self.criu, missing = working_criu(self.check)
             if self.criu is None:
-                raise CannotMove(missing)
+                raise CannotMove(missing, code="host-unfit")
         return self.criu
 
     def _run(self, command: list[str], folder: str, log: str) -> tuple[int, str]:

@@ -89,7 +89,7 @@ def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_
     name = detached.document["id"]
     until(lambda: written(store.job(name).commits / "output") == ["up"])
     failure = refused("migrate", name, "--from", "ada", "--to", "bob")
-    assert (failure["exit_code"], failure["code"]) == (4, "resize-failed")
+    assert (failure["exit_code"], failure["code"]) == (4, "program-not-movable")
     assert "TCP" in failure["fields"]["reason"]
     assert command("apples", "jobs", name, "--json").document["hosts"] == ["ada"]
     assert command("apples", "cancel", name).code == 0
