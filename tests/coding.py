@@ -1,6 +1,7 @@
 """Checks of an error by its code and fields, for ``pytest.raises(.., check=with_code(..))``."""
 
 import os
+import re
 
 
 def with_code(code, **fields):
@@ -22,3 +23,11 @@ def with_errno(*numbers, file=None):
         return True
 
     return check
+
+
+def in_order(text, *values):
+    """Whether a line that a person reads contains these values, in this order."""
+    return (
+        re.search(".*".join(rf"(?<!\w){re.escape(value)}(?!\w)" for value in values), text)
+        is not None
+    )

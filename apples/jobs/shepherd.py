@@ -61,7 +61,7 @@ class Shepherd:
         self._life = secrets.token_hex(8)
         self._incarnation = 0
         self._stopping, self._news = threading.Event(), threading.Event()
-        self._kept: deque[Report] = deque(maxlen=MOST_KEPT)
+        self.kept: deque[Report] = deque(maxlen=MOST_KEPT)
         self._executor = executor(self._news.set)
         self._away = False
 
@@ -109,28 +109,28 @@ class Shepherd:
 
     def _refuse(self, order: StartOrder) -> None:
         reason = "its user has not submitted this with `apples submit` on this machine: the seal is wrong"
-        self._kept.append(
+        self.kept.append(
             JobReport(
                 order.job, order.attempt, AttemptPhase.ENDED, state="failed", reason=reason,
                 exit_code=UsageError.exit_code,
             )
         )  # fmt: skip
-        self._kept.extend(HostLeft(order.job, order.attempt, host, LAST) for host in order.hosts)
+        self.kept.extend(HostLeft(order.job, order.attempt, host, LAST) for host in order.hosts)
         self._news.set()
 
     def _report(self) -> None:
         while not self._stopping.is_set():
             self._news.wait(AGAIN_SECONDS)
             self._news.clear()
-            self._kept.extend(self._executor.reports())
+            self.kept.extend(self._executor.reports())
             try:
-                while self._kept:
+                while self.kept:
                     said = [
-                        self._kept[place] for place in range(min(len(self._kept), MOST_AT_ONCE))
+                        self.kept[place] for place in range(min(len(self.kept), MOST_AT_ONCE))
                     ]
                     body = {"reports": [message_document(one) for one in said]}
                     self._client.ask("POST", "/v1/shepherd/reports", body)
                     for _ in said:
-                        self._kept.popleft()
+                        self.kept.popleft()
             except ApplesError:
                 self._stopping.wait(AGAIN_SECONDS)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from coding import in_order
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,7 +126,7 @@ def test_a_host_whose_owner_is_back_is_left_even_by_a_job_that_has_just_come():
         moved, = moves(policy, state(loads, new))  # fmt: skip
         assert moved.nodes == {1}
     told, = moves(PaybackMigration(), state(loads, new))  # fmt: skip
-    assert told.reason == "the owner of h0 is back: load 0.40 of others, above 0.3"
+    assert in_order(told.reason, "owner", "h0", "0.40", "0.3")
     assert moves(PaybackMigration(), state(loads_of(0.4, 0.0), new)) == []
 
 
@@ -168,7 +169,7 @@ def test_the_paper_s_rule_looks_at_whatever_has_a_priority():
     cluster = state([full, free], running(1, 0))
     assert moves(ThresholdMigration(), cluster) == []
     moved, = moves(ThresholdMigration(cpu=0.0, memory=1.0), cluster)  # fmt: skip
-    assert moved.reason == "load 0.90 of h0 is above 0.60, capacity 0.90 of h1 above 0.40"
+    assert in_order(moved.reason, "0.90", "h0", "0.60", "0.90", "h1", "0.40")
 
 
 def test_jobs_that_cannot_be_moved_stay():
@@ -221,7 +222,7 @@ def test_a_load_that_may_have_been_a_moment_moves_nobody_but_for_an_owner():
     steady[0] = steady[0]._replace(error=0.02)
     assert moves(PaybackMigration(), state(moment, running(1, 0))) == []
     (moved,) = moves(PaybackMigration(), state(steady, running(1, 0)))
-    assert moved.reason.startswith("load of others 0.20 on h0, 0.00 on h1; an iteration from ")
+    assert in_order(moved.reason, "0.20", "h0", "0.00", "h1")
     assert moves(PaybackMigration(standard_errors=0), state(moment, running(1, 0)))
     moment[0] = moment[0]._replace(others=0.4, error=0.3, owner_first=True)
     assert moves(PaybackMigration(), state(moment, running(1, 0)))
