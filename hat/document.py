@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from operator import itemgetter
@@ -182,7 +182,8 @@ class Fault:
     loc: Loc
     message: str
     suggestion: str = ""
-    code: str = "value-invalid"
+    _: KW_ONLY
+    code: str
 
 
 def refuse(faults: Iterable[Fault]) -> None:
@@ -259,11 +260,17 @@ class Document:
         loc: Sequence[str | int],
         message: str,
         suggestion: str = "",
-        code: str = "value-invalid",
+        *,
+        code: str,
     ) -> Problem:
         """Return a problem at a place of this document."""
         return Problem(
-            self.source, self.line(loc), field_name(loc), printable(message), suggestion, code
+            self.source,
+            self.line(loc),
+            field_name(loc),
+            printable(message),
+            suggestion,
+            code=code,
         )
 
     def validate(self, model: type[T]) -> T:
@@ -308,7 +315,7 @@ class Document:
                     loc,
                     validation.message(found),
                     validation.suggestion(found[0]),
-                    validation.code(found[0]),
+                    code=validation.code(found[0]),
                 )
 
     def _unknown(self, loc: Loc, names: dict[str, Any]) -> Problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 
 Loc = tuple[str | int, ...]
 """Where a value stands in a document: keys, and indexes of arrays."""
@@ -65,7 +65,7 @@ class Problem:
 
     Examples
     --------
-    >>> print(Problem("hosts.toml", 8, "host[1].cpu", "must be at most 1 (is 2)"))
+    >>> print(Problem("hosts.toml", 8, "host[1].cpu", "must be at most 1 (is 2)", code="value-range"))
     hosts.toml:8: host[1].cpu: must be at most 1 (is 2)
     """
 
@@ -74,7 +74,8 @@ class Problem:
     field: str
     message: str
     suggestion: str = ""
-    code: str = "value-invalid"
+    _: KW_ONLY
+    code: str
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"

@@ -352,4 +352,4 @@ def _unknown(
     what = code.removesuffix("-unknown")
     for name in names:
         if name not in legal:
-            yield Fault(loc, f"there is no {what} {shown(name)}", nearest(name, legal), code)
+            yield Fault(loc, f"there is no {what} {shown(name)}", nearest(name, legal), code=code)

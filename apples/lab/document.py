@@ -91,12 +91,14 @@ class LabDocument(hat.StrictTable):
             for i, name in enumerate(names):
                 if count[name.lower()] > 1:
                     message = f"must be unique ('{name}' is there {count[name.lower()]} times)"
-                    yield hat.Fault((field, i, "name"), message)
+                    yield hat.Fault((field, i, "name"), message, code="name-repeated")
         taken = TAKEN | (TAKEN_BY_SLURM if self.slurm else {})
         for i, host in enumerate(self.host):
             why = taken.get(host.name.lower())
             if why:
-                yield hat.Fault(("host", i, "name"), f"cannot be '{host.name}': {why}")
+                yield hat.Fault(
+                    ("host", i, "name"), f"cannot be '{host.name}': {why}", code="name-reserved"
+                )
 
     def _unknown(self) -> Iterator[hat.Fault]:
         sites = {site.name for site in self.site} or {ADDED_SITE}
@@ -105,19 +107,26 @@ class LabDocument(hat.StrictTable):
             if host.site not in sites:
                 message = f"names '{host.site}', which is no [[site]] of this file"
                 yield hat.Fault(
-                    ("host", i, "site"), message, hat.nearest(host.site, sorted(sites))
+                    ("host", i, "site"),
+                    message,
+                    hat.nearest(host.site, sorted(sites)),
+                    code="site-unknown",
                 )
         for i, load in enumerate(self.load):
             if load.host not in hosts:
                 message = f"names '{load.host}', which is no [[host]] of this file"
                 yield hat.Fault(
-                    ("load", i, "host"), message, hat.nearest(load.host, sorted(hosts))
+                    ("load", i, "host"),
+                    message,
+                    hat.nearest(load.host, sorted(hosts)),
+                    code="host-unknown",
                 )
 
     def _never_ending(self) -> Iterator[hat.Fault]:
         for i, load in enumerate(self.load):
             if load.stop is not None and load.stop <= load.start:
-                yield hat.Fault(("load", i, "stop"), f"must be after start ({load.start:g} s)")
+                message = f"must be after start ({load.start:g} s)"
+                yield hat.Fault(("load", i, "stop"), message, code="value-range")
 
     @property
     def sites(self) -> tuple[SiteEntry, ...]:

@@ -72,7 +72,7 @@ class MasterWorkerFile(hat.StrictTable):
             for name in sorted(said.names - set(numeric) if said else ()):
                 message = f"names '{name}', which is no parameter that is a number"
                 yield hat.Fault(
-                    (field,), message, hat.nearest(name, sorted(numeric)), "parameter-unknown"
+                    (field,), message, hat.nearest(name, sorted(numeric)), code="parameter-unknown"
                 )
 
     def settings(self, given: Mapping[str, str]) -> dict[str, Value]:

@@ -107,7 +107,7 @@ class PipelineFile(hat.StrictTable):
                     ("implementation", number, "task"),
                     f"'{one.task}' is no task",
                     near,
-                    "task-unknown",
+                    code="task-unknown",
                 )
         pairs: list[tuple[str, str]] = []
         for number, each in enumerate(self.interface):
@@ -115,7 +115,10 @@ class PipelineFile(hat.StrictTable):
                 if name not in tasks:
                     near = hat.nearest(name, tasks)
                     yield hat.Fault(
-                        ("interface", number, field), f"'{name}' is no task", near, "task-unknown"
+                        ("interface", number, field),
+                        f"'{name}' is no task",
+                        near,
+                        code="task-unknown",
                     )
             if (each.sender, each.receiver) in pairs:
                 message = f"from {each.sender} to {each.receiver} there is one already"
@@ -137,7 +140,9 @@ class PipelineFile(hat.StrictTable):
             for name in sorted(expression.names if expression is not None else ()):
                 if name not in self.parameters:
                     message = f"names '{name}', which is no parameter"
-                    yield hat.Fault(place, message, hat.nearest(name, known), "parameter-unknown")
+                    yield hat.Fault(
+                        place, message, hat.nearest(name, known), code="parameter-unknown"
+                    )
 
     def _order(self) -> Iterator[hat.Fault]:
         before: dict[str, set[str]] = {task.name: set() for task in self.task}

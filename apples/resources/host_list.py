@@ -68,7 +68,7 @@ class HostListDocument(hat.StrictTable):
         for i, host in enumerate(self.host):
             if count[host.name] > 1:
                 message = f"must be unique ('{host.name}' names {count[host.name]} hosts)"
-                yield hat.Fault(("host", i, "name"), message)
+                yield hat.Fault(("host", i, "name"), message, code="name-repeated")
 
     def _repeated_pairs(self) -> Iterator[hat.Fault]:
         first: dict[tuple[str, str], int] = {}
@@ -76,7 +76,7 @@ class HostListDocument(hat.StrictTable):
             for pair in dict.fromkeys(entry.pairs()):
                 if pair in first:
                     message = f"{pair[0]} to {pair[1]} has its link already, link[{first[pair]}]"
-                    yield hat.Fault(("link", i), message)
+                    yield hat.Fault(("link", i), message, code="link-repeated")
                     break
                 first[pair] = i
 
@@ -85,11 +85,12 @@ class HostListDocument(hat.StrictTable):
         for i, entry in enumerate(self.link):
             if not entry.pairs():
                 message = "must have either 'between' or both 'from' and 'to'"
-                yield hat.Fault(("link", i), message)
+                yield hat.Fault(("link", i), message, code="link-ends-missing")
             for field, name in entry.ends():
                 if name not in known:
                     message = f"names '{name}', which is no host and no site of this list"
-                    yield hat.Fault(("link", i, field), message, hat.nearest(name, sorted(known)))
+                    near = hat.nearest(name, sorted(known))
+                    yield hat.Fault(("link", i, field), message, near, code="host-unknown")
 
 
 @dataclass(frozen=True)

@@ -146,19 +146,21 @@ class ParameterSweepFile(hat.StrictTable):
                         ("command", number),
                         message,
                         hat.nearest(name, sorted(known)),
-                        "parameter-unknown",
+                        code="parameter-unknown",
                     )
         for key, entry in self.input.items():
             for name in HOLE.findall(entry.file):
                 if name not in self.parameters:
                     near = hat.nearest(name, sorted(self.parameters))
                     message = f"names '{name}', which is no parameter"
-                    yield hat.Fault(("input", key, "file"), message, near, "parameter-unknown")
+                    yield hat.Fault(
+                        ("input", key, "file"), message, near, code="parameter-unknown"
+                    )
         numeric = {name for name in self.parameters if self._is_numeric(name)}
         for name in sorted(self.work.names - numeric if self.work else ()):
             message = f"names '{name}', which is no parameter whose values are numbers"
             yield hat.Fault(
-                ("work",), message, hat.nearest(name, sorted(numeric)), "parameter-unknown"
+                ("work",), message, hat.nearest(name, sorted(numeric)), code="parameter-unknown"
             )
 
     def _too_many(self) -> Iterator[hat.Fault]:

@@ -144,6 +144,7 @@ def _check_names(
             field if field[1] == "reference" else (*field, k),
             f"'{name}' is no {kind} of {hosts.source}",
             hat.nearest(name, sorted(known)),
+            code="site-unknown" if kind == "site" else "host-unknown",
         )
         for field, names, kind, known in asked
         for k, name in enumerate(names)
