@@ -11,19 +11,20 @@ import endings
 import labs
 import pytest
 import sshd as own
+from drawn import examples
 from hypothesis import settings
 from sites import masters
 from waiting import until
 
 from apples import lab as emulation
 
-# `make quick` and `make test` draw a third of the usual 100 examples, `make test-more` and `make coverage` all.
+# `make quick` and `make test` draw a part of the cases of each property, CI and `make test-more` all of them.
 settings.register_profile(
     "apples",
     deadline=None,
     database=None,
     derandomize="CI" in os.environ,
-    max_examples=int(os.environ.get("APPLES_EXAMPLES", "100")),
+    max_examples=examples(100),
 )
 settings.load_profile("apples")
 DOCUMENTATION = Path(__file__).parent / "docs"

@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from commands import command, refused
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import ROOMY, pool, symmetric
@@ -78,7 +79,7 @@ def test_hosts_that_are_all_as_near_stay_as_they_are_and_strips_without_messages
     assert arranged(schedule, information) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_no_order_is_much_better_and_hosts_keep_rows_and_ranks(data):
     count = data.draw(st.integers(3, 5))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import ROOMY, TEMPLATE, pool
@@ -129,7 +130,7 @@ def test_one_partition_a_rank_or_very_many_are_predicted_as_rows_are():
     assert estimated("redundant:2", [1, 2, 3]).iteration_seconds >= plain
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_more_partitions_cost_less_than_the_largest_of_them(ranks, factor):
     cost = cut(f"redundant:{factor}", [1] * ranks)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, planned
+from drawn import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ import hat
 from apples.resources import HostListDocument
 
 MANY = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

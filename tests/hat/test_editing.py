@@ -3,6 +3,7 @@
 import tomllib
 
 import pytest
+from drawn import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +58,7 @@ def alike(shown, said):
 
 @pytest.mark.more
 @settings(
-    max_examples=200,
+    max_examples=examples(200),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

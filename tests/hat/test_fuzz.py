@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,14 +74,14 @@ def test_any_text_that_looks_like_toml(content):
     answer(content, ApplicationTemplate)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(ApplicationTemplate))
 def test_any_table_of_a_templates_names(table):
     text = dump(table)
     assert all(1 <= p.line <= text.count("\n") + 1 for p in answer(text, ApplicationTemplate))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(UserSpecifications))
 def test_any_table_of_a_users_names(table):
     text = dump(table)

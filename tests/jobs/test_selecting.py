@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_a_job_that_is_shrunk_loses_the_host_whose_loss_costs_least(tmp_path):
     assert set(said["hosts"]) == {"ada", "bob"}  # as the running job has measured them
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.data())
 def test_what_is_chosen_is_never_worse_by_the_estimate_than_what_the_list_says(
     tmp_path_factory, data

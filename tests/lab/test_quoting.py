@@ -15,6 +15,7 @@ from pathlib import Path
 import labs
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -118,7 +119,7 @@ def encodable(text):
     return True
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(text=TEXT.filter(encodable))
 @example(text='"\nMatch exec "touch canary"\n')
 @example(text="${HOME}")
@@ -148,7 +149,7 @@ def test_ssh_and_sshd_read_every_path_they_are_given_as_it_is(keys, quiet, tmp_p
     assert options["hostkey"] == f"{folder}/host-ada.key"
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(text=TEXT.filter(encodable))
 @example(text="a b#c\\d\\")
 @example(text='"\nJobCompLoc=/tmp/canary')
@@ -171,7 +172,7 @@ def test_slurm_reads_every_path_it_is_given_as_it_is(quiet, tmp_path_factory, te
     assert prolog.stdout == b"echo export UCX_TLS=tcp,self\n".removeprefix(b"echo ")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(texts=st.lists(TEXT, min_size=3, max_size=3), own=TEXT)
 @example(texts=["x", "ada", "local"], own="ada\n10.0.0.1 canary")
 def test_a_name_that_gets_through_is_one_word_wherever_it_is_written(texts, own):
@@ -199,7 +200,7 @@ def test_a_name_that_gets_through_is_one_word_wherever_it_is_written(texts, own)
     assert all(len(line.split()) == 2 for line in lines)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(name=TEXT.filter(lambda text: text and encodable(text) and "\0" not in text))
 @example(name='x\nMatch exec "touch canary"')
 @example(name="root -oProxyCommand=touch")
@@ -214,7 +215,7 @@ def test_a_login_is_one_word_or_refused(name):
     assert len(name.split()) == 1
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(texts=st.lists(TEXT.filter(encodable), min_size=2, max_size=2))
 def test_what_enters_a_host_runs_nothing_that_a_name_says(quiet, texts):
     name, log = (text.replace("\0", "") for text in texts)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from drawn import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,9 @@ def test_nothing_a_user_named_is_on_the_command_line(rank_groups, parameters, di
 
 @given(st.lists(hostile, max_size=6))
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(25),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 def test_a_program_gets_its_arguments_and_nothing_else_happens(tmp_path, arguments):
     """The rank's own start, for real: no argument is split, joined, expanded or run."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def least(messages, far):
     return cost.min()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32), st.sampled_from(MACHINES), st.integers(2, 7))
 def test_of_few_ranks_the_order_is_within_five_in_a_hundred_of_the_best_of_all(
     seed, machine, ranks

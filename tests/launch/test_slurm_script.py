@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -204,7 +205,7 @@ def test_a_rank_never_leaves_what_its_task_was_given(tmp_path):
     assert b"apples: note: rank 0 " in done.stderr
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.data())
 def test_no_text_of_a_host_list_or_template_runs_as_a_command(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("script")

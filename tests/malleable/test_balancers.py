@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from apples.malleable import (
 from apples.testing import BalancerCheckError, check_balancer
 
 SECONDS = st.floats(0, 100)
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=examples(40))
 
 
 @st.composite

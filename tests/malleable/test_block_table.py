@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ KINDS = st.sampled_from(["tight", "redundant", "redundant:1", "redundant:9", "sp
 
 
 @given(kind=KINDS, speeds=SPEEDS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_shares_add_up_and_every_block_begins_somewhere(kind, speeds):
     processors = [Processor(f"h{i}", speed) for i, speed in enumerate(speeds)]
     decomposition = Decomposition.read(kind)
@@ -70,7 +71,7 @@ NUMBERS = st.sampled_from(["<f8", "<i4", "|u1", "<c16", "|b1", ">f4"])
 
 
 @given(st.dictionaries(st.text(max_size=8), st.tuples(NUMBERS, SHAPES), max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_arrays_come_back_as_they_went(kinds):
     random = np.random.default_rng(1)
     named = {
@@ -87,7 +88,7 @@ def test_arrays_come_back_as_they_went(kinds):
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_damaged_bytes_are_refused_and_never_believed(data):
     whole = packed({"x": np.arange(5.0), "n": np.arange(3)})
     kind = data.draw(st.sampled_from(["cut", "flip", "foreign"]))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
@@ -92,7 +93,7 @@ def moved(parts, bytes_a_piece=1 << 20, secret=SECRET):
 
 
 @given(cut=st.integers(0, ROWS), first=st.booleans(), piece=st.sampled_from([1, 7, 100, 1 << 20]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_what_a_rank_is_to_have_comes_to_it_as_it_was(cut, first, piece):
     mine = RowRange(0, cut) if first else RowRange(cut, ROWS)
     left = RowRange(cut, ROWS) if first else RowRange(0, cut)

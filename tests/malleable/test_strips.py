@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def test_planned_rows_stay_with_their_host_whatever_order_moves_fewest():
     assert [one.host for one in new] == ["a", "c"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=6))
 def test_planned_rows_are_what_apportioning_them_by_weight_was(rows):
     shares = planned(*rows)

@@ -4,6 +4,7 @@ from itertools import accumulate, pairwise, product
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
@@ -27,7 +28,7 @@ def strips_of(heights):
 
 
 @given(HEIGHTS, st.integers(1, 60))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_tiles_cover_every_cell_once_and_no_rank_has_none(heights, columns):
     seen = np.zeros((sum(heights), columns), int)
     for one in tiles(strips_of(heights), columns):
@@ -37,7 +38,7 @@ def test_tiles_cover_every_cell_once_and_no_rank_has_none(heights, columns):
 
 
 @given(HEIGHTS, st.integers(20, 60))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_tile_has_the_area_of_its_strip_to_a_column(heights, columns):
     for one, rows in zip(tiles(strips_of(heights), columns), heights, strict=True):
         share = rows * columns / len(one.rows)
@@ -52,7 +53,7 @@ def border(counts, heights, columns):
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.integers(1, 60))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_no_other_bands_have_shorter_borders(heights, columns):
     def divisions(count):
         for cuts in product([False, True], repeat=count - 1):
@@ -103,7 +104,7 @@ def right(array):
 
 
 @given(changes())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @pytest.mark.parametrize("kind", ["rows", "tiles"])
 def test_after_a_change_everyone_has_its_part_and_each_cell_came_once(kind, change):
     """Ranks and their messages are played by this process: a message is a copy."""

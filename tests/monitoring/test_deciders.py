@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ def after(owners, moves):
     return there
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=shared(), horizon=st.floats(1, 200), held=st.sets(st.integers(0, 4)))
 def test_what_is_moved_pays_within_the_horizon_and_what_is_held_stays(case, horizon, held):
     now, owners = case
@@ -144,7 +145,7 @@ def test_what_is_moved_pays_within_the_horizon_and_what_is_held_stays(case, hori
         assert moves[0].reason
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=shared(), held=st.sets(st.integers(0, 4)))
 def test_no_task_stays_where_the_owner_is_back_while_there_is_another_host(case, held):
     now, owners = case

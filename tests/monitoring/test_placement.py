@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import placement_optimum
@@ -89,20 +90,20 @@ def problems(draw, most=8, hosts=3):
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(problem=problems())
 def test_of_up_to_ten_tasks_it_is_within_a_twentieth_of_the_optimum(problem):
     assert problem.cost(place(problem)) <= 1.05 * placement_optimum(problem) + 1e-9
 
 
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(problem=problems(most=5))
 def test_the_optimum_is_the_one_that_highs_finds(problem):
     assert by_highs(problem) == pytest.approx(placement_optimum(problem), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.more
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(problem=problems(most=12, hosts=5), seed=st.integers(0, 99))
 def test_what_is_there_gets_no_worse_and_no_host_gets_more_than_it_has_room_for(problem, seed):
     tasks, hosts = len(problem.loads), len(problem.speeds)

@@ -5,6 +5,7 @@ import errno
 import math
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def regular(start, stop, period=60.0):
 @given(
     st.lists(st.tuples(st.integers(0, 6000), st.floats(0, 1)), min_size=1, max_size=60),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_a_slot_is_count_mean_low_and_high_of_what_was_measured_in_it(tmp_path_factory, rows):
     rows = sorted(dict(rows).items())
     archive = Archive(tmp_path_factory.mktemp("archive"), SMALL)

@@ -1,6 +1,7 @@
 """Cliques: never two probes at once, one leader again soon after the last fault."""
 
 import pytest
+from drawn import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,7 @@ def test_who_goes_by_another_list_of_members_gets_no_grant():
     assert not granter.ask(GrantRequest("a", "1", 1, 10.0, "other"), now=0.0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(MESSAGES)
 def test_messages_survive_the_wire(message):
     assert decode(encode("lab", message)) == ("lab", message)
@@ -160,7 +161,7 @@ def test_what_is_no_message_is_a_value_error(data):
     assert raised.value.code == "message-invalid"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(MESSAGES, st.floats(0, 50)), max_size=30))
 def test_whatever_a_stranger_says_a_member_does_not_fail(heard):
     member, now = CliqueMember("a", ["a", "b", "c"], 60.0, "1", 0.0), 0.0

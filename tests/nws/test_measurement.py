@@ -2,6 +2,7 @@ import json
 import math
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,7 +120,7 @@ MEASUREMENTS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(MEASUREMENTS)
 def test_a_message_is_read_back(measurements):
     text = line(measurements)

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,8 +39,8 @@ from nws import (
     parse_thread,
 )
 
-SOME = settings(max_examples=25, deadline=None)
-MANY = settings(max_examples=60, deadline=None)
+SOME = settings(max_examples=examples(25), deadline=None)
+MANY = settings(max_examples=examples(60), deadline=None)
 
 measurable = st.floats(min_value=-1e300, max_value=1e300)
 shares = st.floats(min_value=0.0, max_value=1.0)

@@ -1,6 +1,7 @@
 """States of forecasters: the same to the bit, whatever the forecaster is made of."""
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=120)
 
 
 @pytest.mark.parametrize("name", classic_primaries())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(VALUES, VALUES)
 def test_a_thawed_forecaster_goes_on_as_the_frozen_one(name, before, after):
     one, other = classic_primaries()[name], classic_primaries()[name]
@@ -36,7 +37,7 @@ def test_a_thawed_forecaster_goes_on_as_the_frozen_one(name, before, after):
     assert other.forecast() == one.forecast()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(VALUES, VALUES)
 def test_a_thawed_choice_chooses_as_the_frozen_one(before, after):
     one, other = ScoredForecaster(classic()), ScoredForecaster(classic())

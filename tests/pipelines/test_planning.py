@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
@@ -107,7 +108,7 @@ def brute_force(world):
     return min(times, default=inf)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(worlds())
 def test_no_mapping_and_no_unit_is_quicker_than_the_chosen(world):
     found, least = best_mapping(world), brute_force(world)
@@ -117,7 +118,7 @@ def test_no_mapping_and_no_unit_is_quicker_than_the_chosen(world):
         assert found.seconds == pytest.approx(least, rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(worlds())
 def test_improving_host_by_host_ends_where_no_host_and_no_pair_changes_for_the_better(world):
     best = best_mapping(world)

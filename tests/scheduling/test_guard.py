@@ -10,6 +10,7 @@ import hostile
 import numpy as np
 import pytest
 from coding import with_code
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -192,7 +193,7 @@ def own(kind):
 
 
 @pytest.mark.more
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["fcfs", "first_fit", "sjf", "easy", "conservative", "equipartition"]),

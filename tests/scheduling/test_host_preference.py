@@ -2,6 +2,7 @@
 
 from itertools import combinations
 
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_a_job_whose_messages_are_known_gets_slower_hosts_that_are_nearer():
     assert sorted(one.talking(RING).best(one.places, 4)) == ["x0", "x1", "z0", "z1"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.fixed_dictionaries(dict.fromkeys(THREE_SITES, st.integers(0, 3))),
     st.integers(1, 5),

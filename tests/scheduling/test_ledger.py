@@ -3,6 +3,7 @@
 from copy import deepcopy
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -153,7 +154,7 @@ DECISIONS = st.one_of(
 
 
 @pytest.mark.more
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(DECISIONS, max_size=8), st.booleans())
 def test_whatever_is_decided_is_answered_and_a_refusal_leaves_the_state_as_it_was(decisions, ids):
     ledger = ledger_of(RIGID, SOFT, GUEST, ids=ids)

@@ -6,6 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 from coding import with_code
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def small_logs(draw):
     return [draw(row) for _ in range(count)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(small_logs())
 def test_with_cycles_each_second_it_is_a_plan_made_anew_each_second(rows):
     assert starts(EXACT, *rows) == planned_each_second(jobs(*rows), 4)
@@ -184,7 +185,7 @@ def test_quality_of_service_and_partition_go_before():
     assert shared(parts, *rows, partition=("batch", "batch", "debug")) == [0, 150, 100]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 4)), max_size=8))
 def test_usage_is_the_integral_of_what_was_held_decayed(pieces):
     """Against a sum over small steps; each job is entered in parts, as passes come."""

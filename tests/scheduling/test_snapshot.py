@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 from coding import with_code
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def states(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(states())
 def test_a_state_comes_back_from_json_as_it_was(state):
     text = to_json(state)
@@ -87,7 +88,7 @@ def test_a_state_comes_back_from_json_as_it_was(state):
     json.loads(text, parse_constant=pytest.fail)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(states(), min_size=2, max_size=3))
 def test_the_other_end_has_the_state_that_was_said_last(several):
     sender, receiver = StateSender(), StateReceiver()

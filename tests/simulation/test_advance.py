@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -270,7 +271,7 @@ class Counting(SchedulingPolicy):
         return self.inner.decide(cluster)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(workloads(), reservations(), st.sampled_from(ALL), st.sampled_from(["instant", "event"]))
 def test_reservations_have_all_their_nodes_and_jobs_the_rest(workload, advance, name, ties):
     config = SimulationConfig(NODES, CORES, advance=advance, ties=ties)
@@ -288,7 +289,7 @@ def test_reservations_have_all_their_nodes_and_jobs_the_rest(workload, advance, 
         assert held + reserved <= NODES
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workloads(), reservations(), st.sampled_from(ALL), st.integers(0, 99))
 def test_no_policy_fails_where_jobs_overrun_and_nodes_fail_too(workload, advance, name, seed):
     rng = np.random.default_rng(seed)
@@ -315,7 +316,7 @@ SHARED = replace(
 
 
 @pytest.mark.more
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(workloads(), st.sampled_from(ALL))
 @example(SHARED, "sd")
 def test_a_reservation_after_all_jobs_changes_nothing(workload, name):

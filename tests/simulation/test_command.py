@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -445,7 +446,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     lines=st.lists(LINES, max_size=8),
     policy=st.sampled_from(["easy", "fcfs", "conservative", "equipartition", "sd", "sjf", "nope"]),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_the_compiled_kernels_are_not_asked():
     assert not has_kernel(FirstFit(), SimulationConfig(4, dependencies={1: (2, 0.0)}), workload)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 4), st.integers(1, 12),
                           st.integers(0, 12), st.integers(0, 5)), min_size=1, max_size=12))  # fmt: skip
 def test_no_job_starts_before_its_predecessor_ended_and_all_run(rows):

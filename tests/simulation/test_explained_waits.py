@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,7 +83,7 @@ def test_partitions_are_a_breakdown_where_there_are_several():
     assert [group.name for group in several.breakdowns["partition"]] == ["1", "2", "3"]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 99)), min_size=1))
 def test_a_factor_is_one_only_where_all_groups_agree_and_never_below(groups):
     made = tuple(GroupWaits("g", jobs, logged, other) for logged, other, jobs in groups)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def test_a_job_that_ends_with_the_shadow_does_not_delay_the_head(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", RIGID, ids=repr)
 @given(jobs=LOGS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_log_in_tenths_has_the_schedule_of_the_same_log_in_whole_seconds(
     policy, engine, ties, jobs
 ):
@@ -90,7 +91,7 @@ def test_a_log_in_tenths_has_the_schedule_of_the_same_log_in_whole_seconds(
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("policy", [*RIGID, *RESIZING], ids=repr)
 @given(jobs=LOGS, begin=st.sampled_from([0.1, 86_400.7, 1_262_300_400.3]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_when_a_log_begins_does_not_matter(policy, engine, jobs, begin):
     """A number of the size of a date tells a quarter of a microsecond apart."""
     width = [(submit, run, 4 * processors, slack) for submit, run, processors, slack in jobs]

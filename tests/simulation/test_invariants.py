@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def intervals(result, jobs):
     return pieces
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workloads(), st.sampled_from([*POLICIES.values()]))
 def test_no_job_starts_early_and_the_machine_is_never_over_full(workload, policy):
     result = simulate(workload, policy(), SimulationConfig(NODES, CORES), record=True)
@@ -52,7 +53,7 @@ def test_no_job_starts_early_and_the_machine_is_never_over_full(workload, policy
         assert sum(held.values()) <= NODES * CORES
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workloads(), st.floats(0.0, 0.3))
 def test_what_a_job_did_at_its_rates_is_its_work(workload, serial):
     config = SimulationConfig(NODES, CORES, speedup=lambda n: amdahl(n, serial))
@@ -67,7 +68,7 @@ def test_what_a_job_did_at_its_rates_is_its_work(workload, serial):
         assert work == pytest.approx(workload.run[k])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workloads(), st.sampled_from(["ideal", "worst"]), st.booleans())
 def test_sharing_stretches_a_job_by_two_at_most(workload, model, guard):
     policy = SlowdownDriven(max_slowdown=float("inf"), guard=guard)
@@ -79,7 +80,7 @@ def test_sharing_stretches_a_job_by_two_at_most(workload, model, guard):
     assert stretch[alone] == pytest.approx(1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(workloads(), st.booleans())
 def test_if_requests_are_exact_the_ideal_and_the_worst_model_agree(workload, guard):
     """No mate then ends before its guest, so all nodes of a guest are alike (section 4.3)."""
@@ -92,7 +93,7 @@ def test_if_requests_are_exact_the_ideal_and_the_worst_model_agree(workload, gua
     assert ends[0] == pytest.approx(ends[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(workloads())
 def test_with_exact_requests_nobody_delays_an_earlier_promise_under_conservative(workload):
     exact = rigid(workload.submit, workload.run, workload.processors, workload.run)
@@ -103,7 +104,7 @@ def test_with_exact_requests_nobody_delays_an_earlier_promise_under_conservative
         assert simulate(fewer, Conservative(), config).start.tolist() == alone[:count].tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(workloads())
 def test_a_full_machine_job_waits_no_longer_under_easy_than_its_first_shadow(workload):
     """The head's start is never later than the end of all that is estimated to run."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,7 +134,7 @@ def overrunning(draw):
     return mark_malleable(jobs(*rows), 0.5, draw(st.integers(0, 9)), minimum=0.25, most=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     overrunning(), st.sampled_from(sorted(POLICIES)), st.sampled_from([0.0, 4.0]), st.booleans()
 )
@@ -208,7 +209,7 @@ def test_a_requeued_run_goes_on_from_its_checkpoint_too():
     assert result.end[0] == 51 + 60
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     overrunning(),
     st.sampled_from(RIGID),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def histories(draw):
     return jobs(*rows), [*owners, *((2000, node, 0.0) for node in range(4))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(histories(), st.sampled_from(sorted(POLICIES)), st.booleans())
 def test_whatever_owners_do_every_job_does_its_work(history, name, first):
     workload, owners = history

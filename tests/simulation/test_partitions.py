@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ workloads = st.lists(
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     rows=workloads, engine=st.sampled_from(["auto", "events"]), fraction=st.sampled_from([0.5, 1])
 )
@@ -96,7 +97,7 @@ def test_one_partition_is_the_plain_machine_bit_for_bit(name, rows, engine, frac
 
 
 @pytest.mark.parametrize("name", ["easy", "conservative", "slurm", "equipartition", "sd"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(rows=workloads, where=st.lists(st.integers(1, 2), min_size=14, max_size=14),
        ties=st.sampled_from(["instant", "event"]),
        before=st.lists(st.integers(0, 14), min_size=14, max_size=14))  # fmt: skip
@@ -329,7 +330,7 @@ class Watching(SchedulingPolicy):
 
 
 @pytest.mark.parametrize("name", ["easy", "conservative", "slurm", "equipartition", "sd"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(rows=workloads, memory=st.lists(st.integers(0, 9), min_size=14, max_size=14),
        gpus=st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=14, max_size=14))  # fmt: skip
 def test_no_node_ever_has_more_than_its_memory_and_gpus(name, rows, memory, gpus):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from commands import command
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ def drawn(draw):
     return with_priority(workload, *column(0, 3).tolist())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(drawn())
 def test_under_first_come_first_served_nobody_overtakes_a_job_with_a_larger_priority(workload):
     result = simulate(workload, FirstComeFirstServed("priority"), SimulationConfig(6))
@@ -72,7 +73,7 @@ def test_under_first_come_first_served_nobody_overtakes_a_job_with_a_larger_prio
                 assert result.start[a] <= result.start[b]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(drawn(), st.sampled_from(ORDERED))
 def test_jobs_that_come_at_once_run_as_if_they_were_numbered_by_priority(workload, policy):
     together = replace(workload, submit=np.zeros(len(workload)))
@@ -87,7 +88,7 @@ def test_jobs_that_come_at_once_run_as_if_they_were_numbered_by_priority(workloa
     assert result.start[order].tolist() == expected.start.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(drawn(), st.sampled_from([FirstComeFirstServed, Easy]))
 def test_the_kernels_take_the_order_as_the_event_engine_does(workload, policy):
     config, chosen = SimulationConfig(6), policy(order="priority")

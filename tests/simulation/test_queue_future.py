@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,7 +78,7 @@ def snapshot_at(log, result, k, nodes):
 
 
 @pytest.mark.parametrize("policy", RIGID, ids=lambda one: type(one).__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_with_estimates_that_are_right_the_future_is_what_becomes_of_the_log(policy, seed):
     log = drawn_log(seed)
@@ -137,7 +138,7 @@ def test_nothing_is_drawn_from_fewer_than_ten_runs_that_are_over():
 
 
 @given(done=st.floats(0.0, 500.0), ratios=st.lists(st.floats(0.01, 3.0), min_size=10, max_size=30))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_runs_is_not_over_before_now_however_long_it_has_run(done, ratios):
     jobs = (QueuedJob(1, 4, 4, 100.0, nodes=4, done=done), QueuedJob(2, 4, 4, 100.0))
     future = queue_future(QueueSnapshot(4, jobs, past_of(*ratios)), Easy(), draws=20)

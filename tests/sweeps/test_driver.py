@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_worlds import sweep_world
@@ -84,7 +85,7 @@ def small(tasks, hosts=2, seconds=1.0, files=(), slots=1):
     st.sampled_from([*[{name: rule} for name, rule in HEURISTICS.items()], HEURISTICS, None]),
     st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_every_task_is_acknowledged_once_whatever_it_takes_and_whoever_is_lost(
     seed, error, rules, losing
 ):
@@ -110,7 +111,7 @@ def test_every_task_is_acknowledged_once_whatever_it_takes_and_whoever_is_lost(
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_where_forecasts_hold_a_run_takes_what_was_planned_and_no_longer(seed):
     world = sweep_world(np.random.default_rng(seed), sites=3, hosts=(1, 3), tasks=20, files=5)
     outcome = SweepDriver(world.costs, CheckedExecutor(world.costs), every=1e9).run()

@@ -5,6 +5,7 @@ from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sweep_worlds import sweep_world
@@ -236,7 +237,7 @@ worlds = st.builds(
 
 
 @given(worlds, st.sampled_from(NAMES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_task_runs_once_and_nothing_is_booked_twice(world, name):
     costs = world.costs
     plan = plan_by(name, HEURISTICS[name], costs)
@@ -289,7 +290,7 @@ def lower_bound(world, costs):
 
 
 @given(worlds)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_shortest_of_all_plans_is_taken(world):
     costs = world.costs
     decision = plan_sweep(costs)
@@ -317,7 +318,7 @@ def by_definition(costs, order, lanes):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_no_plan_is_better_than_the_best_of_all_orders_on_all_hosts_and_each_is_what_its_own_order_gives(
     seed,
 ):

@@ -4,6 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ allocators = pytest.mark.parametrize("name", ALLOCATORS)
 
 
 @allocators
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(free=cpu_sets, count=st.integers(1, 32))
 def test_every_allocator_gives_as_many_free_cpus_as_asked_or_says_no(name, free, count):
     found = ALLOCATORS[name](MACHINE, free, Requirement(count))

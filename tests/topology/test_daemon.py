@@ -12,6 +12,7 @@ import threading
 import pytest
 from bad_jobs import fork
 from daemons import QUICK, Daemon
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
@@ -363,7 +364,7 @@ def test_what_is_no_request_is_refused_in_words_and_changes_nothing(daemon, line
     assert str(free(daemon)) == "0-7"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.binary(max_size=200)
     | st.recursive(

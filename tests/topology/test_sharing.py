@@ -1,5 +1,6 @@
 """The node manager's ledger under random arrivals, exits and crashes: drawn cases, and all the rest."""
 
+from drawn import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
@@ -169,4 +170,4 @@ class Sharing(RuleBasedStateMachine):
 
 
 TestSharing = Sharing.TestCase
-TestSharing.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestSharing.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)

@@ -4,6 +4,7 @@ import itertools
 import re
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from views.documents import run
@@ -141,7 +142,7 @@ steps = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(steps, st.lists(st.floats(0, 40), max_size=3), st.booleans())
 def test_whatever_is_reported_shares_are_whole_and_epochs_leave_no_gap(steps, moves, begins_anew):
     seconds, iteration, spent = 0.0, 0, [0.0, 0.0, 0.0]

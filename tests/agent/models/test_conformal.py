@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import pool
@@ -186,7 +187,7 @@ def test_from_then_on_it_is_what_past_runs_of_its_class_ask_for():
     assert (estimate.basis.runs, estimate.basis.inside, estimate.basis.of) == (6, 0, 6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.floats(-3, 3), max_size=30),
     st.floats(0, 4),

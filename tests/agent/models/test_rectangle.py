@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import pool, random_world
@@ -33,7 +34,7 @@ def by_hand(rectangles):
     st.integers(14, 60),
     st.integers(14, 60),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_contacts_are_those_of_every_pair_that_shares_a_part_of_a_side(shares, rows, columns):
     found = near(division(shares, rows, columns), shares, rows, columns)
     touching = contacts(found)

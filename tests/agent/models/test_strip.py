@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import pool, random_world, symmetric
@@ -97,7 +98,7 @@ def test_a_forecast_never_scored_counts_with_a_tenth_of_its_value():
 
 
 @given(st.floats(0.5, 1000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_speeds_are_straight_between_measured_sizes_and_flat_outside(rows):
     speed = SpeedFunction((10.0, 100.0, 400.0), (1e-9, 2e-9, 1.5e-9))
     assert speed.at(rows) == pytest.approx(

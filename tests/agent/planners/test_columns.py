@@ -4,6 +4,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def groupings(items):
 
 
 @given(SHARES, st.floats(0.2, 5.0))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_grouping_into_columns_has_less_communication_than_the_division(shares, columns):
     shares = np.sort(shares)
     best = min(
@@ -107,7 +108,7 @@ def test_whole_rows_and_columns_are_exact_with_borders_and_with_little_memory():
 
 
 @given(SHARES, st.integers(8, 300), st.integers(8, 300))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_point_has_one_host_and_every_host_a_point(shares, rows, columns):
     shares = np.sort(shares)
     demands = Demands(1 / shares, np.zeros(len(shares)), np.full(len(shares), 1e12))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import pool, random_world
@@ -37,7 +38,7 @@ def test_a_planner_uses_hosts_of_the_set_in_its_order_and_adds_up_or_says_so(nam
 
 
 @given(st.lists(st.floats(-15, 15), min_size=1, max_size=6), st.integers(1, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_linear_system_is_solved_however_unequal_the_hosts_are(exponents, grid):
     hosts = tuple(Host(f"h{i}", seconds_per_point=10.0**e) for i, e in enumerate(exponents))
     information = pool(hosts, {("local", "local"): Link(1e-3, 1e8)}, grid=grid)

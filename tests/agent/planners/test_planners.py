@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pulp
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import highs_seconds, whole_row_seconds
@@ -92,7 +93,7 @@ class Curved(ModelTemplate):
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=6), st.integers(6, 200))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_increasing_time_is_balanced_so_that_no_row_could_move(steps, total):
     hosts = [Host(f"h{i}") for i in range(len(steps))]
     model = Curved(steps)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import files, refused
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import best_of_all_ordered_subsets, cost_bound, paper_border
@@ -68,7 +69,7 @@ def drawn(world, user):
 
 @pytest.mark.parametrize("measure", JUDGES)
 @given(worlds)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_no_ordered_subset_is_better_by_the_objective(measure, world):
     drawn_world = drawn(world, f'[objective]\nmeasure = "{measure}"\n')
     information = drawn_world.information
@@ -152,7 +153,7 @@ def metric_file(tmp_path, body, better="lower"):
 
 
 @given(worlds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_no_ordered_subset_is_better_by_the_users_own_metric(tmp_path_factory, world):
     """Time squared times money: neither the quickest set nor the cheapest."""
     body = "return estimate.turnaround_seconds**2 * (1.0 + estimate.cost)"

@@ -5,6 +5,7 @@ from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import best_of_all_ordered_subsets, paper_border, shared_border
@@ -152,7 +153,7 @@ USERS = [
     st.sampled_from([80, 900, 60_000]),
     st.sampled_from(USERS),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_bounds_and_moves_as_arrays_lead_where_working_every_set_out_does(
     seed, count, measured, budget, user
 ):

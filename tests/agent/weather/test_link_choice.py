@@ -3,6 +3,7 @@
 from itertools import pairwise, permutations
 
 import pytest
+from drawn import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +93,7 @@ def worlds(draw):
     return World(points, truth, known, bounds)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(worlds())
 def test_the_plan_is_as_good_as_if_every_link_had_been_measured(world):
     truth = weather_of(world.truth)
@@ -100,7 +101,7 @@ def test_the_plan_is_as_good_as_if_every_link_had_been_measured(world):
     assert chosen.seconds(truth) <= (1 + TOLERANCE) ** 2 * ideal.seconds(truth) * (1 + 1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(worlds())
 def test_no_link_is_measured_twice_and_none_that_is_certain(world):
     uncertain = set(world.bounds)
@@ -109,7 +110,7 @@ def test_no_link_is_measured_twice_and_none_that_is_certain(world):
     assert set(world.measured) <= uncertain
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(worlds())
 def test_where_links_cannot_matter_none_is_measured(world):
     world.points = {host: value * 1e-7 for host, value in world.points.items()}

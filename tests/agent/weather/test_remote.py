@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def test_what_is_remembered_is_bounded_in_number_and_age():
     assert history.recall(HOSTS, now=1150.0 + history.OLDEST_SECONDS + 40)[LINK] == kept[-9:]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     document=st.recursive(
         st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),

@@ -3,6 +3,7 @@ import shutil
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import (
@@ -75,7 +76,7 @@ def check(kernel, arrays, forced, first, last):
 def test_every_kernel_gives_the_bits_of_the_formula_and_touches_nothing_else(name, forced):
     needed(name)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=examples(15), deadline=None)
     @given(size=SIZES, data=st.data(), seed=st.integers(0, 999))
     def claim(size, data, seed):
         rows, columns = size
@@ -163,7 +164,7 @@ def check_pass(kernel, rows, cuts, sweeps, forced, seed):
 def test_several_sweeps_in_one_pass_give_the_bits_of_one_after_the_other(name, forced):
     needed(name)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(data=st.data(), columns=st.integers(1, 70), seed=st.integers(0, 999))
     def claim(data, columns, seed):
         sweeps = data.draw(st.integers(1, 8), "sweeps")

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from drawn import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def shell(tmp_path_factory):
     return run
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(python=TEXT)
 @example(python="'; touch canary; '")
 @example(python="~/$(touch canary)/python")
@@ -85,7 +86,7 @@ def test_no_python_of_a_host_list_is_run_as_anything_else(shell, python):
     assert shell(argv[-1]).returncode in {126, 127}  # no such program, and nothing else happened
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(address=TEXT, user=TEXT)
 @example(address="-oProxyCommand=touch canary", user="")
 @example(address="; rm -rf", user="root; touch canary")
@@ -102,14 +103,14 @@ def test_an_address_or_login_that_reaches_ssh_is_one_plain_word(address, user):
     assert argv[argv.index("--") + 1] == address
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(python=st.lists(st.sampled_from([m for m in MEAN if not set(m) & REFUSED])))
 def test_what_a_python_may_hold_is_quoted(shell, python):
     way = line.Reach("ada", "10.0.0.1", "/nowhere/" + "".join(python))
     assert shell(line.command(way, shipping.words(site=False))[-1]).returncode in {126, 127}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(texts=st.lists(TEXT, min_size=4, max_size=4))
 def test_whatever_a_template_says_reaches_no_command_line(shell, texts):
     program, argument, directory, host = texts
