@@ -33,8 +33,7 @@ from pathlib import Path
 import hat
 import nws
 from apples.errors import ApplesError
-from apples.lab import LabDocument
-from apples.lab.journal import _unsealed
+from apples.lab import LabDocument, steps_without_checksums
 from apples.launch import events, host_list, nodes, replies
 from apples.malleable import job_file, messages, sealing
 from apples.monitoring import MessageMatrix
@@ -230,7 +229,7 @@ def answered(said):
 def journal(data):
     for sealed in (True, False):
         parse_journal(data, sealed=sealed)
-    _unsealed(data)
+    steps_without_checksums(data)
 
 
 def printed(data):

@@ -19,6 +19,7 @@ from apples.lab.commands import entering as entering
 from apples.lab.commands import environment as environment
 from apples.lab.document import HostEntry as HostEntry
 from apples.lab.journal import LabJournal as LabJournal
+from apples.lab.journal import steps_without_checksums as steps_without_checksums
 from apples.lab.record import MARK as MARK
 from apples.lab.record import identity as identity
 from apples.lab.slurm import configuration as configuration

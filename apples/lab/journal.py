@@ -68,7 +68,7 @@ class LabJournal:
             return
         records, _, _ = parse(data)
         found = [(record.get("kind"), record.get("name")) for record in records]
-        for kind, name in reversed(found or _unsealed(data)):
+        for kind, name in reversed(found or steps_without_checksums(data)):
             if kind in KINDS and isinstance(kind, str) and isinstance(name, str):
                 yield kind, name
 
@@ -96,7 +96,7 @@ def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
         yield
 
 
-def _unsealed(data: bytes) -> list[tuple[object, object]]:
+def steps_without_checksums(data: bytes) -> list[tuple[object, object]]:
     """Return the steps of a journal as labs wrote it before its lines had checksums: ``[kind, name]``."""
     found: list[tuple[object, object]] = []
     for line in data.splitlines():
