@@ -88,7 +88,7 @@ def known_of(hosts: HostList, host: Host, settings: ServiceSettings | None) -> K
         try:
             _ask(settings, host, found)
         except nws.ServiceError as error:
-            found.notes.append(f"weather service: {error}; not used")
+            found.notes.append(f"weather service: {error}; not used [{error.code}]")
     told = {_of(one["series"]) for one in found.rows}
     _recall(hosts, host, found, told)
     found.rows.sort(key=lambda one: (one["series"].partition("/")[0] not in MAIN, one["series"]))

@@ -168,7 +168,7 @@ def test_what_is_no_answer_of_a_service_is_said_and_what_was_remembered_is_shown
         finally:
             between.shutdown()
     assert page.status_code == 200
-    assert "that is no answer of a weather service" in page.text
+    assert "[answer-invalid]" in page.text
     assert "freeMemory/ada" in page.text
 
 
