@@ -65,7 +65,7 @@ def test_a_pipe_or_a_device_does_not_hold_us_up(places):
     ours, _ = places
     os.mkfifo(ours / "pipe")
     with Folder.open(ours) as folder:
-        with pytest.raises(OSError, match="not a regular file"):
+        with pytest.raises(OSError, check=with_errno(errno.EINVAL)):
             folder.read("pipe")
         with pytest.raises(OSError, check=with_errno(errno.ENXIO)):
             folder.write("pipe", "x")
