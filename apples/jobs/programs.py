@@ -93,7 +93,7 @@ def program_spec(
     if len(first) > 1 and (outside := functions_outside(program[0], working_directory())):
         raise UsageError(
             f"{program[0]} cannot be moved: it calls {', '.join(outside)}",
-            code="program-not-movable",
+            code="mpi-call-unsupported",
             file=program[0],
             calls=list(outside),
         )

@@ -444,7 +444,7 @@ def refused(verb, *words):
 def test_a_compiled_program_that_calls_anything_else_is_not_started(hosts, compiled):
     (window,) = compiled("window")
     failure = refused(*hosts, "--on", "ada,bob", "--", window)
-    assert (failure["exit_code"], failure["code"]) == (2, "program-not-movable")
+    assert (failure["exit_code"], failure["code"]) == (2, "mpi-call-unsupported")
     assert failure["fields"] == {"file": window, "calls": ["MPI_Win_create", "MPI_Win_free"]}
     assert list(store.jobs()) == []
 
