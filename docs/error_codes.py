@@ -26,6 +26,18 @@ TRANSIENT = {
 }  # fmt: skip
 """Errors of nws of a service or a machine: a command that ends with one has exit code 4, not 2."""
 
+CARRIED = {
+    "TaskError": 5, "CannotMove": 4, "MigrationRefused": 4, "ResizeRefused": 4, "Failure": 0, "ForgeryError": 0,
+    "LineError": 0, "TaskEnded": 0, "EndReason": 0, "ProgramFault": 0, "_end": 0, "_recover": 0,
+}  # fmt: skip
+"""Calls that carry a code to a command, and its exit code there; 0 if the code ends no command."""
+
+TABLES = {"MISUSE_CODES": 2, "SYSTEM_CODES": 4}
+"""Tables of codes, and the exit code of a command that ends with one of their values."""
+
+ENGINE = "apples/malleable/manager/"
+"""A code that the engine of a malleable job refuses a change with reaches `apples resize`, which ends with 4."""
+
 KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|usage")
 OWN = {"code", "transient", "status"}
 """Keywords of an error that are not fields of it."""
@@ -42,6 +54,11 @@ With `--json` a command prints its error on stderr as one JSON line instead, of 
     {"schema": "apples.error/1", "code": "host-unknown", "exit_code": 2, "message": "..", "fields": {..}}
 
 In Python, each error has the attributes `code` and `fields`. A field that does not apply is left out.
+
+If a program raises a code (`apples.program.TaskError`), its run ends with exit code 5 whatever the table has; a
+program that runs by hand ends with 2. A dash stands for a code that ends no command: it is the value of a field,
+such as `cause` or `reason_code`, or part of an answer of a service.
+
 `make errors` generates this page from the source; `{..}` stands for a value.
 
 | code | exit | message | fields |
@@ -69,6 +86,8 @@ class Code:
     exits: set[int] = field(default_factory=set)
     others: set[int] = field(default_factory=set)
     """Exit codes by classes of nws and hat: apples decides, where it raises an error with the same code."""
+    carried: set[int] = field(default_factory=set)
+    """Exit codes of commands that get the code from another process or object; 0: it ends no command."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +225,48 @@ def _template(node: ast.expr) -> str:
     return "{..}"
 
 
+def other_codes() -> Iterator[tuple[str, int]]:
+    """Yield codes that no call has as its ``code=``, with an exit code; 0 if the code ends no command.
+
+    These are arguments of a call of `CARRIED`, defaults of an attribute or parameter ``code`` of a class, the
+    values of a table of codes, and the values that a function ``.._code`` returns.
+    """
+    for _, tree in sources():
+        for name, table in _tables(tree).items():
+            yield from ((str(each.value), TABLES.get(name, 0)) for each in _constants(table, {}))
+        for node in ast.walk(tree):
+            values: list[ast.expr | None] = []
+            exit_code = 0
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CARRIED:
+                values = [*node.args]
+                numbers = [getattr(value, "value", None) for value in node.args]
+                exit_code = next((number for number in numbers if isinstance(number, int)), 0)
+            elif isinstance(node, ast.ClassDef):
+                values, exit_code = [*_defaults(node)], CARRIED.get(node.name, 0)
+            elif isinstance(node, ast.FunctionDef) and node.name.endswith("_code"):
+                values = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
+                exit_code = 2
+            for value in values:
+                yield from ((str(each.value), exit_code) for each in _constants(value, {}))
+
+
+def _defaults(node: ast.ClassDef) -> Iterator[ast.expr | None]:
+    """Yield the defaults of a class's attribute ``code``, and of a parameter ``code`` of its initialiser."""
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", "") == "code":
+            yield statement.value
+        elif isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            keywords = zip(statement.args.kwonlyargs, statement.args.kw_defaults, strict=True)
+            yield from (value for name, value in keywords if name.arg == "code")
+
+
+def _exit_by_hand_over(use: Use) -> int:
+    """Return the exit code of a command that is given the code of a call that is no error class."""
+    if use.place.startswith(ENGINE) and use.class_name in {"_refuse", "_answer", "_take_back"}:
+        return 4
+    return CARRIED.get(use.class_name, 2)
+
+
 def catalogue() -> dict[str, Code]:
     """Return all codes."""
     classes, codes = error_classes(), defaultdict[str, Code](Code)
@@ -223,8 +284,15 @@ def catalogue() -> dict[str, Code]:
                 one = classes[use.class_name]
                 exit_code = 2 if use.permanent else one.exit_code or 1
                 (code.exits if one.of_apples else code.others).add(exit_code)
+            else:
+                code.carried.add(_exit_by_hand_over(use))
+    for name, exit_code in other_codes():
+        if KEBAB.fullmatch(name):
+            codes[name].carried.add(exit_code)
     for code in codes.values():
-        code.exits = code.exits or {*sorted(code.others)[-1:]}
+        by_commands = code.carried - {0, CARRIED["TaskError"]}
+        others = {*sorted(code.others | by_commands)[-1:]}
+        code.exits = code.exits or others or code.carried - {0}
     return dict(codes)
 
 
@@ -255,7 +323,7 @@ def page() -> str:
     for name, code in sorted(catalogue().items()):
         shown = sorted(code.messages - {"{..}"})[:3]
         messages = "<br>".join(re.sub(r"([|<>*_`\\[\]])", r"\\\1", text) for text in shown)
-        exits = ", ".join(map(str, sorted(code.exits))) or "2"
+        exits = ", ".join(map(str, sorted(code.exits))) or "-"
         fields = ", ".join(f"`{each}`" for each in sorted(code.fields))
         rows.append(f"| `{name}` | {exits} | {messages} | {fields} |")
     return HEAD + "\n".join(rows) + "\n"

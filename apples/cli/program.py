@@ -262,8 +262,8 @@ def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
 
 def _misused(name: str, error: typer.TyperException) -> int:
     """Print why the command line is not accepted, with its usage; return the exit code."""
-    unknown = "command-unknown" if str(error).startswith("No such command") else "usage"
-    code = MISUSES.get(type(error).__name__, unknown)
+    unknown = str(error).startswith("No such command")
+    code = MISUSE_CODES.get("NoSuchCommand" if unknown else type(error).__name__, "usage")
     exit_code = int(getattr(error, "exit_code", 2))
     show_usage = getattr(error, "show", None)
     message = str(getattr(error, "message", "") or error)
@@ -281,7 +281,8 @@ def _misused(name: str, error: typer.TyperException) -> int:
     return exit_code
 
 
-MISUSES: Mapping[str, str] = {
+MISUSE_CODES: Mapping[str, str] = {
+    "NoSuchCommand": "command-unknown",
     "NoSuchOption": "option-unknown",
     "MissingParameter": "argument-missing",
     "BadParameter": "option-invalid",
