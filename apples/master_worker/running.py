@@ -862,7 +862,7 @@ def _read(worker: WorkerConnection, path: str) -> dict[str, Any]:
     if wrong:
         raise LaunchError(
             f"{worker.name}: {wrong.text}",
-            code="answer-invalid",
+            code="worker-answer-invalid",
             host=worker.name,
             file=path,
             reason=wrong.text,

@@ -448,7 +448,7 @@ class HostsExecutor(SweepExecutor):
         except (ValueError, TypeError, RecursionError):
             raise LaunchError(
                 f"{worker.name}: the list of its cache is invalid",
-                code="answer-invalid",
+                code="worker-answer-invalid",
                 host=worker.name,
                 file=self._folders[cache.name],
             ) from None
@@ -589,7 +589,7 @@ class HostsExecutor(SweepExecutor):
         if not isinstance(size, int) or size < 0:
             raise LaunchError(
                 f"{worker.name}: {there}: its size is invalid ({size})",
-                code="answer-invalid",
+                code="worker-answer-invalid",
                 host=worker.name,
                 file=there,
             )

@@ -428,7 +428,7 @@ def _files(
         if not isinstance(size, int) or not isinstance(written, int) or size < 0:
             raise LaunchError(
                 f"{storage}: {place}: its size is missing in the answer",
-                code="answer-invalid",
+                code="worker-answer-invalid",
                 host=storage,
                 file=place,
             )

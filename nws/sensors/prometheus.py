@@ -192,11 +192,18 @@ class PrometheusReader:
             ) from error
         if answer.status_code != 200 or len(text) > MOST_BYTES:
             reason = f"{self.url}: status {answer.status_code}, {len(text)} bytes"
-            failed = answer.status_code >= 500
+            if answer.status_code >= 500:
+                raise SensorError(
+                    reason,
+                    transient=True,
+                    code="prometheus-failed",
+                    url=self.url,
+                    status=answer.status_code,
+                )
             raise SensorError(
                 reason,
-                transient=failed,
-                code="prometheus-failed" if failed else "answer-invalid",
+                transient=False,
+                code="answer-invalid",
                 url=self.url,
                 status=answer.status_code,
             )
