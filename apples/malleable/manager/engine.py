@@ -240,7 +240,7 @@ class ReconfigurationEngine:
         self._rate, self._warned = 0.0, ""
         # Ranks that have not yet saved, or left the old map, or have no answer yet to what goes ahead.
         self._awaited: set[tuple[str, int]] = set()
-        # Since when MPI, or a host that leaves, is so; of which host; why; the code of that.
+        # The report of a rank that cannot go on: time of the first one, host, reason and code.
         self.broken: tuple[float, str, str, str] | None = None
         # A member that lost a rank while another was out of sight, which may be why; and how it was lost.
         self._doubtful: tuple[ProcessGroup, str] | None = None
@@ -358,7 +358,7 @@ class ReconfigurationEngine:
     def _begin(self, change: Reconfiguration) -> None:
         """Start all groups of a map whose data no live member holds."""
         self.change, self.groups.declared, self.stage = change, None, "launch"
-        self.broken = None  # what the ranks before these said came before their end
+        self.broken = None  # reports of the earlier ranks do not apply to the new ones
         change.joining = [one.host for one in change.new]
         if self.restarts:
             self.groups.start_world(change.joining)

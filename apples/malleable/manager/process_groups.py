@@ -143,7 +143,7 @@ class ProcessGroup:
         self.gone, self.in_sight = False, True
         self._dismissed = self._releasing = False
         self._secret = secrets.token_hex(16)  # for a successor
-        self.reconnect_socket = ""  # where one is waited for
+        self.reconnect_socket = ""  # where the supervisor waits for a new connection
         self._login = ""  # through which the supervisor was reached first, which others may share
         self._tried, self._tries = 0.0, 0
         # Whether it is reached through a login that this user's jobs share.
