@@ -65,11 +65,7 @@ def comparison_sentences(document: Document) -> Iterator[str]:
         elif one["clear"]:
             yield f"{run['id']} took {one['ratio']:.2f} times as long an iteration as {first}."
         else:
-            why = (
-                "no clear difference"
-                if one["clear"] is False
-                else "too short to tell a difference"
-            )
+            why = CLEAR[one["clear"]]
             yield f"{run['id']} and {first}: {why} ({one['ratio']:.2f} times as long an iteration)."
 
 

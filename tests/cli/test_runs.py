@@ -8,6 +8,7 @@ from commands import command, refused
 from views.documents import demo, plan, run, strip
 
 from apples.jobs import recorded, store
+from apples.views import CLEAR
 
 
 @pytest.fixture(autouse=True)
@@ -135,12 +136,14 @@ def test_runs_differ_clearly_only_where_their_own_spreads_do_not_meet():
     assert [one["clear"] for one in figures["predicted"]] == [None] * 4
     assert figures["measured"][2]["ratio"] == pytest.approx(0.5)
     lines = command("apples", "compare", slow, alike, fast, short).out.splitlines()
-    for line, run_id, ratio in zip(
-        lines[:3], (alike, fast, short), ("1.05", "0.50", ""), strict=True
-    ):
+    expected = [(alike, "1.05", False), (fast, "0.50", True), (short, "", None)]
+    for line, (run_id, ratio, clear) in zip(lines[:3], expected, strict=True):
         assert run_id in line
         assert slow in line
         assert ratio in line
+        assert [verdict for verdict in CLEAR.values() if verdict and verdict in line] == (
+            [CLEAR[clear]] if CLEAR[clear] else []
+        )
 
 
 def test_what_runs_were_given_is_compared_too():
