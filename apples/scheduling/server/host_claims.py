@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from apples.errors import LaunchError
-from apples.refusals import unusable
+from apples.errors import LaunchError, unusable
 from apples.storage import documents
 
 CLAIMS = ".hosts"

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from apples.errors import LaunchError
-from apples.refusals import unusable
+from apples.errors import LaunchError, unusable
 from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.state import (
     Record,
