@@ -34,7 +34,7 @@ OTHER = "known to one side only"
 
 @pytest.fixture
 def endpoint():
-    with Endpoint(SECRET, most_bytes=1 << 20, seconds=10.0) as endpoint:
+    with Endpoint(SECRET, most_bytes=1 << 20, seconds=60.0) as endpoint:
         yield endpoint
 
 
@@ -80,7 +80,6 @@ def test_the_wait_for_the_answer_is_not_bandwidth():
     assert bandwidth(1000, seconds=0.1, round_trip=0.1) == pytest.approx(10000.0)
 
 
-@pytest.mark.hardware
 def test_latency_is_half_of_the_least_round_trip(endpoint):
     ticks = chain([0.0, 0.5], [1.0, 1.25], [2.0, 2.75])
     sensor = LatencySensor(
@@ -106,7 +105,6 @@ def ticks(*durations):
         yield now
 
 
-@pytest.mark.hardware
 def test_transfers_double_until_one_is_meaningful(endpoint):
     round_trips = [0.002, 0.001, 0.003]
     transfers = [0.011, 0.021, 0.041, 0.081]  # 16, 32, 64, 128 KiB
@@ -121,7 +119,6 @@ def test_transfers_double_until_one_is_meaningful(endpoint):
     assert list(timer) == []
 
 
-@pytest.mark.hardware
 def test_a_budget_of_bytes_ends_the_doubling(endpoint):
     timer = (index * 0.001 for index in count())
     sensor = BandwidthSensor(
@@ -174,7 +171,6 @@ def test_a_process_that_was_kept_from_sending_loses_nothing(endpoint):
     assert {m.series.resource: m.value for m in sensor.measure()}["lossUdp"] == 0.0
 
 
-@pytest.mark.hardware
 @pytest.mark.parametrize(
     ("spacing", "patience", "planned"),
     [
@@ -211,7 +207,6 @@ def test_no_datagram_at_all_is_no_loss_but_a_failure():
     assert (caught.value.code, caught.value.transient) == ("datagrams-lost", True)
 
 
-@pytest.mark.hardware
 def test_an_endpoint_sends_back_no_datagram_without_its_mark(endpoint):
     with (
         probing(endpoint.address, SECRET, DATAGRAM, 60.0) as channel,
@@ -233,7 +228,6 @@ def test_datagrams_beyond_what_an_endpoint_sends_back_are_refused(count):
     assert (raised.value.code, raised.value.fields["value"]) == ("value-range", count)
 
 
-@pytest.mark.hardware
 @pytest.mark.parametrize("kind", [LatencySensor, BandwidthSensor])
 def test_who_does_not_know_the_secret_is_not_served_and_that_is_permanent(endpoint, kind):
     with pytest.raises(SensorError) as refused:
@@ -242,7 +236,6 @@ def test_who_does_not_know_the_secret_is_not_served_and_that_is_permanent(endpoi
     assert refused.value.fields["address"] == f"127.0.0.1:{endpoint.address[1]}"
 
 
-@pytest.mark.hardware
 def test_an_endpoint_does_nothing_before_the_greeting(endpoint):
     with stranger(endpoint.address) as connection:
         assert connection.recv(100).startswith(b"nws.endpoint/1 ")
@@ -250,7 +243,6 @@ def test_an_endpoint_does_nothing_before_the_greeting(endpoint):
         assert is_cut(connection)
 
 
-@pytest.mark.hardware
 def test_an_endless_greeting_is_cut_off(endpoint):
     with stranger(endpoint.address) as connection:
         assert connection.recv(100)
@@ -258,21 +250,19 @@ def test_an_endless_greeting_is_cut_off(endpoint):
         assert is_cut(connection)
 
 
-@pytest.mark.hardware
 def test_an_overheard_greeting_serves_no_second_time(endpoint):
     with stranger(endpoint.address) as first:
-        challenge = DeadlineConnection(first, 5.0).receive_line().split()[1]
+        challenge = DeadlineConnection(first, 60.0).receive_line().split()[1]
         proof = prove(SECRET, "prober", ECHO, (challenge, "aa"))
         overheard = f"{proof} aa echo\n".encode()
         first.sendall(overheard)
         assert first.recv(3) == b"ok "
     with stranger(endpoint.address) as second:
-        DeadlineConnection(second, 5.0).receive_line()
+        DeadlineConnection(second, 60.0).receive_line()
         second.sendall(overheard)
         assert is_cut(second)
 
 
-@pytest.mark.hardware
 def test_a_false_endpoint_is_found_out():
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -281,14 +271,13 @@ def test_a_false_endpoint_is_found_out():
     ):
         false.sendall(b"nws.endpoint/1 aa\nok " + b"0" * 64 + b"\n")
         with pytest.raises(UnauthenticatedError) as raised:
-            greet(DeadlineConnection(prober, 5.0), SECRET, ECHO)
+            greet(DeadlineConnection(prober, 60.0), SECRET, ECHO)
         assert raised.value.code == "endpoint-unauthenticated"
 
 
-@pytest.mark.hardware
 def test_two_transfers_at_once_would_measure_each_other(endpoint):
     second = BandwidthSensor("ada", "bob", endpoint.address, SECRET, most_bytes=1 << 19)
-    with probing(endpoint.address, SECRET, SINK, 5.0):
+    with probing(endpoint.address, SECRET, SINK, 60.0):
         with pytest.raises(SensorError) as busy:
             second.measure()
         assert (busy.value.code, busy.value.transient) == ("endpoint-busy", True)
@@ -296,10 +285,9 @@ def test_two_transfers_at_once_would_measure_each_other(endpoint):
     assert eventually(second.measure)
 
 
-@pytest.mark.hardware
 def test_a_connection_has_a_limit_of_bytes(endpoint):
     def exceed():
-        with probing(endpoint.address, SECRET, SINK, 5.0) as channel:
+        with probing(endpoint.address, SECRET, SINK, 60.0) as channel:
             channel.send((2 << 20).to_bytes(8))
             channel.receive(8)
 
@@ -308,14 +296,12 @@ def test_a_connection_has_a_limit_of_bytes(endpoint):
     assert (cut.value.code, cut.value.transient) == ("endpoint-unreachable", True)
 
 
-@pytest.mark.hardware
 def test_a_connection_has_a_limit_of_time():
     with Endpoint(SECRET, seconds=0.5) as endpoint, stranger(endpoint.address) as connection:
         assert connection.recv(100).startswith(b"nws.endpoint/1 ")
         assert connection.recv(100) == b""
 
 
-@pytest.mark.hardware
 def test_one_connection_too_many_is_closed_unheard():
     with (
         Endpoint(SECRET, most_connections=1) as endpoint,
@@ -326,7 +312,6 @@ def test_one_connection_too_many_is_closed_unheard():
         assert second.recv(100) == b""
 
 
-@pytest.mark.hardware
 def test_closing_cuts_connections_and_may_be_repeated():
     with Endpoint(SECRET) as endpoint, stranger(endpoint.address) as connection:
         assert connection.recv(100)
@@ -337,7 +322,6 @@ def test_closing_cuts_connections_and_may_be_repeated():
         assert raised.value.code == "endpoint-unreachable"
 
 
-@pytest.mark.hardware
 @pytest.mark.parametrize("kind", [LatencySensor, BandwidthSensor])
 def test_nobody_waits_for_ever(silent, kind):
     with pytest.raises(SensorError) as late:
@@ -346,12 +330,10 @@ def test_nobody_waits_for_ever(silent, kind):
     assert late.value.fields["seconds"] == 0.05
 
 
-@pytest.mark.hardware
 def test_an_endpoint_listens_on_loopback_unless_told_otherwise(endpoint):
     assert endpoint.address[0] == "127.0.0.1"
 
 
-@pytest.mark.hardware
 def test_what_is_no_endpoint_is_a_stranger():
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -360,15 +342,14 @@ def test_what_is_no_endpoint_is_a_stranger():
     ):
         other.sendall(b"SSH-2.0\n")
         with pytest.raises(UnauthenticatedError) as raised:
-            greet(DeadlineConnection(prober, 5.0), SECRET, ECHO)
+            greet(DeadlineConnection(prober, 60.0), SECRET, ECHO)
         assert (raised.value.code, raised.value.fields["value"]) == ("protocol-invalid", "SSH-2.0")
 
 
-@pytest.mark.hardware
 def test_a_transfer_that_is_not_acknowledged_whole_measures_nothing():
     def serve(listener):
         with listener.accept()[0] as connection:
-            channel = DeadlineConnection(connection, 5.0)
+            channel = DeadlineConnection(connection, 60.0)
             guest = ProberSession(channel, SECRET)
             guest.receive_request()
             guest.admit()
@@ -382,7 +363,6 @@ def test_a_transfer_that_is_not_acknowledged_whole_measures_nothing():
     assert (lost.value.code, lost.value.transient) == ("transfer-unacknowledged", True)
 
 
-@pytest.mark.hardware
 def test_a_channel_notices_that_its_time_is_up_or_its_other_side_gone():
     now = iter([0.0, 1.0, 6.0])
     with (

@@ -323,7 +323,6 @@ def test_a_probe_gets_a_share_and_leaves_our_affinity_alone():
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.hardware
 def test_a_probe_on_a_cpu_that_is_not_there_fails_for_good():
     with pytest.raises(SensorError) as failed:
         probe_share({4095}, seconds=0.02)
@@ -340,7 +339,6 @@ def test_a_probe_that_is_not_done_in_time_may_be_tried_again():
     assert late.value.fields["seconds"] == 0.05
 
 
-@pytest.mark.hardware
 def test_a_probe_that_cannot_start_may_be_tried_again(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(SensorError) as failed:

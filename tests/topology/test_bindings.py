@@ -61,7 +61,6 @@ def test_hwloc_reads_our_bitmaps_as_the_same_cpus(text):
 
 
 @pytest.mark.skipif(not shutil.which("taskset"), reason="no taskset here")
-@pytest.mark.hardware
 def test_taskset_runs_where_it_is_told():
     cpu = min(__import__("os").sched_getaffinity(0))
     words = bindings(synthetic("pu:64"), CpuSet.of([cpu])).taskset.split()

@@ -29,7 +29,6 @@ def allowed():
     os.sched_setaffinity(0, before)
 
 
-@pytest.mark.hardware
 @pytest.mark.parametrize("source", ["", "sys", pytest.param("lstopo", marks=hwloc)])
 def test_this_machine_has_the_cpus_this_process_may_use(source, allowed):
     assert set(live_topology(source).cpus) == allowed
@@ -40,7 +39,6 @@ def test_this_machine_has_the_cpus_this_process_may_use(source, allowed):
 
 
 @hwloc
-@pytest.mark.hardware
 def test_the_kernel_and_hwloc_describe_the_same_machine():
     ours, theirs = live_topology("sys"), live_topology("lstopo")
     assert ours.cpus == theirs.cpus
@@ -57,7 +55,6 @@ def test_a_source_that_is_not_there_is_said():
     assert raised.value.fields == {"value": "magic", "known": ["lstopo", "pyhwloc", "sys"]}
 
 
-@pytest.mark.hardware
 def test_what_is_ours_is_asked_of_the_kernel():
     assert set(own_cpus()) == os.sched_getaffinity(0)
     memory = own_memory()
