@@ -4,6 +4,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Without it each of the thousand processes that the tests start would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo quick test test-more measure golden errors coverage check docs bench figures pictures soak vm vm-machine vm-lab lock dist clean
 .DELETE_ON_ERROR:
 

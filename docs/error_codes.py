@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import sys
 from collections import defaultdict
@@ -102,21 +103,27 @@ class Use:
     permanent: bool = False
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield the parsed Python files of the three packages."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if "templates" not in path.parts:
-                yield path, ast.parse(path.read_text())
+@functools.cache
+def sources() -> list[tuple[Path, ast.Module]]:
+    """Return the parsed Python files of the three packages."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in paths if "templates" not in path.parts]
 
 
+@functools.cache
+def walked(tree: ast.Module) -> list[ast.AST]:
+    """Return all nodes of a file; the file is walked once."""
+    return [*ast.walk(tree)]
+
+
+@functools.cache
 def error_classes() -> dict[str, ErrorClass]:
     """Return the classes of errors with a code, by name."""
     known = {name: ErrorClass(name, [], exit_code=exit_code) for name, exit_code in BASES.items()}
     known["ApplesError"].of_apples = True
     found = []
     for _, tree in sources():
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if isinstance(node, ast.ClassDef):
                 bases = [
                     base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
@@ -150,7 +157,7 @@ def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
     """Yield each call that makes an error, or a `Problem` of a document."""
     for path, tree in sources():
         tables = _tables(tree)
-        for node in ast.walk(tree):
+        for node in walked(tree):
             if not isinstance(node, ast.Call):
                 continue
             name = (
@@ -234,7 +241,7 @@ def other_codes() -> Iterator[tuple[str, int]]:
     for _, tree in sources():
         for name, table in _tables(tree).items():
             yield from ((str(each.value), TABLES.get(name, 0)) for each in _constants(table, {}))
-        for node in ast.walk(tree):
+        for node in walked(tree):
             values: list[ast.expr | None] = []
             exit_code = 0
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CARRIED:

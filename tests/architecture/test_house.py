@@ -1,6 +1,7 @@
 """Rules of the house that a tool does not keep."""
 
 import ast
+import functools
 import importlib
 import importlib.util
 import re
@@ -108,7 +109,7 @@ def test_tests_import_no_private_name():
     private = [
         f"{called(path)}: {alias.name}"
         for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in imports(path)
         if isinstance(node, ast.ImportFrom)
         if (node.module or "").split(".")[0] in {"apples", "nws", "hat"}
         for alias in node.names
@@ -117,8 +118,15 @@ def test_tests_import_no_private_name():
     assert private == []
 
 
+@functools.cache
+def imports(path):
+    """Return the import statements of a file."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported_modules(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -127,10 +135,8 @@ def imported_modules(path):
 
 def test_apples_never_imports_the_examples():
     for path in (ROOT / "apples").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.split(".")[0] in {"examples", "solver"} for name in names), path
+        for name in imported_modules(path):
+            assert name.split(".")[0] not in {"examples", "solver"}, path
 
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -154,6 +160,7 @@ def test_nothing_imports_the_command_line_but_its_entry_points():
                 assert [alias.name for alias in node.names] == ["main"], place
 
 
+@functools.cache  # it parses all sources
 def error_codes():
     spec = importlib.util.spec_from_file_location("error_codes", ROOT / "docs/error_codes.py")
     module = importlib.util.module_from_spec(spec)
