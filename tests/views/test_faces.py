@@ -200,7 +200,9 @@ def test_every_number_of_the_demos_face_is_in_the_json():
         run["plan"]["blueprint"] = METHODS[k % 4]
         runs.append(run)
     document = demo_document(runs)
-    assert missing(demo_text(document), document) == []
+    text = demo_text(document)
+    assert missing(text, document) == []
+    assert f"{document['ratio_to_blocked']['median']:.2f}" in text.splitlines()[0]
 
 
 def test_the_demo_without_a_run_verifies_nothing():
