@@ -104,6 +104,20 @@ class DeadlineError(ApplesError):
     code = "deadline-exceeded"
 
 
+def text_of(error: BaseException) -> str:
+    """Return the message of an error of a user's code, whose `__str__` may itself fail.
+
+    Examples
+    --------
+    >>> text_of(ValueError("no rows"))
+    'no rows'
+    """
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a user's code
+        return f"its __str__ raised {type(failure).__name__}"
+
+
 SYSTEM_CODES: Mapping[int | None, str] = {errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full"}
 
 
@@ -126,7 +140,8 @@ def coded(error: object, *, code: str = "") -> dict[str, Any]:
     Parameters
     ----------
     error
-        Any exception.
+        Any exception. One of another library may have attributes of the same names but of other types:
+        the `code` of an HTTP error is a number. They are ignored.
     code
         The code of an exception that has none, such as a `ValueError`.
 
@@ -137,7 +152,10 @@ def coded(error: object, *, code: str = "") -> dict[str, Any]:
     >>> coded(ValueError("no name"), code="name-invalid")
     {'code': 'name-invalid'}
     """
-    return {"code": getattr(error, "code", "") or code, **getattr(error, "fields", {})}
+    own, fields = getattr(error, "code", ""), getattr(error, "fields", {})
+    if not isinstance(own, str) or not isinstance(fields, Mapping):
+        own, fields = "", {}
+    return {"code": own or code, **{str(name): value for name, value in fields.items()}}
 
 
 @contextmanager

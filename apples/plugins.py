@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from apples.errors import UsageError
+from apples.errors import UsageError, text_of
 
 T = TypeVar("T")
 
@@ -175,13 +175,15 @@ def _module_of(place: str, asked: str) -> ModuleType:
         raise UsageError(f"{asked}: no file {place}{hint}", code="file-missing", file=place)
     try:
         return _load_file(Path(place)) if from_file else importlib.import_module(place)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         kind = type(error).__name__
         line = _line_of(error, place)
         if isinstance(error, SyntaxError):
             error = SyntaxError(error.msg)  # its place is said before it
         raise UsageError(
-            f"{asked}: importing {place} failed{line}: {kind}: {error}",
+            f"{asked}: importing {place} failed{line}: {kind}: {text_of(error)}",
             code="user-code-failed",
             file=place,
             line=int(line.rpartition(":")[2]) if line else None,

@@ -68,4 +68,7 @@ def coded(error: object, code: str = "") -> dict[str, Any]:
     >>> coded(ValueError("no number"), "value-invalid")
     {'code': 'value-invalid'}
     """
-    return {"code": getattr(error, "code", "") or code, **getattr(error, "fields", {})}
+    own, fields = getattr(error, "code", ""), getattr(error, "fields", {})
+    if not isinstance(own, str) or not isinstance(fields, Mapping):  # of another library
+        own, fields = "", {}
+    return {"code": own or code, **{str(name): value for name, value in fields.items()}}

@@ -25,7 +25,7 @@ import typer.core
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer._param_types import coerce_cli_path
 
-from apples.refusals import Failure, failure_of
+from apples.refusals import Failure, bounded_message, failure_of
 from apples.views.terminal import escaped
 
 INTERRUPTED = 130
@@ -102,27 +102,58 @@ def _open_standard_files() -> None:
 
 
 def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
-    """Return the exit code of the command line; whatever ends it is said in words."""
+    """Return the exit code of the command line, and print the error that ends it."""
     try:
         code = _called(name, app, entries)
-    except typer.Exit as stop:
-        code = stop.exit_code
-    except typer.TyperException as error:
+    except BaseException as error:
+        if os.environ.get("APPLES_DEBUG") and not isinstance(error, _EXPECTED):
+            raise
+        return _ended(name, error)
+    return (
+        _interrupted(name) if code == INTERRUPTED else code
+    )  # typer turns the signal into a code
+
+
+_EXPECTED = (typer.Exit, typer.TyperException, typer.Abort, KeyboardInterrupt, BrokenPipeError)
+"""How a command also ends that works as it should."""
+
+
+def _ended(name: str, error: BaseException) -> int:
+    """Return the exit code of a command that an exception ended, and print the error."""
+    stop = isinstance(error, SystemExit)
+    if isinstance(error, KeyboardInterrupt):
+        code = _interrupted(name)
+    elif _is_of_users_code(error):  # also if it raised `typer.Abort` or `BrokenPipeError`
+        code = _refused(name, error)
+    elif isinstance(error, typer.Exit):
+        code = error.exit_code
+    elif isinstance(error, typer.TyperException):
         code = _misused(name, error)
-    except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
-    except BrokenPipeError:
-        code = _not_listened_to()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last line of defence: never a traceback
-        # What typer makes of a broken pipe is a SystemExit.
-        broken = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-        if _completes(name) and isinstance(error, SystemExit):
-            code = int(error.code or 0)  # how a shell's question ends, in typer's hands
-        else:
-            code = _not_listened_to() if broken else _refused(name, error)
-    if code == INTERRUPTED:
-        say(f"{name}: interrupted")
+    elif isinstance(error, typer.Abort):
+        code = _interrupted(name)
+    elif isinstance(error.__context__ if stop else error, BrokenPipeError):
+        code = _not_listened_to()  # typer turns a broken pipe into a SystemExit
+    elif isinstance(error, SystemExit) and _completes(name):
+        code = int(error.code or 0)  # how a shell's question ends, in typer's hands
+    else:
+        code = _refused(name, error)
     return code
+
+
+def _is_of_users_code(error: BaseException) -> bool:
+    """Return whether an error was raised in a user's code that this process loaded."""
+    plugins = sys.modules.get("apples.plugins")
+    return plugins is not None and bool(plugins.place_in_users_code(error))
+
+
+def _interrupted(name: str) -> int:
+    """Print that a signal ended the command; return the exit code."""
+    failure = Failure("interrupted", INTERRUPTED, "command-interrupted", {})
+    if _wants_json(name):
+        _print_failure(failure)
+    else:
+        _print_error(f"{name}: {failure.line}")
+    return INTERRUPTED
 
 
 def _version(asked: bool) -> None:
@@ -202,6 +233,10 @@ def _printing_on_stderr(function: Callable[..., Any]) -> Callable[..., Any]:
             # among them, and its prints would break --json.
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*arguments, **options)
+        except typer.Exit as stop:
+            if _is_of_users_code(stop):  # typer would end the command with this exit code, even 0
+                raise SystemExit(stop.exit_code).with_traceback(stop.__traceback__) from None
+            raise
         finally:
             _answers.pop()
 
@@ -268,17 +303,26 @@ def _misused(name: str, error: typer.TyperException) -> int:
     show_usage = getattr(error, "show", None)
     message = str(getattr(error, "message", "") or error)
     if _wants_json(name):
-        option = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
-        fields = {"option": str(option)} if option else {}
-        _print_failure(Failure(message, exit_code, code, fields))
+        option = _option_of(error)
+        message = f"{option}: {message}" if option and option not in message else message
+        _print_failure(Failure(message, exit_code, code, {"option": option} if option else {}))
     elif show_usage:
         words = io.StringIO()
         show_usage(file=words)
-        text = words.getvalue().rstrip("\n")
-        say(f"{text} [{code}]" if text.splitlines()[-1].startswith("Error:") else text)
+        text = bounded_message(words.getvalue().rstrip("\n"))
+        _print_error(f"{text} [{code}]" if "\nError:" in f"\n{text}" else text)
     else:
-        say(f"{name}: {error} [{code}]")
+        _print_error(f"{name}: {bounded_message(message)} [{code}]")
     return exit_code
+
+
+def _option_of(error: typer.TyperException) -> str:
+    """Return the option, or the name of the argument, that a mistake on the command line is about."""
+    option = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
+    parameter = getattr(error, "param", None)
+    if option is None and parameter is not None:
+        option = max([*getattr(parameter, "opts", ()), parameter.name], key=len)
+    return str(option or "")
 
 
 MISUSE_CODES: Mapping[str, str] = {
@@ -301,28 +345,39 @@ def _wants_json(name: str) -> bool:
 def _print_failure(failure: Failure) -> None:
     """Print a failure on stderr as one JSON line, ``apples.error/1``."""
     document = {"schema": "apples.error/1", **failure.document()}
-    say(json.dumps(document, allow_nan=False, default=str))
+    _print_error(json.dumps(document, allow_nan=False))
+
+
+def _print_error(text: str) -> None:
+    """Print an error on stderr; if that is closed or on a full disk, only the exit code remains."""
+    try:
+        say(text)
+    except (OSError, ValueError):  # a user's code may have closed it
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # what the stream holds would fail again as Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _not_asked_for() -> None:
     """Stand for a command whose module is not imported."""
 
 
-def _refused(name: str, error: Exception | SystemExit) -> int:
+def _refused(name: str, error: BaseException) -> int:
     """Print a failure, one line a problem and each with its code, and return the exit code."""
-    if os.environ.get("APPLES_DEBUG"):
-        raise error
     failure = failure_of(error)
-    problems = getattr(error, "problems", None)
     if _wants_json(name):
         _print_failure(failure)
-    elif problems:  # each line names its document
-        for problem, line in zip_longest(problems, failure.message.splitlines()):
+    elif isinstance(
+        error, getattr(sys.modules.get("hat.problem"), "DocumentError", ())
+    ):  # each names its file
+        for problem, line in zip_longest(error.problems, failure.message.splitlines()):
             if line is not None:
-                say(f"{line} [{problem.code}]" if line == str(problem) else line)
+                code = problem.code if line == str(problem) else failure.code
+                _print_error(f"{line} [{code}]")
     else:
         hint = " (APPLES_DEBUG=1 shows where)" if failure.code == "internal-error" else ""
-        say(f"{name}: {failure.message}{hint} [{failure.code}]")
+        _print_error(f"{name}: {failure.message}{hint} [{failure.code}]")
     return failure.exit_code
 
 

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
 
 import pytest
 from commands import command
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from apples.jobs import store
@@ -48,6 +49,9 @@ def test_every_character_of_unicode_is_shown_or_escaped():
 
 @given(TEXTS)
 def test_json_that_was_escaped_says_what_it_said(text):
+    assume(
+        not re.search("[\ud800-\udbff][\udc00-\udfff]", text)
+    )  # JSON reads such a pair as one character
     printed = escaped(json.dumps({text: [text]}, ensure_ascii=False))
     assert not steers(printed)
     assert json.loads(printed) == {text: [text]}

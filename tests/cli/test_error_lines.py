@@ -1,0 +1,166 @@
+"""A command that fails prints one error with a code, whatever raised it, and ends with that error's exit code."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import command, files, planned, refused
+
+from apples.errors import UsageError, coded
+from apples.refusals import MAX_LINE_CHARACTERS, Failure, failure_of, plain_fields
+
+LONGEST = 100_000
+"""Characters that an error may have."""
+HOSTILE = {
+    "own code and fields": """
+class Broken(Exception):
+    code, fields, problems = "Not A Code", {"a": float("nan"), (1,): object()}, 3
+raise Broken("why")
+""",
+    "properties that raise": """
+class Broken(Exception):
+    code = fields = problems = property(lambda self: 1 / 0)
+raise Broken("why")
+""",
+    "no message": """
+class Broken(Exception):
+    def __str__(self):
+        return self.missing
+raise Broken
+""",
+    "http": """
+import io, urllib.error
+raise urllib.error.HTTPError("http://x", 404, "no", {}, io.BytesIO())
+""",
+    "exit": "raise SystemExit(0)",
+    "exit with an object": "raise SystemExit({})",
+    "typer exit": "import typer; raise typer.Exit(0)",
+    "typer abort": "import typer; raise typer.Abort",
+    "typer parameter": "import typer; raise typer.BadParameter('x')",
+    "broken pipe": "raise BrokenPipeError",
+    "cancelled": "import asyncio; raise asyncio.CancelledError",
+    "base": "raise BaseException('x')",
+    "group": "raise BaseExceptionGroup('g', [KeyboardInterrupt()])",
+    "long": "raise ValueError('x' * 5_000_000)",
+    "recursion": "def g(): g()\ng()",
+}
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["called", "imported"])
+@pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
+def test_any_exception_of_users_code_ends_a_plan_with_one_error(tmp_path, code, inside):
+    text = (
+        "def plan(coordinator):\n" + re.sub("^", "    ", code, flags=re.MULTILINE)
+        if inside
+        else code
+    )
+    own = tmp_path / "own.py"
+    own.write_text(text)
+    done = planned(tmp_path, "--blueprint", f"{own}:plan", "--json")
+    assert done.failure["code"] == "user-code-failed"
+    assert (done.out, done.err.count("\n")) == ("", 1)
+    assert len(done.err) < LONGEST
+    plain = planned(tmp_path, "--blueprint", f"{own}:plan")
+    assert (plain.code, plain.error_codes) == (done.code, ["user-code-failed"])
+
+
+def test_interrupted_command_prints_its_code(tmp_path):
+    (tmp_path / "own.py").write_text("def plan(coordinator):\n    raise KeyboardInterrupt\n")
+    done = planned(tmp_path, "--blueprint", f"{tmp_path / 'own.py'}:plan", "--json")
+    assert (done.failure["code"], done.code) == ("command-interrupted", 130)
+    plain = planned(tmp_path, "--blueprint", f"{tmp_path / 'own.py'}:plan")
+    assert (plain.error_codes, plain.code) == (["command-interrupted"], 130)
+
+
+def test_users_error_of_ours_with_strange_code_and_fields_is_one_json_line(tmp_path):
+    (tmp_path / "own.py").write_text("""
+from apples.errors import UsageError
+def plan(coordinator):
+    raise UsageError("x", code="My Code", nan=float("nan"), big=10**5000, long="y" * 10**6, deep=object())
+""")
+    done = planned(tmp_path, "--blueprint", f"{tmp_path / 'own.py'}:plan", "--json")
+    assert done.failure["code"] == "usage"
+    assert len(done.err) < LONGEST
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), 10**5000, "x" * 10**6, b"\xff", object(), {1: {2: {3: 4}}}, [[[[[[[[1]]]]]]]],
+     {"a": [float("-inf")] * 10**5}, {f"k{i}": "v" for i in range(10**5)}, {(1, 2)}],
+    ids=range(11),
+)  # fmt: skip
+def test_fields_of_any_value_are_bounded_json(value):
+    printed = json.dumps(plain_fields({"value": value}), allow_nan=False)
+    assert len(printed) < LONGEST
+
+
+@pytest.mark.parametrize("exit_code", [0, True, -1, 256, 99, "2", None, 2.0, [2]])
+def test_failure_of_another_process_never_has_the_exit_code_of_success(exit_code):
+    document = {
+        "exit_code": exit_code,
+        "code": "x" * 10**6,
+        "message": "y" * 10**6,
+        "fields": {"a": [[]]},
+    }
+    failure = failure_of(Failure.of_document(document).error())
+    assert failure.exit_code in ({1} if exit_code is True else {2, 4})
+    assert len(failure.code) < 64
+    assert len(failure.message) <= MAX_LINE_CHARACTERS
+
+
+def test_code_and_fields_of_other_libraries_are_ignored():
+    error = ValueError("x")
+    error.code, error.fields = 404, [1]
+    assert coded(error, code="answer-invalid") == {"code": "answer-invalid"}
+    assert failure_of(error).code == "internal-error"
+
+
+def test_option_of_a_wrong_value_is_a_field():
+    found = refused("apples", "simulate", "nolog.swf", "--processors", "q")
+    assert (found["code"], found["fields"]) == ("option-invalid", {"option": "--processors"})
+    assert "--processors" in found["message"]
+
+
+@pytest.mark.parametrize("option", ["--set", "--planner", "--rows", "--hosts"])
+def test_error_of_a_long_value_is_short(tmp_path, option):
+    words = files(tmp_path)
+    done = command("apples", "calibrate", *words, option, "x" * 100_000)
+    assert done.code == 2
+    assert len(done.err) < LONGEST // 10
+    assert done.error_codes
+
+
+def test_last_line_of_many_problems_has_a_code(tmp_path):
+    done = planned(tmp_path, hosts="".join(f"[[host]]\nbad{i} = 1\n" for i in range(100)))
+    assert len(done.error_codes) == len(done.err.splitlines())
+
+
+def test_name_that_is_no_utf8_is_a_usage_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    error = UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed")
+    assert (failure_of(error).code, failure_of(error).exit_code) == ("name-not-utf8", 2)
+    assert failure_of(UsageError("x", code="value-range")).code == "value-range"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&- >&-", ">/dev/full 2>&1"])
+@pytest.mark.parametrize("words", ["why x", "why x --json", "nonsense", "simulate x --seed q"])
+def test_exit_code_is_kept_if_the_error_cannot_be_printed(tmp_path, words, redirection):
+    main = "import sys; from apples.cli.main import main; sys.argv[0] = 'apples'; main()"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$PYTHON" -c "$MAIN" {words} {redirection}'],
+        env={
+            **os.environ,
+            "PYTHON": sys.executable,
+            "MAIN": main,
+            "XDG_STATE_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == (4 if words.startswith("why") else 2), done.stderr
+    assert done.stderr == b""
