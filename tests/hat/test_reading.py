@@ -182,9 +182,11 @@ def test_each_mistake_has_its_line(case):
 
 
 def test_a_problem_is_one_line_of_file_line_field_and_suggestion():
-    problem = Problem("h", 3, "host[0].kind", "must be 'wan' (is 'wam')", "wan", "value-unknown")
+    message = "must be 'wan' (is 'wam')"
+    problem = Problem("h", 3, "host[0].kind", message, "wan", code="value-unknown")
     assert str(problem) == "h:3: host[0].kind: must be 'wan' (is 'wam'): did you mean 'wan'?"
-    assert str(Problem("h", None, "", "is nested too deeply")) == "h: is nested too deeply"
+    deep = Problem("h", None, "", "is nested too deeply", code="file-invalid")
+    assert str(deep) == "h: is nested too deeply"
 
 
 def test_an_error_has_the_code_that_its_problems_share():
