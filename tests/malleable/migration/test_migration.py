@@ -11,7 +11,7 @@ from waiting import until
 
 from apples.malleable import HostShare, ResizeCommand, inspection
 
-pytestmark = [pytest.mark.criu, pytest.mark.hardware, pytest.mark.usefixtures("criu")]
+pytestmark = [pytest.mark.criu, pytest.mark.usefixtures("criu")]
 
 COUNTING = """
 import os, time
