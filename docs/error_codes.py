@@ -28,7 +28,7 @@ TRANSIENT = {
 """Errors of nws of a service or a machine: a command that ends with one has exit code 4, not 2."""
 
 CARRIED = {
-    "TaskError": 5, "CannotMove": 4, "MigrationRefused": 4, "ResizeRefused": 4, "Failure": 0, "ForgeryError": 0,
+    "TaskError": 5, "CannotMove": 4, "MigrationRefused": 4, "ResizeRefused": 4, "Failure": 0, "_failure": 0, "ForgeryError": 0,
     "LineError": 0, "TaskEnded": 0, "EndReason": 0, "ProgramFault": 0, "_end": 0, "_recover": 0,
 }  # fmt: skip
 """Calls that carry a code to a command, and its exit code there; 0 if the code ends no command."""
@@ -241,12 +241,20 @@ def other_codes() -> Iterator[tuple[str, int]]:
     for _, tree in sources():
         for name, table in _tables(tree).items():
             yield from ((str(each.value), TABLES.get(name, 0)) for each in _constants(table, {}))
+        constants = {
+            getattr(each.targets[0], "id", ""): getattr(each.value, "value", None)
+            for each in tree.body
+            if isinstance(each, ast.Assign)
+        }
         for node in walked(tree):
             values: list[ast.expr | None] = []
             exit_code = 0
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CARRIED:
                 values = [*node.args]
-                numbers = [getattr(value, "value", None) for value in node.args]
+                numbers = [
+                    constants.get(getattr(value, "id", ""), getattr(value, "value", None))
+                    for value in node.args
+                ]
                 exit_code = next((number for number in numbers if isinstance(number, int)), 0)
             elif isinstance(node, ast.ClassDef):
                 values, exit_code = [*_defaults(node)], CARRIED.get(node.name, 0)
