@@ -33,6 +33,9 @@ CARRIED = {
 }  # fmt: skip
 """Calls that carry a code to a command, and its exit code there; 0 if the code ends no command."""
 
+EXITS = {"UsageError": 2, "LaunchError": 4}
+"""The exit code of an argument such as ``UsageError.exit_code``."""
+
 TABLES = {"MISUSE_CODES": 2, "SYSTEM_CODES": 4}
 """Tables of codes, and the exit code of a command that ends with one of their values."""
 
@@ -255,6 +258,8 @@ def other_codes() -> Iterator[tuple[str, int]]:
                     constants.get(getattr(value, "id", ""), getattr(value, "value", None))
                     for value in node.args
                 ]
+                owners = [getattr(getattr(value, "value", None), "id", "") for value in node.args]
+                numbers += [EXITS.get(owner) for owner in owners]
                 exit_code = next((number for number in numbers if isinstance(number, int)), 0)
             elif isinstance(node, ast.ClassDef):
                 values, exit_code = [*_defaults(node)], CARRIED.get(node.name, 0)
