@@ -260,6 +260,13 @@ class _PlainParameter(RuntimeParam):
     descriptor: TypeDescriptor
 
     def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            return self._coerced(value, param, ctx)
+        except typer.BadParameter as error:
+            error.rejected_value = value  # type: ignore[attr-defined]
+            raise
+
+    def _coerced(self, value: Any, param: Any, ctx: Any) -> Any:
         kind: Any = self.annotation
         if kind in {str, bool} or (kind in NUMBER and type(value) is kind and self._fits(value)):
             return value
@@ -298,14 +305,22 @@ def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
 def _misused(name: str, error: typer.TyperException) -> int:
     """Print why the command line is not accepted, with its usage; return the exit code."""
     unknown = str(error).startswith("No such command")
-    code = MISUSE_CODES.get("NoSuchCommand" if unknown else type(error).__name__, "usage")
+    parameter = getattr(error, "param", None)
+    is_argument = getattr(parameter, "param_type_name", "option") == "argument"
+    kind = "NoSuchCommand" if unknown else type(error).__name__
+    code = MISUSE_CODES.get(
+        "MissingArgument" if kind == "MissingParameter" and is_argument else kind, "usage"
+    )
     exit_code = int(getattr(error, "exit_code", 2))
     show_usage = getattr(error, "show", None)
     message = str(getattr(error, "message", "") or error)
     if _wants_json(name):
         option = _option_of(error)
         message = f"{option}: {message}" if option and option not in message else message
-        _print_failure(Failure(message, exit_code, code, {"option": option} if option else {}))
+        fields = {"argument" if is_argument else "option": option} if option else {}
+        if hasattr(error, "rejected_value"):
+            fields["value"] = error.rejected_value
+        _print_failure(Failure(message, exit_code, code, fields))
     elif show_usage:
         words = io.StringIO()
         show_usage(file=words)
@@ -328,7 +343,8 @@ def _option_of(error: typer.TyperException) -> str:
 MISUSE_CODES: Mapping[str, str] = {
     "NoSuchCommand": "command-unknown",
     "NoSuchOption": "option-unknown",
-    "MissingParameter": "argument-missing",
+    "MissingParameter": "option-missing",
+    "MissingArgument": "argument-missing",
     "BadParameter": "option-invalid",
     "BadOptionUsage": "option-invalid",
     "BadArgumentUsage": "option-invalid",

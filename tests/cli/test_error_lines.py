@@ -121,8 +121,30 @@ def test_code_and_fields_of_other_libraries_are_ignored():
 
 def test_option_of_a_wrong_value_is_a_field():
     found = refused("apples", "simulate", "nolog.swf", "--processors", "q")
-    assert (found["code"], found["fields"]) == ("option-invalid", {"option": "--processors"})
+    wrong = {"option": "--processors", "value": "q"}
+    assert (found["code"], found["fields"]) == ("option-invalid", wrong)
     assert "--processors" in found["message"]
+
+
+@pytest.mark.parametrize("value", ["nan", "-1"])
+def test_number_out_of_range_is_a_field(value):
+    found = refused("nws", "forecast", "cpu.ada", "--over", value)
+    assert (found["code"], found["fields"]) == (
+        "option-invalid",
+        {"option": "--over", "value": value},
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fields"),
+    [
+        (("resize", "job"), "option-missing", {"option": "--hosts"}),
+        (("report",), "argument-missing", {"argument": "source"}),
+    ],
+)
+def test_missing_option_and_missing_argument_differ(words, code, fields):
+    found = refused("apples", *words)
+    assert (found["exit_code"], found["code"], found["fields"]) == (2, code, fields)
 
 
 @pytest.mark.parametrize("option", ["--set", "--planner", "--rows", "--hosts"])
