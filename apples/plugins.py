@@ -173,11 +173,13 @@ def _module_of(place: str, asked: str) -> ModuleType:
         beside = (path.name for path in Path(place).parent.glob("*.py"))
         hint = _suggested(Path(place).name, beside)
         raise UsageError(f"{asked}: no file {place}{hint}", code="file-missing", file=place)
+    if from_file:
+        _loaded[str(Path(place))] = (
+            asked  # before it runs, so that any other exception has its place too
+        )
     try:
         return _load_file(Path(place)) if from_file else importlib.import_module(place)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         kind = type(error).__name__
         line = _line_of(error, place)
         if isinstance(error, SyntaxError):
