@@ -428,7 +428,8 @@ def carried_out(outcome: CommandOutcome) -> CommandOutcome:
             reason=outcome.detail,
         )
     if outcome.kind == "failed":
-        raise LaunchError(
+        error = UsageError if outcome.code == "host-unknown" else LaunchError
+        raise error(
             f"refused, the job goes on as it was: {outcome.detail}",
             code=outcome.code or "resize-failed",
             reason=outcome.detail,

@@ -333,7 +333,7 @@ class ProgramManager:
             self.commands.notify(ResizeRefused(command.epoch, reason, code="run-not-resizable"))
         elif strange:
             reason = f"{strange[0]}: not among the job's hosts"
-            self.commands.notify(ResizeRefused(command.epoch, reason, code="host-not-listed"))
+            self.commands.notify(ResizeRefused(command.epoch, reason, code="host-unknown"))
         elif len(left) > 1:
             reason = f"{', '.join(left)}: an unmodified program leaves one host at a time"
             self.commands.notify(ResizeRefused(command.epoch, reason, code="too-many-moves"))

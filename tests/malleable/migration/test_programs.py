@@ -28,7 +28,7 @@ def test_what_is_no_single_other_host_is_refused(stage):
         (on.written("["), (on.folder / "enough").touch),
     )
     assert code == 0
-    assert script.codes == ["run-not-resizable", "host-not-listed"]
+    assert script.codes == ["run-not-resizable", "host-unknown"]
     assert script.refused[1].startswith("c: ")
     assert [done.epoch for done in script.done] == [3]
 
