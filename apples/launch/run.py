@@ -457,7 +457,7 @@ class Run:
         if self.ready_after is not None:
             self._fail(ApplicationError(reason.text, code="program-failed", **fields), cause)
         if self._launcher_fault:
-            self._fail(LauncherFaultError(reason.text, **fields), cause)
+            self._fail(LauncherFaultError(reason.text, code="program-not-ready", **fields), cause)
         self._fail(LaunchError(reason.text, code="program-not-ready", **fields), cause)
 
     def _fail_by_silence(self) -> NoReturn:

@@ -112,7 +112,7 @@ def test_schemas_are_json_schemas(kind):
     assert "$schema" in document or "properties" in document or "$defs" in document
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_the_weather_that_is_sensed_is_planned_under(tmp_path):
     hosts = '[[host]]\nname = "ada"\ncpus = [0]\nseconds_per_point = 1e-9\n'
     given = files(tmp_path, hosts=hosts)

@@ -95,7 +95,7 @@ def test_what_is_asked_wrongly_ends_with_2_and_one_line(words):
     assert refused("apples", "topology", *words)["exit_code"] == 2
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_this_machine_can_be_shown_and_asked():
     assert document("show", "--live")[1]["pus"] >= 1
     assert document("fit", "--live", "--count", "1")[0] == 0

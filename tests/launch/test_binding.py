@@ -106,7 +106,7 @@ def test_only_the_cpus_that_were_given_are_ever_named():
     assert rank_cpus("a", 4, (), ours) == ()
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_another_machine_says_what_it_is_and_is_read_as_this_one_is():
     words = [sys.executable, "-I", "-S", probe.__file__]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)

@@ -163,24 +163,30 @@ def test_processes_that_hide_are_found(job, tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    "how",
+    ("how", "named"),
     [
-        *("exit 1", "exit 0", "abort"),
-        # Its neighbours die of it: who is seen first is measured, and load turns it over.
-        pytest.param("exception", marks=pytest.mark.hardware),
-        pytest.param("kill", marks=pytest.mark.hardware),
+        *(
+            ("exit 1", True),
+            ("exit 0", True),
+            ("abort", True),
+            ("exception", False),
+            ("kill", False),
+        ),
+        # Its neighbours die of it, and on a busy machine one of them may be seen first.
+        pytest.param("exception", True, marks=pytest.mark.hardware),
+        pytest.param("kill", True, marks=pytest.mark.hardware),
     ],
 )
-def test_a_rank_that_fails_ends_the_run(job, how):
+def test_a_rank_that_fails_ends_the_run(job, how, named):
     deadlines = {"patience_seconds": 0.3}
     run = job.run("ring.py", iterations=10**9, how=how, deadlines=deadlines)
     with pytest.raises(ApplicationError) as raised:
         list(run.events())
     fields = raised.value.fields
     assert raised.value.code == "program-failed"
-    if how == "exception":
+    if how == "exception" and named:
         assert "row 7 is bad" in str(raised.value)  # the program's own words
-    else:
+    elif named:
         assert (fields["rank"], fields["host"]) == (2, "bob")
         assert (fields["reason"] == "program-error") == (how == "abort")
     assert not job.processes()

@@ -156,15 +156,18 @@ def test_a_killed_helper_ends_the_run_on_every_host(job, sshd, victim):
     )
 
 
-@pytest.mark.hardware  # its neighbours die of it: who is seen first is measured, and load turns it over
-def test_a_killed_rank_is_named_with_its_host(job, sshd):
+# Its neighbours die of it, and on a busy machine one of them may be seen first.
+@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.hardware)])
+def test_a_killed_rank_is_named_with_its_host(job, sshd, named):
     run, there = started(job, sshd.config, {"patience_seconds": 0.3})
     victim = next(pid for pid in there["rank"] if b"PMI_RANK=2" in environ(pid))
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(ApplicationError) as raised:
         list(run.events())
     fields = raised.value.fields
-    assert (fields["rank"], fields["host"], fields["signal"]) == (2, "h2", "SIGKILL")
+    assert raised.value.code == "program-failed"
+    if named:
+        assert (fields["rank"], fields["host"], fields["signal"]) == (2, "h2", "SIGKILL")
     assert not job_processes.marked(job.name)
     assert not folders(job)
 

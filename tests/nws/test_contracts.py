@@ -151,14 +151,14 @@ def test_sensors_that_read_nothing_keep_their_contract(make, check):
     check(make)
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 @pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
 @pytest.mark.parametrize("make", [CpuSensor, FreeMemorySensor, FreeDiskSensor])
 def test_sensors_of_this_machine_keep_their_contract(make, check):
     check(lambda: make("ada"))
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 @pytest.mark.parametrize("check", checks.SENSOR_CHECKS, ids=named)
 @pytest.mark.parametrize(
     "kind", [LatencySensor, BandwidthSensor, partial(UdpSensor, datagrams=4, patience=30.0)]

@@ -81,7 +81,7 @@ def test_it_needs_nothing_but_the_standard_library():
     assert loaded - sys.stdlib_module_names == {"__main__", "nws"} - sys.stdlib_module_names
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_its_measurements_are_what_the_service_takes(asked):
     number, line = asked.ask("sense", host="ada", rounds=2)
     BATCH.validate_python({"measurements": json.loads(line)["measurements"]}, strict=True)
@@ -94,7 +94,7 @@ def test_its_measurements_are_what_the_service_takes(asked):
     assert kinds == 2 * one_round
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_it_does_not_probe_where_the_asker_knows_what_a_probe_found(asked):
     (reply,) = asked.talk.feed(asked.ask("sense", host="ada", rounds=2, bias=-1)[1])
     available = [m.value for m in reply.measurements if m.series.resource == "availableCpu"]
@@ -105,7 +105,7 @@ def test_it_does_not_probe_where_the_asker_knows_what_a_probe_found(asked):
     assert reply.bias > -1
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_two_of_them_measure_the_link_between_them(asked):
     other = Asked()
     (there,) = other.talk.feed(other.ask("listen", address="127.0.0.1", secret=SECRET)[1])
@@ -122,7 +122,7 @@ def test_two_of_them_measure_the_link_between_them(asked):
     other.process.stdout.close()
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_it_stays_light(asked):
     asked.ask("sense", host="ada", rounds=1)
     status = Path(f"/proc/{asked.process.pid}/status").read_text()

@@ -47,7 +47,7 @@ def punctual():
         yield running
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_a_hundred_jobs_start_and_end_and_nothing_is_left(punctual):
     daemon = punctual
     kinds = list(BAD_JOBS.values())

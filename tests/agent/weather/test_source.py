@@ -224,7 +224,7 @@ def test_a_cautious_plan_gives_less_to_the_host_that_may_be_far_worse():
     assert rows(1)["ada"] > rows(1)["bob"]
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_the_probe_of_a_look_serves_the_next_on_the_same_cpus_alone():
     here = HostList((Host("localhost"),), Network())
     first = LocalSensing(here, rounds=1)
@@ -244,7 +244,7 @@ def test_the_probe_of_a_look_serves_the_next_on_the_same_cpus_alone():
             os.sched_setaffinity(0, allowed)
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 def test_a_plan_says_that_a_probe_is_remembered_unless_it_is_to_be_fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     here = HostList((Host("localhost"),), Network())

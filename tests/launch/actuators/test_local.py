@@ -81,7 +81,7 @@ def test_inside_an_outer_allocation_only_its_cpus_are_used(case, our_cpus):
     assert raised.value.fields == {"host": "ada", "value": [0], "known": [given]}
 
 
-@pytest.mark.hardware
+@pytest.mark.more
 @pytest.mark.skipif(writable() is not None, reason=f"no CPU quotas: {writable()}")
 def test_a_host_described_as_slower_gets_a_quota_and_leaves_no_group(case):
     one = case()
