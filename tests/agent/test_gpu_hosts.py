@@ -172,6 +172,7 @@ def test_a_set_that_mixes_gpu_and_cpu_is_calibrated_planned_run_and_verified(
     assert ran == [("gil", "cuda"), ("ada", "numpy")]
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_host_that_has_no_gpu_after_all_is_left_out_with_the_reason(tmp_path, monkeypatch):
     pytest.importorskip("numba", reason="numba is in the gpu extra")

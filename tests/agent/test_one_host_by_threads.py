@@ -176,6 +176,7 @@ def quick_threads(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.more
 def test_a_run_by_threads_comes_to_the_bits_of_one_process(quick_threads):
     done = apples.run(replace(quick_threads, verify="full"))
     assert done.plan.estimate.hosts[0].implementation == "threads"

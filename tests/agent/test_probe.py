@@ -94,6 +94,7 @@ def test_another_machine_that_nobody_looked_at_is_not_taken_for_this_one(kernel)
     assert set(sizes) == {"bob"}
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_the_sample_says_the_wall_time_of_its_kernel(tmp_path):
     (tmp_path / "hosts.toml").write_text(

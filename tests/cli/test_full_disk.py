@@ -55,6 +55,7 @@ def test_the_page_of_simulations_and_their_pictures(full, tmp_path, pictures):
     assert command("apples", "report", LOG, "--policy", "easy", "--json", "--out", *where).document
 
 
+@pytest.mark.more
 def test_a_table_of_jobs(full):
     done = command("apples", "simulate", LOG, "--policy", "easy", "--csv", full / "jobs.csv")
     assert refused(done, f"{full}/jobs.csv")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from commands import command
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from apples.jobs import JobStatus, store
 from apples.views import watched_text
 
 
+@pytest.mark.more
 def test_jobs_are_followed_on_a_terminal_until_control_c(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     job = store.create({}, "heat")

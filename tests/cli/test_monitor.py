@@ -49,6 +49,7 @@ def test_hosts_of_this_machine_are_measured_idle_ones_too(tmp_path):
     assert command("apples", *words).out.startswith("host  CPUs")
 
 
+@pytest.mark.more
 def test_what_is_measured_is_also_series_of_a_service_and_forecast_there(tmp_path):
     """The capacity of each host, and what a rank uses."""
     hosts = tmp_path / "hosts.toml"

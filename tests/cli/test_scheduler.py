@@ -64,6 +64,7 @@ def test_a_submission_tells_what_hosts_sent_each_other_in_parts_of_the_most(tmp_
     assert told(many, [[1] * 33] * 33) == []
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_malleable_job_is_shrunk_for_another_and_grows_when_that_is_over(site):
     one = site("equipartition")

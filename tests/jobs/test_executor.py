@@ -546,6 +546,7 @@ def test_an_attempt_whose_daemon_is_down_has_not_begun_and_begins_when_it_answer
     assert sharing.daemons.given == {("0000abcd", "ada"), ("0000abcd", "bob")}
 
 
+@pytest.mark.more
 def test_one_that_is_ended_before_its_daemon_answers_never_begins_and_gives_all_back(sharing):
     sharing.daemons.down.add("bob")
     sharing.carry_out(SHARING)

@@ -144,6 +144,7 @@ def test_a_host_that_somebody_else_has_missed_is_lost_and_looked_at_at_once(mach
     assert m.step() == [HostAnswer("ada", "no daemon"), HostAnswer("ada")]
 
 
+@pytest.mark.more
 def test_a_host_that_answers_but_cannot_be_used_is_lost_for_longer_each_time(machines):
     m = machines("ada", every=2.0)
     m.step()

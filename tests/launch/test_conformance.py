@@ -63,6 +63,7 @@ def test_a_program_by_threads_is_run_on_one_host_by_one_thread_and_by_three():
     assert "computes on the rows it is given" not in names
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_program_of_whole_rows_that_is_said_to_take_rectangles_is_found_out(tmp_path):
     program = tmp_path / "rows.py"

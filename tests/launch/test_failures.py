@@ -63,6 +63,7 @@ def stillborn(job, rank, end):
     return ending(error)
 
 
+@pytest.mark.more
 def test_a_rank_that_ends_before_it_is_heard_of_is_missed_beside_living_ones(job):
     assert stillborn(job, 2, "exit 3") == ("rank-ended", 2, "bob")
 

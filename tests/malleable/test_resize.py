@@ -85,6 +85,7 @@ def test_a_host_that_joins_has_memory_for_its_rows_before_the_job_stands_still(t
     assert sorted(run.lines) == ["ada started []", "eve resized its rows", "far resized its rows"]
 
 
+@pytest.mark.more
 def test_a_job_that_finishes_while_hosts_leave_says_that_they_left_once_they_are_empty(tmp_path):
     program = str(HERE / "programs_mpi" / "leaving.py")
     argv = (sys.executable, program, str(tmp_path / "stop"), str(tmp_path), "1.5")
@@ -156,6 +157,7 @@ def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_pa
     assert run.lines == ["total right on ada"]
 
 
+@pytest.mark.more
 def test_the_restart_engine_carries_data_from_one_world_to_the_next(tmp_path):
     maps = then_stop([shares("bob"), shares("ada", "bob", weights=(1, 3))], tmp_path)
     program, commits = counting(100, tmp_path), tmp_path / "commits"

@@ -366,6 +366,7 @@ def test_a_connection_is_let_go_of_though_there_can_be_no_more_threads(led_to, m
     os.waitpid(group.pid, 0)
 
 
+@pytest.mark.more
 def test_a_supervisor_that_nobody_has_heard_ends_with_its_connection(tmp_path):
     said = tmp_path / "said"
     reach = ("/bin/sh", "-c", f'exec "$@" > {said}', "sh", sys.executable)
@@ -528,6 +529,7 @@ touch {tmp_path}/done
         dismissed(heir)
 
 
+@pytest.mark.more
 def test_a_supervisor_whose_manager_does_not_come_back_ends_with_its_hold():
     run = (
         "from apples.malleable import remote_supervisor as it; it.peer.HOLD_SECONDS = 0.5; "

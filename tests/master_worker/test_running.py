@@ -303,6 +303,7 @@ def test_who_ends_because_the_program_failed_is_not_called_lost():
     assert [line for line in talk if "lost" in line] == []
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("how", ["print('rubbish')", "import os; os.write(1, b'rubbish' * 20000)"])
 @pytest.mark.usefixtures("folder")
 def test_what_the_program_prints_is_no_part_of_what_it_comes_to(how):
@@ -359,6 +360,7 @@ def test_a_program_that_is_wrong_ends_the_run_with_a_line(old, new, words):
     assert re.search(words, raised.value.fields["reason"])
 
 
+@pytest.mark.more
 def test_workers_join_where_the_master_serves_more_than_was_thought(folder):
     Path("master-worker.toml").write_text(FILE.replace("[par", 'service = "1"\nwork = "1"\n[par'))
     program("0.005", "0.03")
@@ -390,6 +392,7 @@ class LateHost(HostGiver):
         self.answers.append((self.orders.pop(), standing.hosts, refusal))
 
 
+@pytest.mark.more
 def test_who_joins_gets_the_program_with_which_the_run_began(folder):
     together(folder, first=50)
     giver = LateHost()

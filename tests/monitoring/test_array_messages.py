@@ -298,6 +298,7 @@ def test_whatever_a_program_says_there_is_a_matrix_or_none(said):
 # -------------------------------------------------------------------------------- in runs
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_run_has_the_messages_of_its_arrays_on_all_faces_and_another_is_arranged_by_them(folder):
     done = command(

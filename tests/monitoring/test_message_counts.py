@@ -100,6 +100,7 @@ def test_collectives_are_counted_by_the_stated_convention(built, library, tmp_pa
     ]
 
 
+@pytest.mark.more
 def test_neighbourhood_collectives_go_to_the_neighbours(built, library, tmp_path):
     found = counted([built, "neighbours"], tmp_path, library)
     forth, back = to_next(13)[0], to_next(13, step=-1)[0]

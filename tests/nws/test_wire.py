@@ -38,6 +38,7 @@ def test_a_connection_that_never_finishes_its_head_is_ended(impatient):
     until_silence_is_ended(impatient)
 
 
+@pytest.mark.more
 def test_a_connection_that_is_busy_is_not_ended(impatient):
     serving = impatient
     with Client(serving.url, serving.token) as client:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from soak_policies import POLICIES, Watched, check, drawn_case, longest_latency, run
 
 from apples.scheduling import Easy, Equipartition, FirstFit
@@ -17,6 +18,7 @@ from apples.simulation import (
 SAMPLE = range(8 * len(POLICIES))
 
 
+@pytest.mark.more
 def test_on_random_logs_with_trouble_no_policy_fails_and_no_promise_is_broken():
     counts, failed = run(SAMPLE)
     assert failed == []

@@ -34,6 +34,7 @@ class Cluster:
         raise RuntimeError("planted")
 
 
+@pytest.mark.more
 def test_who_waits_for_a_worker_of_dask_hears_of_whatever_ends_the_looks_at_it():
     cluster = Cluster()
     hosts = DaskHosts(cluster)

@@ -456,6 +456,7 @@ def test_a_host_that_cannot_be_reached_is_left_out(folder, monkeypatch):
     ]
 
 
+@pytest.mark.more
 def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

@@ -88,6 +88,7 @@ def test_several_schedulers_are_a_list(site, visitor):
     assert 'href="/cluster/other"' in text
 
 
+@pytest.mark.more
 def test_a_scheduler_that_is_gone_has_a_stale_page_and_is_back_when_it_is(site, visitor, busy):
     address = site.url + "/cluster/lab"
     assert "[scheduler-unreachable]" not in visitor.get(address).text

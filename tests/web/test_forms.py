@@ -95,6 +95,7 @@ def test_a_file_that_somebody_else_changed_is_not_overwritten(site, visitor, hos
     assert hosts.read_text() == "# mine\n" + HOSTS
 
 
+@pytest.mark.more
 def test_the_largest_file_that_is_shown_can_be_saved(site, visitor, hosts):
     largest = HOSTS + "# \u00e9\n" * ((MOST_BYTES - len(HOSTS)) // 5)
     hosts.write_text(largest)
@@ -179,6 +180,7 @@ def test_what_cannot_be_planned_is_said_as_the_command_says_it(site, visitor, sa
     assert "../x.toml" in answer.text
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_plan_is_run_detached_and_its_page_is_shown(site, visitor, sample):

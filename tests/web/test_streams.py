@@ -50,6 +50,7 @@ class Reader:
         raise EOFError
 
 
+@pytest.mark.more
 def test_a_queue_is_followed_cut_and_taken_up(site, visitor, live):
     url = site.url + "/cluster/lab/events"
     reader = Reader(visitor, url)

@@ -105,6 +105,7 @@ def test_a_long_run_is_planned_over_its_own_frame(tmp_path):
     assert framed["weather"]["over"] == 600
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("configured")
 def test_a_service_that_is_down_is_said_and_the_list_stands(monkeypatch, tmp_path):
     monkeypatch.setenv("NWS_SERVICE", "http://127.0.0.1:9")

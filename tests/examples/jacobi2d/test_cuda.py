@@ -132,6 +132,7 @@ def test_no_multiplication_is_fused_with_an_addition(forced, checked):
     assert "fma" not in done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_run_whose_strip_the_gpu_has_no_room_for_any_more_fails_for_want_of_resources(solve):
     script = (
@@ -155,6 +156,7 @@ def test_a_run_whose_strip_the_gpu_has_no_room_for_any_more_fails_for_want_of_re
 SOURCE = {"top": 1, "bottom": -2, "left": 3, "right": -4, "source": 50}
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("pieces", "kernels"),

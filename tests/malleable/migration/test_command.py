@@ -132,6 +132,7 @@ def test_an_anchor_that_is_killed_ends_the_job_with_no_process_left(looping):
     assert marked(name) == []
 
 
+@pytest.mark.more
 def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
     name, anchor = looping
     os.kill(anchor, signal.SIGSTOP)
