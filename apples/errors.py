@@ -39,7 +39,7 @@ class ApplesError(Exception):
     exit_code: ClassVar[int] = 1
     code = "internal-error"
 
-    def __init__(self, message: object = "", *, code: str = "", **fields: Any) -> None:
+    def __init__(self, message: object = "", /, *, code: str = "", **fields: Any) -> None:
         super().__init__(message)
         self.code = code or type(self).code
         self.fields: Mapping[str, Any] = {
@@ -148,14 +148,14 @@ def coded(error: object, *, code: str = "") -> dict[str, Any]:
     Examples
     --------
     >>> coded(UsageError("no host 'eva'", code="host-unknown", host="eva"))
-    {'code': 'host-unknown', 'host': 'eva'}
+    {'host': 'eva', 'code': 'host-unknown'}
     >>> coded(ValueError("no name"), code="name-invalid")
     {'code': 'name-invalid'}
     """
     own, fields = getattr(error, "code", ""), getattr(error, "fields", {})
     if not isinstance(own, str) or not isinstance(fields, Mapping):
         own, fields = "", {}
-    return {"code": own or code, **{str(name): value for name, value in fields.items()}}
+    return {**{str(name): value for name, value in fields.items()}, "code": own or code}
 
 
 @contextmanager

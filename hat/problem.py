@@ -30,7 +30,7 @@ class HatError(Exception):
 
     code = "hat-error"
 
-    def __init__(self, message: object = "", *, code: str = "", **fields: object) -> None:
+    def __init__(self, message: object = "", /, *, code: str = "", **fields: object) -> None:
         super().__init__(message)
         self.code = code or type(self).code
         self.fields: Mapping[str, object] = {

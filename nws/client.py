@@ -1,6 +1,7 @@
 """The service from Python: a client on `requests`."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -51,6 +52,7 @@ class ServiceError(CodedError):
     def __init__(
         self,
         message: str,
+        /,
         *,
         transient: bool,
         status: int | None = None,
@@ -239,7 +241,11 @@ class Client:
                     code="answer-invalid",
                     url=self.url,
                 ) from error
-        if not (isinstance(document, dict) and document.keys() >= {*wanted}):
+        if not (
+            isinstance(document, dict)
+            and document.keys() >= {*wanted}
+            and all(_is_table(document[name]) for name in ROWS & {*wanted})
+        ):
             raise ServiceError(
                 f"{self.url}{path}: not the answer of a weather service; check the address",
                 transient=False,
@@ -355,12 +361,23 @@ def tls_reason(error: BaseException) -> str:
     return str(reason) + next((hint for sign, hint in hints.items() if sign in str(reason)), "")
 
 
+KEBAB: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+ROWS: Final = frozenset({"forecasts", "series", "predictors"})
+"""The keys of an answer whose value is a list of objects."""
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(row, dict) for row in value)
+
+
 def _refusal(answer: requests.Response, content: bytes, where: str) -> ServiceError:
     code, fields = STATUS_CODES.get(answer.status_code, ServiceError.code), {}
     try:
         document = json.loads(content)
         reason, transient = str(document["reason"]), bool(document["transient"])
-        code, fields = str(document.get("code") or code), dict(document.get("fields") or {})
+        own = str(document.get("code") or "")
+        code = own if KEBAB.fullmatch(own) else code
+        fields = dict(document.get("fields") or {})
     except (ValueError, KeyError, TypeError, AttributeError):
         reason, transient = answer.reason, answer.status_code >= 500
     answer.close()

@@ -25,7 +25,7 @@ class CodedError(Exception):
 
     code = "nws-error"
 
-    def __init__(self, message: object = "", *, code: str = "", **fields: object) -> None:
+    def __init__(self, message: object = "", /, *, code: str = "", **fields: object) -> None:
         super().__init__(message)
         self.code = code or type(self).code
         self.fields: Mapping[str, object] = {
@@ -64,11 +64,11 @@ def coded(error: object, code: str = "") -> dict[str, Any]:
     Examples
     --------
     >>> coded(SeriesUnknownError("no measurement of cpu/ada", series="cpu/ada"))
-    {'code': 'series-unknown', 'series': 'cpu/ada'}
+    {'series': 'cpu/ada', 'code': 'series-unknown'}
     >>> coded(ValueError("no number"), "value-invalid")
     {'code': 'value-invalid'}
     """
     own, fields = getattr(error, "code", ""), getattr(error, "fields", {})
     if not isinstance(own, str) or not isinstance(fields, Mapping):  # of another library
         own, fields = "", {}
-    return {"code": own or code, **{str(name): value for name, value in fields.items()}}
+    return {**{str(name): value for name, value in fields.items()}, "code": own or code}

@@ -261,5 +261,5 @@ def _answer(socket: str, verb: str, has: Mapping[str, type], **fields: Any) -> d
             field=lacking[0],
         )
     elif not said.get("error"):
-        refusal = SilentDaemonError(f"{place}: {refusal}", **coded(refusal), socket=socket)
+        refusal = SilentDaemonError(f"{place}: {refusal}", **{**coded(refusal), "socket": socket})
     raise type(refusal)(printable(str(refusal)), **coded(refusal))

@@ -3,14 +3,17 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from commands import command, files, planned, refused
 
-from apples.errors import UsageError, coded
+from apples.errors import LaunchError, UsageError, coded
 from apples.refusals import MAX_LINE_CHARACTERS, Failure, failure_of, plain_fields
 
 LONGEST = 100_000
@@ -112,6 +115,16 @@ def test_failure_of_another_process_never_has_the_exit_code_of_success(exit_code
     assert len(failure.message) <= MAX_LINE_CHARACTERS
 
 
+def test_fields_may_have_the_names_of_arguments():
+    error = UsageError("x", code="value-range", message=1, self=2)
+    error.fields = {**error.fields, "code": "other"}
+    assert coded(LaunchError("y", **coded(error))) == {
+        "message": 1,
+        "self": 2,
+        "code": "value-range",
+    }
+
+
 def test_code_and_fields_of_other_libraries_are_ignored():
     error = ValueError("x")
     error.code, error.fields = 404, [1]
@@ -186,3 +199,67 @@ def test_exit_code_is_kept_if_the_error_cannot_be_printed(tmp_path, words, redir
     )
     assert done.returncode == (4 if words.startswith("why") else 2), done.stderr
     assert done.stderr == b""
+
+
+NONSENSE = [
+    b"{}",
+    b'{"forecasts": [1]}',
+    b'{"forecasts": {"a": 1}}',
+    b'{"reason": "no", "transient": false, "code": "No Code", "fields": {"message": 1, "self": 2, "code": 3}}',
+    b'{"reason": "no", "transient": false, "code": [1], "fields": [1]}',
+]
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("body", NONSENSE, ids=range(len(NONSENSE)))
+def test_weather_service_of_nonsense_is_no_internal_error(tmp_path, status, body):
+    class Nonsense(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    (tmp_path / "token").touch(0o600)
+    (tmp_path / "token").write_text("s" * 43)
+    with HTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = refused(
+            "nws", "forecast", "cpu/ada", "--service", url, "--token-file", tmp_path / "token"
+        )
+        server.shutdown()
+    assert found["code"] in {"answer-invalid", "service-refused"}
+    assert found["exit_code"] in {2, 4}
+    assert "s" * 43 not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"ok": True},
+        {"ok": False, "error": "x", "code": 0, "error_code": "My Code", "fields": {"message": 1, "self": 2}},
+        {"ok": False, "error": "x", "code": [2], "error_code": {}, "fields": [1]},
+    ],
+    ids=["empty", "names of arguments", "types"],
+)  # fmt: skip
+def test_topology_daemon_of_nonsense_is_a_launch_error(tmp_path, answer):
+    place = tmp_path / "daemon.sock"
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        threading.Thread(target=serve, daemon=True).start()
+        done = command("apples", "exec", "--socket", place, "--", "true", "--json")
+    assert done.code == 4, done.err
+    assert done.error_codes in (["topology-daemon-invalid"], ["launch-failed"])

@@ -101,7 +101,7 @@ class TopologyClient:
             )
         if not answer.get("ok"):
             raise error_of(answer)
-        return answer
+        return _Answer(answer)
 
     def send(self, document: dict[str, Any]) -> None:
         """Send a line."""
@@ -198,6 +198,17 @@ def _over_tls(
         raise
     remote.sendall(token.encode() + b"\n")
     return remote
+
+
+class _Answer(dict[str, Any]):
+    """An answer of a daemon; one without a field that the caller needs is of no topology daemon."""
+
+    def __missing__(self, name: str) -> Any:
+        raise LaunchError(
+            f"the answer is not that of a topology daemon: it has no {name}",
+            code="topology-daemon-invalid",
+            field=name,
+        )
 
 
 def error_of(answer: dict[str, Any]) -> ApplesError:
