@@ -20,6 +20,7 @@ from apples.simulation import (
     ReconfigurationCost,
     SimulationConfig,
     instants,
+    makespan,
     mark_malleable,
     rigid,
     simulate,
@@ -122,3 +123,9 @@ def test_times_of_a_column_and_one_by_one_are_the_same_instants(seconds):
 @given(st.integers(0, 10**15))
 def test_whole_seconds_stay_as_they_are(seconds):
     assert instant(float(seconds)) == float(seconds)
+
+
+def test_makespan_begins_with_the_first_submission():
+    workload = rigid(np.array([100.0, 105.0]), np.full(2, 10.0), np.full(2, 4), np.full(2, 10.0))
+    result = simulate(workload, FirstFit(), SimulationConfig(4, 1))
+    assert makespan(workload, result) == 20.0

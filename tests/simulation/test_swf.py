@@ -146,6 +146,13 @@ def test_what_cleaning_drops_and_reorders_is_counted(tmp_path):
     assert cut.run.tolist() == [10, 10, 10, 20]
 
 
+def test_requested_processors_count_before_allocated_ones(tmp_path):
+    path = written(
+        tmp_path, line(1, requested=4, allocated=2), line(2, 5, requested=2, allocated=4)
+    )
+    assert clean(read_swf(path), 64)[0].processors.tolist() == [4, 2]
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [

@@ -53,6 +53,14 @@ def test_a_damaged_byte_costs_one_record_and_is_reported_wherever_it_is():
         assert problems
 
 
+def test_missing_numbers_are_a_problem():
+    records, problems, last = parse(encode(1, {"do": "x"}) + encode(4, {"do": "y"}))
+    assert ([record["do"] for record in records], last) == (["x", "y"], 4)
+    assert len(problems) == 1
+    assert "2" in problems[0]
+    assert "3" in problems[0]
+
+
 def test_a_cut_at_any_byte_keeps_all_whole_records():
     data = b"".join(encode(n, record) for n, record in enumerate(RECORDS, 1))
     for length in range(len(data)):

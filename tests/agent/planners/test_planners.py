@@ -136,6 +136,16 @@ def test_the_linear_planner_returns_negative_strips_as_they_are():
     assert min(linear(hosts, information).rows) < 0
 
 
+def test_a_strip_just_below_zero_is_returned_as_it_is():
+    """Rounded up to no row, it would pass the filter of negative strips."""
+    hosts = tuple(Host(name, site=name, seconds_per_point=1e-6) for name in "abc")
+    latency = 2.5375e-3  # the middle host has two borders of twice this: (100 - 101.5) / 3 rows
+    links = {(x, y): Link(0.0 if x == y else latency, 1e15) for x in "abc" for y in "abc"}
+    rows = linear(hosts, pool(hosts, links, grid=100)).rows
+    assert rows[1] == pytest.approx(-0.5, abs=1e-3)
+    assert sum(rows) == pytest.approx(100)
+
+
 def test_equal_strips_differ_by_one_row_at_most():
     hosts = tuple(Host(f"h{i}", seconds_per_point=1e-9) for i in range(7))
     assert equal_strips(hosts, pool(hosts, grid=100)).rows == (15, 15, 14, 14, 14, 14, 14)
