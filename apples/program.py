@@ -404,7 +404,7 @@ def parameters_by_hand(
         if name not in values:
             raise TaskError(
                 f"--set {name}={text}: no parameter {name!r}; there are {', '.join(values) or 'none'}",
-                code="parameter-unknown",
+                code="program-parameter-unknown",
                 field=name,
                 known=list(values),
             )
@@ -649,7 +649,7 @@ class ProgramTask:
         if not self.malleable and ranks != size:
             raise TaskError(
                 f"the task is for {ranks} ranks; MPI has {size}",
-                code="ranks-differ",
+                code="program-ranks-differ",
                 value=size,
                 bound=ranks,
             )
@@ -659,7 +659,7 @@ class ProgramTask:
             raise TaskError(
                 f"the task's partition has {rows} rows; {named} is {known}: Task(rows=..) says"
                 " which parameter counts them",
-                code="rows-differ",
+                code="program-rows-differ",
                 value=rows,
                 bound=known,
             )
@@ -1213,7 +1213,7 @@ class ProgramTask:
         if self._world.Get_size() != 1:
             raise TaskError(
                 f"calibrate runs as one process, not {self._world.Get_size()}",
-                code="ranks-differ",
+                code="program-ranks-differ",
                 value=self._world.Get_size(),
                 bound=1,
             )
@@ -1288,7 +1288,9 @@ class ProgramTask:
     ) -> None:
         """Say that all is done; or end all ranks, and say why."""
         if error is None and not self._told:
-            error = TaskError("the program ended without task.result(..)", code="result-missing")
+            error = TaskError(
+                "the program ended without task.result(..)", code="program-result-missing"
+            )
             kind = TaskError
         if isinstance(error, SystemExit) and error.code in (0, None):
             return  # this rank's host leaves a malleable job

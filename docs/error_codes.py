@@ -33,6 +33,9 @@ CARRIED = {
 }  # fmt: skip
 """Calls that carry a code to a command, and its exit code there; 0 if the code ends no command."""
 
+PROGRAM_BY_HAND = 2
+"""The exit code of a program that runs by hand and raises an error of its own."""
+
 EXITS = {"UsageError": 2, "LaunchError": 4}
 """The exit code of an argument such as ``UsageError.exit_code``."""
 
@@ -41,6 +44,11 @@ TABLES = {"MISUSE_CODES": 2, "SYSTEM_CODES": 4}
 
 ENGINE = "apples/malleable/manager/"
 """A code that the engine of a malleable job refuses a change with reaches `apples resize`, which ends with 4."""
+
+APPLES_H = ROOT / "hat/templates/c/apples.h"
+"""The header of programs in C and Fortran; ``apples_refuse("code", "message", ..)`` ends such a program."""
+
+REFUSAL = re.compile(r'apples_(?:refuse\(|end_all\(1, [^"]*)"([a-z-]+)"(?:, "([^"]*)")?')
 
 KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|usage")
 OWN = {"code", "transient", "status"}
@@ -59,8 +67,10 @@ With `--json` a command prints its error on stderr as one JSON line instead, of 
 
 In Python, each error has the attributes `code` and `fields`. A field that does not apply is left out.
 
-If a program raises a code (`apples.program.TaskError`), its run ends with exit code 5 whatever the table has; a
-program that runs by hand ends with 2. A dash stands for a code that ends no command: it is the value of a field,
+A program raises some codes itself, with `apples.program.TaskError` or with `apples.h`. Its run ends with exit code
+5; the program that runs by hand ends with 2. Commands raise none of these codes. The table has "5 (by hand 2)".
+
+A dash stands for a code that ends no command: it is the value of a field,
 such as `cause` or `reason_code`, or part of an answer of a service.
 
 `make errors` generates this page from the source; `{..}` stands for a value.
@@ -90,6 +100,10 @@ class Code:
     exits: set[int] = field(default_factory=set)
     others: set[int] = field(default_factory=set)
     """Exit codes by classes of nws and hat: apples decides, where it raises an error with the same code."""
+    of_program: bool = False
+    """Whether a program raises it itself, by `TaskError` or by ``apples.h``."""
+    of_command: bool = False
+    """Whether an error of apples, nws or hat has it."""
     carried: set[int] = field(default_factory=set)
     """Exit codes of commands that get the code from another process or object; 0: it ends no command."""
 
@@ -294,18 +308,13 @@ def catalogue() -> dict[str, Code]:
         if one.code and one.name not in BASES:
             code = codes[one.code]
             (code.exits if one.of_apples else code.others).add(one.exit_code or 1)
+            code.of_command = True
     for use in uses(classes):
         if use.code and use.code != "*":
-            code = codes[use.code]
-            if use.message:
-                code.messages.add(use.message)
-            code.fields |= {*use.fields} if use.class_name in classes else set()
-            if use.class_name in classes:
-                one = classes[use.class_name]
-                exit_code = 2 if use.permanent else one.exit_code or 1
-                (code.exits if one.of_apples else code.others).add(exit_code)
-            else:
-                code.carried.add(_exit_by_hand_over(use))
+            _add_use(codes[use.code], use, classes)
+    for name, message in refusals_in_c():
+        codes[name].of_program = True
+        codes[name].messages |= {message} - {""}
     for name, exit_code in other_codes():
         if KEBAB.fullmatch(name):
             codes[name].carried.add(exit_code)
@@ -313,7 +322,39 @@ def catalogue() -> dict[str, Code]:
         by_commands = code.carried - {0, CARRIED["TaskError"]}
         others = {*sorted(code.others | by_commands)[-1:]}
         code.exits = code.exits or others or code.carried - {0}
+        code.exits |= {CARRIED["TaskError"]} if code.of_program else set()
     return dict(codes)
+
+
+def _add_use(code: Code, use: Use, classes: Mapping[str, ErrorClass]) -> None:
+    """Add one call that raises a code to the record of the code."""
+    of_program = use.class_name == "TaskError"
+    code.of_program |= of_program
+    code.of_command |= not of_program
+    if use.message:
+        code.messages.add(use.message)
+    if of_program or use.class_name in classes:
+        code.fields |= {*use.fields}
+    if use.class_name in classes:
+        one = classes[use.class_name]
+        exit_code = 2 if use.permanent else one.exit_code or 1
+        (code.exits if one.of_apples else code.others).add(exit_code)
+    else:
+        code.carried.add(_exit_by_hand_over(use))
+
+
+def refusals_in_c() -> Iterator[tuple[str, str]]:
+    """Yield code and message of each ``apples_refuse`` of ``apples.h``."""
+    for code, message in REFUSAL.findall(APPLES_H.read_text()):
+        yield code, re.sub(r"%[-0-9.*l]*[sdug]", "{..}", message)
+    # The two messages of one call that chooses its code.
+    yield from (("end-missing", ""), ("program-result-missing", ""))
+
+
+def codes_of_examples() -> set[str]:
+    """Return the codes of the ``TaskError`` of example programs, which do without `apples.program`."""
+    texts = [path.read_text() for path in (ROOT / "examples").rglob("*.py")]
+    return {code for text in texts for code in re.findall(r'code="([a-z-]+)"', text)}
 
 
 GENERIC = {
@@ -344,6 +385,7 @@ def page() -> str:
         shown = sorted(code.messages - {"{..}"})[:3]
         messages = "<br>".join(re.sub(r"([|<>*_`\\[\]])", r"\\\1", text) for text in shown)
         exits = ", ".join(map(str, sorted(code.exits))) or "-"
+        exits += f" (by hand {PROGRAM_BY_HAND})" if code.of_program else ""
         fields = ", ".join(f"`{each}`" for each in sorted(code.fields))
         rows.append(f"| `{name}` | {exits} | {messages} | {fields} |")
     return HEAD + "\n".join(rows) + "\n"

@@ -68,7 +68,7 @@ def work(comm: MPI.Intracomm) -> None:
     if task.mode == "calibrate":
         if comm.Get_size() != 1:
             text = f"calibrate runs as one process, not {comm.Get_size()}"
-            raise TaskError(text, code="ranks-differ")
+            raise TaskError(text, code="program-ranks-differ")
         calibrate(task)
         emit("done")
         return
@@ -109,7 +109,7 @@ def run(task: Task, comm: MPI.Intracomm) -> None:
     rank, parameters = comm.Get_rank(), task.parameters
     if comm.Get_size() != len(task.strips):
         text = f"the partition has {len(task.strips)} ranks, MPI {comm.Get_size()}"
-        raise TaskError(text, code="ranks-differ")
+        raise TaskError(text, code="program-ranks-differ")
     if rank == 0 and task.save:
         # Better now than when all the work is done.
         prepare_output(str(task.output))

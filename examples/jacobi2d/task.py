@@ -217,9 +217,11 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     unknown = sorted(set(raw) - set(known))
     if unknown:
         text = f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}"
-        raise TaskError(text, code="parameter-unknown", field=unknown[0])
+        raise TaskError(text, code="program-parameter-unknown", field=unknown[0])
     if "grid" not in raw:
-        raise TaskError("the parameter grid is missing", code="parameter-missing", field="grid")
+        raise TaskError(
+            "the parameter grid is missing", code="program-parameter-missing", field="grid"
+        )
     read = {int: _integer, float: _number, float | str: _number_or_path}
     values: dict[str, Any] = {name: read[known[name]](name, value) for name, value in raw.items()}  # type: ignore[index]  # the three types of the class above
     parameters = Parameters(**values)
@@ -275,7 +277,7 @@ def _read_partition(
             row += share
     if row != grid:
         text = f"the partition has {row} rows, the grid {grid}"
-        raise TaskError(text, code="rows-differ", value=row, bound=grid)
+        raise TaskError(text, code="program-rows-differ", value=row, bound=grid)
     return tuple(hosts), tuple(strips)
 
 

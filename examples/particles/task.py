@@ -123,7 +123,7 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     unknown = sorted(set(raw) - set(known))
     if unknown:
         text = f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}"
-        raise TaskError(text, code="parameter-unknown", field=unknown[0])
+        raise TaskError(text, code="program-parameter-unknown", field=unknown[0])
     for name, value in raw.items():
         wanted = (int, float) if known[name] is float else known[name]
         if isinstance(value, bool) or not isinstance(value, wanted):  # type: ignore[arg-type]

@@ -175,6 +175,9 @@ def test_every_error_has_a_code_and_each_code_one_exit_code():
     codes = tool.catalogue()
     assert [name for name in codes if not tool.KEBAB.fullmatch(name)] == []
     assert {name: sorted(code.exits) for name, code in codes.items() if len(code.exits) > 1} == {}
+    # A program's own error ends its run with 5 and the program with 2, so no command may raise its code.
+    raised = {name for name, code in codes.items() if code.of_program} | tool.codes_of_examples()
+    assert sorted(name for name in raised if name in codes and codes[name].of_command) == []
 
 
 def test_page_of_error_codes_is_generated_from_the_source():

@@ -437,8 +437,8 @@ def test_a_task_that_does_not_say_what_it_should_is_refused(
         (b'{"schema": "\xff"}', "task-not-json", ["UTF-8", "byte 12"]),
         (b"[" * 1_000_000, "task-not-json", ["byte 33"]),
         (b'{"a": 1} \x00', "task-not-json", ["byte 0"]),
-        (json.dumps(task(("ada", 2, 24))).encode(), "ranks-differ", ["2 ranks", "MPI has 1"]),
-        (json.dumps(task(("ada", 1, 20))).encode(), "rows-differ", ["20 rows", "grid is 24"]),
+        (json.dumps(task(("ada", 2, 24))).encode(), "program-ranks-differ", ["2 ranks", "MPI has 1"]),
+        (json.dumps(task(("ada", 1, 20))).encode(), "program-rows-differ", ["20 rows", "grid is 24"]),
         (json.dumps(task(parameters={"grid": 24})).encode(), "parameter-range", ["'iterations'"]),
     ],
     ids=range(8),
@@ -454,7 +454,11 @@ def test_a_hostile_task_is_one_line(scaffolded, tmp_path, text, code, values):
 def test_what_is_wrong_by_hand_is_one_line(folder, tmp_path):
     program = folder / "program"
     for arguments, code, values in (
-        (["--set", "gird=5"], "parameter-unknown", ["gird=5", "'gird'", "grid, iterations"]),
+        (
+            ["--set", "gird=5"],
+            "program-parameter-unknown",
+            ["gird=5", "'gird'", "grid, iterations"],
+        ),
         (["--set", "grid=x"], "parameter-type", ["grid=x"]),
         (["--set=grid"], "parameter-invalid", ["--set grid"]),
         (["-v", "--set"], "parameter-invalid", ["--set "]),
@@ -499,13 +503,13 @@ def test_what_goes_wrong_in_the_program_is_an_event_and_ends_all_ranks(scaffolde
     failed = {"event": "error", "message": 'row 7 is "bad"', "rank": 0}  # the program's own words
     for old, by, code, named, values in (
         (sweep, sweep + 'if (apples_iteration() == 3) apples_fail("row 7 is \\"bad\\"");\n', 1, "", []),
-        (sweep, sweep + "if (apples_iteration() == 3) exit(0);\n", 1, "result-missing", []),
+        (sweep, sweep + "if (apples_iteration() == 3) exit(0);\n", 1, "program-result-missing", []),
         (result, "apples_result(old + n + 3, rows + 2, n", 2, "result-shape", ["26 rows", "rank 0", "24"]),
         ("    apples_end();\n", "", 1, "end-missing", []),
         ("apples_exchange(old, row_bytes, 1)", "apples_exchange(old, row_bytes, 25)", 2,
          "array-shape", ["25 rows", "208 bytes", "24 rows"]),
         ('apples_integer("grid")', 'apples_integer("gird")', 2,
-         "parameter-unknown", ["'gird'", "grid, iterations"]),
+         "program-parameter-unknown", ["'gird'", "grid, iterations"]),
         ("apples_exchange(old, row_bytes, 1)", 'apples_allreduce(1.0, "mean")', 2,
          "operation-unknown", ["'mean'", "max, min, sum"]),
     ):  # fmt: skip
@@ -781,7 +785,7 @@ def test_debians_mpi_serves_as_well(language, mpi, tmp_path, monkeypatch):
         return
     ran = command("apples", "run", "--verify", "none", *SMALL)
     assert ran.code == 5
-    assert "ranks-differ" in ran.err
+    assert "program-ranks-differ" in ran.err
     shown = re.search(
         r"^```python\n# openmpi\.py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )

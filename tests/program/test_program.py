@@ -174,8 +174,10 @@ def test_a_program_without_a_result_is_not_done(run):
     text = SWEEPS.replace("WRONG", "").replace("    task.result(u[1:-1])\n", "")
     code, events, _ = run(text, asked=task(partition=partition(("ada", 1, 24))))
     assert code != 0
-    assert events[-1]["code"] == "result-missing"
-    (line,) = [line for line in run(text)[2].splitlines() if line.endswith(" [result-missing]")]
+    assert events[-1]["code"] == "program-result-missing"
+    (line,) = [
+        line for line in run(text)[2].splitlines() if line.endswith(" [program-result-missing]")
+    ]
     assert line.startswith("sweeps: ")
 
 
@@ -184,7 +186,7 @@ def test_a_program_without_a_result_is_not_done(run):
     [
         (
             ["--set", "gird=5"],
-            "parameter-unknown",
+            "program-parameter-unknown",
             {"field": "gird", "known": ["grid", "iterations"]},
         ),
         (["--set", "grid=x"], "parameter-type", {"field": "grid", "value": "x"}),
@@ -358,11 +360,11 @@ def test_a_task_that_is_no_json_is_refused():
 @pytest.mark.mpi
 def test_a_task_for_other_ranks_or_rows_is_refused(run):
     _, events, _ = run(SWEEPS, asked=task())
-    assert events[-1]["code"] == "ranks-differ"
+    assert events[-1]["code"] == "program-ranks-differ"
     assert re.findall(r"\d+", events[-1]["message"]) == ["3", "1"]
     other = task(partition=partition(("ada", 1, 20)))
     _, events, _ = run(SWEEPS, asked=other)
-    assert events[-1]["code"] == "rows-differ"
+    assert events[-1]["code"] == "program-rows-differ"
     assert re.findall(r"\d+", events[-1]["message"]) == ["20", "24"]
 
 

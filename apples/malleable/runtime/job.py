@@ -177,7 +177,7 @@ class MalleableJob:
             if len(ranks) != self.size:
                 raise TaskError(
                     f"the task is for {len(ranks)} ranks; MPI has {self.size}",
-                    code="ranks-differ",
+                    code="program-ranks-differ",
                     value=self.size,
                     bound=len(ranks),
                 )

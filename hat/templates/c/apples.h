@@ -209,7 +209,7 @@ static void *apples_memory(size_t bytes)
 {
     void *found = calloc(bytes ? bytes : 1, 1);
     if (!found)
-        apples_refuse("memory-insufficient", "no memory for %lu bytes", (unsigned long)bytes);
+        apples_refuse("program-memory-insufficient", "no memory for %lu bytes", (unsigned long)bytes);
     return found;
 }
 
@@ -233,7 +233,7 @@ static void apples_add(struct apples_line *line, const char *format, ...)
         line->room = 2 * line->room + (size_t)wanted + 256;
         line->text = (char *)realloc(line->text, line->room);
         if (!line->text)
-            apples_refuse("memory-insufficient", "no memory for a line");
+            apples_refuse("program-memory-insufficient", "no memory for a line");
     }
 }
 
@@ -614,7 +614,7 @@ static void apples_refuse(const char *error, const char *format, ...)
 static void apples_refuse_file(const char *path, int reason)
 {
     apples_own.no_room = reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == EIO;
-    apples_refuse("file-unwritable", "%.1000s: %s", path, strerror(reason));
+    apples_refuse("program-file-unwritable", "%.1000s: %s", path, strerror(reason));
 }
 
 void apples_fail(const char *message)
@@ -626,7 +626,7 @@ void apples_fail(const char *message)
 static void apples_at_exit(void)
 {
     if (!apples_own.ended)
-        apples_end_all(1, apples_own.told ? "end-missing" : "result-missing",
+        apples_end_all(1, apples_own.told ? "end-missing" : "program-result-missing",
                        apples_own.told ? "the program ended without apples_end()"
                                        : "the program ended without apples_result(..)");
 }
@@ -710,7 +710,7 @@ static struct apples_value *apples_parameter(const char *name)
 {
     struct apples_value *found = apples_member(apples_own.parameters, name);
     if (!found)
-        apples_refuse("parameter-unknown", "there is no parameter '%.100s'; there are %s", name, apples_names(apples_own.parameters));
+        apples_refuse("program-parameter-unknown", "there is no parameter '%.100s'; there are %s", name, apples_names(apples_own.parameters));
     return found;
 }
 
@@ -767,7 +767,7 @@ static void apples_set(struct apples_value *parameters, const char *given)
         if (strlen(one->name) == (size_t)(equals - given) && !strncmp(one->name, given, strlen(one->name)))
             break;
     if (!one)
-        apples_refuse("parameter-unknown", "--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
+        apples_refuse("program-parameter-unknown", "--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
                       given, apples_names(parameters));
     if (strlen(equals + 1) > APPLES_LONGEST_TEXT)
         apples_refuse("parameter-too-long", "--set %.500s..: longer than %d bytes", given, (int)APPLES_LONGEST_TEXT);
@@ -868,11 +868,11 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
         ranks += piece->ranks;
     }
     if (ranks != apples_own.size)
-        apples_refuse("ranks-differ", "the task is for %ld ranks; MPI has %d%s", ranks, apples_own.size,
+        apples_refuse("program-ranks-differ", "the task is for %ld ranks; MPI has %d%s", ranks, apples_own.size,
                       apples_own.size == 1 ? " (is the program built with the MPI of the mpiexec that starts it?)" : "");
     one = apples_member(apples_own.parameters, apples_own.rows_name);
     if (apples_is(one, APPLES_INTEGER) && one->integer != row)
-        apples_refuse("rows-differ", "the task's partition has %ld rows; %.100s is %ld: apples_begin says which parameter counts them",
+        apples_refuse("program-rows-differ", "the task's partition has %ld rows; %.100s is %ld: apples_begin says which parameter counts them",
                       row, apples_own.rows_name, one->integer);
 }
 
@@ -994,7 +994,7 @@ static void apples_take_sizes(struct apples_value *sizes)
     const char *own = getenv(APPLES_SIZE);
     long count = 0;
     if (apples_own.size != 1)
-        apples_refuse("ranks-differ", "calibrate runs as one process, not %d", apples_own.size);
+        apples_refuse("program-ranks-differ", "calibrate runs as one process, not %d", apples_own.size);
     for (one = apples_is(sizes, APPLES_LIST) ? sizes->child : NULL; one; one = one->next, count++)
         apples_expect(one->kind == APPLES_INTEGER && one->integer >= 1, "sizes", "a list of numbers of rows");
     apples_expect(count > 0, "sizes", "a list of numbers of rows");
@@ -1684,7 +1684,7 @@ void apples_result(const void *first, long rows, long columns, long stride, cons
 void apples_end(void)
 {
     if (!apples_own.told)
-        apples_refuse("result-missing", "the program ended without apples_result(..)");
+        apples_refuse("program-result-missing", "the program ended without apples_result(..)");
     apples_barrier();
     if (apples_own.rank == 0 && !apples_own.by_hand && !apples_own.quiet) {
         struct apples_line line = apples_event("done");

@@ -294,7 +294,7 @@ def test_progress_goes_forward_and_a_hosts_times_fit_into_the_time_that_passed(s
 @pytest.mark.parametrize(
     ("parameters", "code", "named"),
     [
-        ({"grid": 9, "girth": 1}, "parameter-unknown", "'girth'"),
+        ({"grid": 9, "girth": 1}, "program-parameter-unknown", "'girth'"),
         ({"grid": 9, "top": "no/such.npy"}, "array-unreadable", "top: no/such.npy"),
     ],
 )
@@ -329,7 +329,7 @@ def test_a_host_that_lacks_the_implementation_ends_the_run_with_the_reason(solve
 
 def test_a_number_of_processes_that_is_not_the_partitions_is_refused(solve):
     run = solve(run_task({"grid": 9}, [(9, 2)]), ranks=1)
-    assert run.only("error")["code"] == "ranks-differ"
+    assert run.only("error")["code"] == "program-ranks-differ"
 
 
 def test_an_output_that_cannot_be_made_is_refused_before_the_work_is_done(solve, tmp_path):

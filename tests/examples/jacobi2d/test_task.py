@@ -41,8 +41,8 @@ def test_strips_are_contiguous_and_a_host_shares_as_equally_as_whole_rows_allow(
     [
         ({"schema": "apples.task/2"}, "task-invalid", {"field": "schema"}),
         ({"mode": "walk"}, "task-invalid", {"field": "mode"}),
-        ({"parameters": {}}, "parameter-missing", {"field": "grid"}),
-        ({"parameters": {"grid": 6, "girth": 1}}, "parameter-unknown", {"field": "girth"}),
+        ({"parameters": {}}, "program-parameter-missing", {"field": "grid"}),
+        ({"parameters": {"grid": 6, "girth": 1}}, "program-parameter-unknown", {"field": "girth"}),
         ({"parameters": {"grid": 6.5}}, "parameter-type", {"field": "grid", "value": 6.5}),
         ({"parameters": {"grid": True}}, "parameter-type", {"field": "grid", "value": True}),
         (
@@ -61,7 +61,7 @@ def test_strips_are_contiguous_and_a_host_shares_as_equally_as_whole_rows_allow(
             "parameter-range",
             {"field": "residual_every", "value": 0, "bound": 1},
         ),
-        ({"parameters": {"grid": 7}}, "rows-differ", {"value": 6, "bound": 7}),
+        ({"parameters": {"grid": 7}}, "program-rows-differ", {"value": 6, "bound": 7}),
         ({"partition": []}, "task-invalid", {"field": "partition"}),
         (
             {"partition": [{"host": "a", "ranks": 3, "first_row": 0, "rows": 2}]},

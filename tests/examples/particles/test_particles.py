@@ -168,7 +168,7 @@ def test_after_the_loss_of_a_host_it_goes_on_from_its_commit_and_no_bit_is_anoth
     ("setting", "code", "named"),
     [
         ("time_step=0", "parameter-range", "time_step"),
-        ("colour=red", "parameter-unknown", "'colour'"),
+        ("colour=red", "program-parameter-unknown", "'colour'"),
         ("strategy=gready", "strategy-unknown", "'greedy'"),
         ("time_step=1", "time-step-too-long", "time_step"),
     ],
