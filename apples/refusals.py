@@ -177,7 +177,7 @@ class Failure(NamedTuple):
         return cls(
             bounded_message(str(document.get("message") or "failed")),
             exit_code
-            if isinstance(exit_code, int) and exit_code in EXIT_CODES
+            if type(exit_code) is int and exit_code in EXIT_CODES
             else LaunchError.exit_code,
             valid_code(document.get("code")),
             plain_fields(fields) if isinstance(fields, dict) else {},

@@ -1,5 +1,6 @@
 """A command that fails prints one error with a code, whatever raised it, and ends with that error's exit code."""
 
+import contextlib
 import json
 import os
 import re
@@ -110,7 +111,7 @@ def test_failure_of_another_process_never_has_the_exit_code_of_success(exit_code
         "fields": {"a": [[]]},
     }
     failure = failure_of(Failure.of_document(document).error())
-    assert failure.exit_code in ({1} if exit_code is True else {2, 4})
+    assert failure.exit_code == 4
     assert len(failure.code) < 64
     assert len(failure.message) <= MAX_LINE_CHARACTERS
 
@@ -263,3 +264,28 @@ def test_topology_daemon_of_nonsense_is_a_launch_error(tmp_path, answer):
         done = command("apples", "exec", "--socket", place, "--", "true", "--json")
     assert done.code == 4, done.err
     assert done.error_codes in (["topology-daemon-invalid"], ["launch-failed"])
+
+
+@pytest.mark.parametrize("verb", [["queue"], ["why", "x"], ["drain", "ada"], ["history"]], ids=str)
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(
+    "body", [b"[]", b"null", b"x", b'{"a": NaN}', b"[" * 100_000, b'{"exit_code": 0, "fields": [1], "code": []}']
+)  # fmt: skip
+def test_scheduler_of_nonsense_is_a_launch_error(tmp_path, verb, status, body):
+    def serve():
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n"
+            with contextlib.suppress(OSError):
+                connection.sendall(head.encode() + body)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        threading.Thread(target=serve, daemon=True).start()
+        if verb[0] == "drain" and body.startswith(b'{"exit') and status == 200:
+            pytest.skip("the verb prints the document that it gets")
+        found = refused("apples", *verb, "--scheduler", tmp_path)
+    assert found["exit_code"] == 4
+    assert found["code"] in {"answer-invalid", "launch-failed"}

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from apples.errors import LaunchError, UsageError, coded
 from apples.refusals import Failure
@@ -76,6 +76,44 @@ def missing(place: Path) -> LaunchError:
     )
 
 
+MAX_ANSWER_BYTES = 1 << 28
+
+
+class _Answer(dict[str, Any]):
+    """An answer of a scheduler; one without a key that the caller needs is of no scheduler."""
+
+    place: object = ""
+
+    @classmethod
+    def of_text(cls, text: bytes, place: object) -> Self:
+        """Return the JSON object of a text, or raise `LaunchError` if it is none, or has NaN or infinity."""
+        try:
+            document = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise LaunchError(
+                f"{place}: the answer is not that of a scheduler: no JSON object",
+                code="answer-invalid",
+                place=place,
+            )
+        answer = cls(document)
+        answer.place = place
+        return answer
+
+    def __missing__(self, name: str) -> Any:
+        raise LaunchError(
+            f"{self.place}: the answer is not that of a scheduler: it has no {name}",
+            code="answer-invalid",
+            place=self.place,
+            field=name,
+        )
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
 class SchedulerClient:
     """Asks the scheduler that works in a directory, or answers at a URL.
 
@@ -108,7 +146,6 @@ class SchedulerClient:
 
         try:
             status, text = self._exchanged(method, path, body)
-            answer = json.loads(text)
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             if untrusted := getattr(error, "verify_message", ""):
@@ -118,9 +155,12 @@ class SchedulerClient:
                 code="scheduler-unreachable",
                 place=self.place,
             ) from None
+        answer = _Answer.of_text(text, self.place)
         if status != 200:
             raise Failure.of_document({**answer, "message": answer.get("reason")}).error()
-        return dict(answer)
+        if method == "GET":
+            _ = answer["schema"]  # each of these is a document
+        return answer
 
     def _exchanged(
         self, method: str, path: str, body: Mapping[str, Any] | None
@@ -142,7 +182,10 @@ class SchedulerClient:
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, headers)
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            text = answer.read(MAX_ANSWER_BYTES)
+            if not answer.isclosed():
+                raise ValueError("the answer is too long")
+            return answer.status, text
 
     def _authorization(self) -> dict[str, str]:
         file = self._token_file or _named_file(TOKEN_FILE_VARIABLE)
