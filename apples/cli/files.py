@@ -19,16 +19,22 @@ SCHEMA = "hat.check/1"
 
 
 def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> int:
-    """Print the problems of the files on stderr, each with its code; return 2 if there are any."""
+    """Print the problems of the files on stderr, each with its code; return 2 if there are any.
+
+    With `json`, stderr has one JSON line.
+    """
     results = [user_files.inspect(path, only) for path in files]
     pairs = list(zip(files, results, strict=True))
     entries = [user_files.checked(path, result) for path, result in pairs]
     fine = "\n".join(f"{path}: {one.kind}, ok" for path, one in pairs if not one.problems)
-    for result in results:
-        for problem in result.problems:
+    problems = [problem for result in results for problem in result.problems]
+    if not json:
+        for problem in problems:
             say(f"{problem} [{problem.code}]")
     show_answer({"schema": SCHEMA, "files": entries}, fine, json)
-    return 2 if any(result.problems for result in results) else 0
+    if json and problems:
+        raise hat.DocumentError(problems)
+    return 2 if problems else 0
 
 
 KINDS = ("template", "user", "hosts", "protocol")

@@ -99,6 +99,9 @@ def _open_standard_files() -> None:
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)
+    # Python has None for a closed one, and `print(file=None)` prints on the other.
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:

@@ -289,3 +289,30 @@ def test_scheduler_of_nonsense_is_a_launch_error(tmp_path, verb, status, body):
         found = refused("apples", *verb, "--scheduler", tmp_path)
     assert found["exit_code"] == 4
     assert found["code"] in {"answer-invalid", "launch-failed"}
+
+
+def test_check_of_files_prints_one_json_line(tmp_path):
+    (tmp_path / "hosts.toml").write_text("x = 1\ny = 2\n")
+    done = command("hat", "check", tmp_path / "hosts.toml", tmp_path / "missing.toml", "--json")
+    assert done.err.count("\n") == 1
+    assert done.failure["exit_code"] == done.code == 2
+    assert len(done.failure["fields"]["problems"]) == sum(
+        len(each["problems"]) for each in done.document["files"]
+    )
+
+
+@pytest.mark.parametrize(("words", "closed"), [("schema run", ">&-"), ("why x", "2>&-")])
+def test_closed_stream_is_not_replaced_by_the_other(tmp_path, words, closed):
+    main = "import sys; from apples.cli.main import main; sys.argv[0] = 'apples'; main()"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$PYTHON" -c "$MAIN" {words} {closed}'],
+        env={
+            **os.environ,
+            "PYTHON": sys.executable,
+            "MAIN": main,
+            "XDG_STATE_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
