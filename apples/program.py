@@ -204,7 +204,9 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise TaskError(f"the task is not JSON: {error}", code="task-not-json") from None
+        raise TaskError(
+            f"the task is not JSON: {error}", code="task-not-json", reason=str(error)
+        ) from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode = raw.get("mode")
@@ -804,6 +806,7 @@ class ProgramTask:
                 raise TaskError(
                     f"what a program declares needs apples on every host, not this file alone: {error}",
                     code="apples-missing",
+                    reason=str(error),
                 ) from None
             self._job = module.Job(task=self._document)
         return self._job

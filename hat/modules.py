@@ -170,13 +170,18 @@ class Parameter(StrictTable):
         if limits != sorted(limits):
             low, high = map(_short, limits)
             raise InvalidValueError(
-                f"minimum must be at most maximum (are {low} and {high})", code="value-range"
+                f"minimum must be at most maximum (are {low} and {high})",
+                code="value-range",
+                value=self.minimum,
+                bound=self.maximum,
             )
         if self.default is not None:
             try:
                 self.accept(self.default)
             except InvalidValueError as error:
-                raise InvalidValueError(f"default {error}", code=error.code) from None
+                raise InvalidValueError(
+                    f"default {error}", code=error.code, field="default", value=self.default
+                ) from None
         return self
 
 

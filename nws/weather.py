@@ -137,7 +137,9 @@ def _parse(text: str) -> object:
     try:
         return json.loads(text, parse_constant=constant)
     except json.JSONDecodeError as error:
-        raise InputError(f"weather: not JSON: {error}", code="weather-invalid") from error
+        raise InputError(
+            f"weather: not JSON: {error}", code="weather-invalid", reason=str(error)
+        ) from error
     except RecursionError as error:
         raise InputError("weather: nested too deeply", code="weather-invalid") from error
 

@@ -119,7 +119,7 @@ def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankO
     if len(known.ranks) != ranks:
         raise UsageError(
             f"--messages: {messages}: is of {len(known.ranks)} ranks, --ranks is {ranks}",
-            code="value-invalid",
+            code="matrix-size-invalid",
             option="--messages",
             value=len(known.ranks),
             bound=ranks,

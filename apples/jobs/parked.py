@@ -390,7 +390,9 @@ def _ask(
         here = os.open(".", os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
         raise LaunchError(
-            f"the working directory: {error.strerror}", code="working-directory-missing"
+            f"the working directory: {error.strerror}",
+            code="working-directory-missing",
+            reason=error.strerror,
         ) from None
     try:
         data = encode(request)

@@ -27,7 +27,9 @@ def working_directory() -> Path:
         return Path.cwd()
     except OSError as error:
         raise LaunchError(
-            f"the working directory: {error.strerror}", code="working-directory-missing"
+            f"the working directory: {error.strerror}",
+            code="working-directory-missing",
+            reason=error.strerror,
         ) from None
 
 

@@ -101,7 +101,10 @@ class Supervisor:
                 self.job.write_result(document)
         except OSError as error:
             why = f"the result cannot be kept: {error.filename}: {error.strerror}"
-            return self._over("failed", failure_of(LaunchError(why, code="result-unwritable")))
+            unwritable = LaunchError(
+                why, code="result-unwritable", file=error.filename, reason=error.strerror
+            )
+            return self._over("failed", failure_of(unwritable))
         wrong = None if told else verification_error(document)
         if wrong:
             return self._over("failed", failure_of(wrong))

@@ -275,7 +275,8 @@ def _ready(process: subprocess.Popen[str]) -> int:
     lines = said.split()
     numbers = [line for line in lines if line.isdigit()]
     if "ready" not in lines or not numbers:
+        reason = errors.strip() or said.strip()
         raise LaunchError(
-            f"a host could not be made: {errors.strip() or said.strip()}", code="host-not-made"
+            f"a host could not be made: {reason}", code="host-not-made", reason=reason
         )
     return int(numbers[0])

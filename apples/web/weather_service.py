@@ -111,6 +111,8 @@ class WeatherPages:
             raise RefusedRequestError(
                 403,
                 f"This token is good for {', '.join(token.scopes)}; these pages need one that may {READ}.",
+                scopes=list(token.scopes),
+                needed=READ,
             )
         return self._sessions.open(lambda: self._still_good(token))
 

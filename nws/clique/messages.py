@@ -119,7 +119,9 @@ def decode(data: bytes) -> tuple[str, Message]:
         ArithmeticError,
         RecursionError,
     ) as error:
-        raise InputError(f"not a message of a clique: {error}", code="message-invalid") from error
+        raise InputError(
+            f"not a message of a clique: {error}", code="message-invalid", reason=str(error)
+        ) from error
     return clique, message
 
 

@@ -154,7 +154,7 @@ def _document(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON: {error}", code="message-invalid") from None
+        raise InputError(f"not JSON: {error}", code="message-invalid", reason=str(error)) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise _invalid("schema", f"must be {SCHEMA}")
     number = document.get("id")

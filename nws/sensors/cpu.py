@@ -183,7 +183,10 @@ class CpuSensor(Sensor):
             left = 1 - self._stolen()
         except (OSError, ValueError, LookupError) as error:
             raise SensorError(
-                f"the run queue cannot be read: {error}", transient=False, code="system-unreadable"
+                f"the run queue cannot be read: {error}",
+                transient=False,
+                code="system-unreadable",
+                reason=str(error),
             ) from error
         self.remarks = tuple(self._remarks(looks))
         threads = averaged(looks, online, MOST_THREADS)
@@ -443,7 +446,10 @@ def _usable(cpus: Collection[int] | None, root: Path) -> frozenset[int]:
         usable = allowed_cpus(root) or online_cpus(root)
     except (OSError, ValueError) as error:
         raise SensorError(
-            f"the CPUs cannot be read: {error}", transient=False, code="system-unreadable"
+            f"the CPUs cannot be read: {error}",
+            transient=False,
+            code="system-unreadable",
+            reason=str(error),
         ) from error
     if not wanted <= usable:
         raise SensorError(

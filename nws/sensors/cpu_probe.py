@@ -54,7 +54,10 @@ def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 1
         ) from error
     except OSError as error:
         raise SensorError(
-            f"a CPU probe did not start: {error}", transient=True, code="probe-not-started"
+            f"a CPU probe did not start: {error}",
+            transient=True,
+            code="probe-not-started",
+            reason=str(error),
         ) from error
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1]

@@ -53,7 +53,10 @@ class FreeMemorySensor(Sensor):
             group = available_memory(self._root)
         except (OSError, ValueError, LookupError) as error:
             raise SensorError(
-                f"free memory cannot be read: {error}", transient=False, code="system-unreadable"
+                f"free memory cannot be read: {error}",
+                transient=False,
+                code="system-unreadable",
+                reason=str(error),
             ) from error
         free = float(machine) if group is None else min(float(machine), group)
         return (Measurement(self._series, self._clock(), free),)

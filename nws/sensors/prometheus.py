@@ -249,7 +249,10 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
         RecursionError,
     ) as error:
         raise SensorError(
-            f"not an answer of Prometheus: {error}", transient=False, code="answer-invalid"
+            f"not an answer of Prometheus: {error}",
+            transient=False,
+            code="answer-invalid",
+            reason=str(error),
         ) from error
 
 

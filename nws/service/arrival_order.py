@@ -138,7 +138,9 @@ class ArrivalOrder:
             self.remark = str(given["remark"])[:200]
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"not the state of an order of arrival: {error}", code="state-invalid"
+                f"not the state of an order of arrival: {error}",
+                code="state-invalid",
+                reason=str(error),
             ) from error
 
     def _too_late(self, time: float, value: float) -> list[InTurn]:

@@ -58,7 +58,7 @@ def parsed(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StateError(f"no state is in this text: {error}") from error
+        raise StateError(f"no state is in this text: {error}", reason=str(error)) from error
 
 
 def refill(thing: Any, plain: Any) -> None:
@@ -71,7 +71,9 @@ def refill(thing: Any, plain: Any) -> None:
     except StateError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise StateError(f"{type(thing).__name__}: {error}") from error
+        raise StateError(
+            f"{type(thing).__name__}: {error}", kind=type(thing).__name__, reason=str(error)
+        ) from error
 
 
 class _StateEncoder:
@@ -82,7 +84,7 @@ class _StateEncoder:
 
     def encode(self, value: object, depth: int = 0) -> object:
         if depth > DEEPEST:
-            raise StateError(f"a state is nested deeper than {DEEPEST}")
+            raise StateError(f"a state is nested deeper than {DEEPEST}", bound=DEEPEST)
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, np.generic):
@@ -130,7 +132,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 def _fill(made: object, plain: object) -> None:
     if not isinstance(plain, Mapping) or plain.get("object") != type(made).__name__:
-        raise StateError(f"this is no state of a {type(made).__name__}")
+        raise StateError(f"this is no state of a {type(made).__name__}", kind=type(made).__name__)
     current = _attributes(made)
     for name, value in plain["attributes"].items():
         thawed = _decoded(current.get(name), value)
@@ -177,7 +179,7 @@ def _container(made: Any, plain: Mapping[str, Any]) -> Any:
     if kind == "tuple":
         return tuple(items)
     if kind not in {"deque", "list"}:
-        raise StateError(f"a {kind} is nothing that was frozen")
+        raise StateError(f"a {kind} is nothing that was frozen", kind=kind)
     if made is None:
         return items if kind == "list" else deque(items, size)
     made.clear()

@@ -424,7 +424,9 @@ def _addresses(hosts: HostList) -> dict[str, str]:
                 one.connect((next(iter(there.values())), 9))  # sends nothing: it asks for the way
                 here = one.getsockname()[0]
     except OSError as error:
-        raise LaunchError(f"a host has no address: {error}", code="address-unknown") from None
+        raise LaunchError(
+            f"a host has no address: {error}", code="address-unknown", reason=str(error)
+        ) from None
     return {host.name: there.get(host.name, here) for host in hosts}
 
 

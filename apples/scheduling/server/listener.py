@@ -182,7 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(
                 404,
                 UsageError(
-                    f"{method} {self.path[:80]}: there is no such thing", code="route-unknown"
+                    f"{method} {self.path[:80]}: there is no such thing",
+                    code="route-unknown",
+                    method=method,
+                    path=self.path[:80],
                 ),
             )
         except CrowdedError as error:

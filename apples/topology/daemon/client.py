@@ -109,11 +109,15 @@ class TopologyClient:
             self._connection.send(document)
         except LineError as error:
             raise UsageError(
-                f"the request is too long: {error}", code="message-too-long"
+                f"the request is too long: {error}",
+                code="message-too-long",
+                reason=str(error),
             ) from None
         except OSError as error:
             raise LaunchError(
-                f"lost the connection to the topology daemon: {error.strerror}", code="daemon-lost"
+                f"lost the connection to the topology daemon: {error.strerror}",
+                code="daemon-lost",
+                reason=error.strerror,
             ) from None
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
@@ -124,10 +128,13 @@ class TopologyClient:
             raise LaunchError(
                 f"the answer is not that of a topology daemon: {error}",
                 code="topology-daemon-invalid",
+                reason=str(error),
             ) from None
         except OSError as error:
             raise LaunchError(
-                f"lost the connection to the topology daemon: {error}", code="daemon-lost"
+                f"lost the connection to the topology daemon: {error}",
+                code="daemon-lost",
+                reason=str(error),
             ) from None
 
     def fileno(self) -> int:

@@ -231,6 +231,7 @@ def parse_request(line: bytes) -> Any:
         raise UsageError(
             f"a request is one line with a JSON object that names a verb: {error}",
             code="request-invalid",
+            reason=str(error),
         ) from None
     try:
         return _REQUEST.validate_python(document)

@@ -371,7 +371,9 @@ class Server:
             writer.write(
                 encode(
                     protocol.refusal_of(
-                        LaunchError(f"topologyd: {refused}", code="too-many-connections")
+                        LaunchError(
+                            f"topologyd: {refused}", code="too-many-connections", reason=refused
+                        )
                     )
                 )
             )
