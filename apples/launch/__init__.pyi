@@ -31,6 +31,7 @@ from apples.launch.calibrate import calibrate as calibrate_program
 from apples.launch.channels import LONGEST_HEAD as LONGEST_HEAD
 from apples.launch.channels import MOST_BEFORE_HELLO as MOST_BEFORE_HELLO
 from apples.launch.channels import SupervisorChannel as SupervisorChannel
+from apples.launch.conformance import Check as Check
 from apples.launch.conformance import ProblemSize as ProblemSize
 from apples.launch.conformance import check_program as check_program
 from apples.launch.events import BorderTimes as BorderTimes

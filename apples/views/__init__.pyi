@@ -15,6 +15,14 @@ from apples.views.drawing import Scale as Scale
 from apples.views.drawing import abbreviated as abbreviated
 from apples.views.foretold import Supposition as Supposition
 from apples.views.frame import Frame as Frame
+from apples.views.hosts import calibration_text as calibration_text
+from apples.views.hosts import checks_text as checks_text
+from apples.views.hosts import hosts_text as hosts_text
+from apples.views.hosts import program_checks_text as program_checks_text
+from apples.views.job import estimate_text as estimate_text
+from apples.views.job import resize_text as resize_text
+from apples.views.job import restarted_text as restarted_text
+from apples.views.job import submitted_text as detached_text
 from apples.views.job import watched_text as watched_text
 from apples.views.message_matrix import MOST as MOST
 from apples.views.message_matrix import MOST_PAIRS as MOST_PAIRS
@@ -31,6 +39,7 @@ from apples.views.plan import explained_text as explained_text
 from apples.views.plan import plan_text as plan_text
 from apples.views.provenance import made_by as made_by
 from apples.views.queue import queue_text as queue_text
+from apples.views.queue import submitted_text as submitted_text
 from apples.views.queue import swf_lines as swf_lines
 from apples.views.queue import watched_text as watched_queue_text
 from apples.views.queue import why_text as why_text

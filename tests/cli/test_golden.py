@@ -19,7 +19,6 @@ The wall clock stands still at `NOW`, the time of these documents.
 import contextlib
 import io
 import json
-
 import os
 import re
 import runpy
@@ -77,7 +76,7 @@ def typed(*words):
 class Answering(BaseHTTPRequestHandler):
     """Answers each request with the document of `ANSWERS` for its method and path."""
 
-    def answer(self):
+    def do_GET(self):
         self.rfile.read(int(self.headers["Content-Length"] or 0))
         asked = f"{self.command} {self.path.partition('?')[0]}"
         document = json.loads(ANSWERS.read_text()).get(asked)
@@ -88,7 +87,8 @@ class Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = answer
+    def do_POST(self):
+        self.do_GET()
 
     def log_message(self, *_):
         """Print nothing."""

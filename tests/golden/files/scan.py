@@ -1,0 +1,1 @@
+"""The program of `scan.toml`; no session runs it."""

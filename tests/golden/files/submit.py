@@ -1,0 +1,9 @@
+"""Print the views of ``apples run --detach`` and of ``apples submit`` of a job that starts at once."""
+
+from apples.jobs import JobStatus
+from apples.views import detached_text, submitted_text
+
+hosts, rows = ("ada", "bob"), (40, 20)
+for state in ("running", "waiting"):
+    print(detached_text(JobStatus("e7039157", state, hosts, rows), "wait e7039157"))
+print(submitted_text({"job": "lab.2", "state": "starting"}, None))

@@ -1,0 +1,1 @@
+"""The program of `units.toml`; no session runs it."""
