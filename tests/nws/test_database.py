@@ -92,11 +92,15 @@ def test_a_damaged_state_costs_its_series_the_state_and_is_named(quick_disk):
     before = forecasts(database)
     database.close()
     path = quick_disk / "states"
-    data = bytearray(path.read_bytes())
+    whole = path.read_bytes()
+    data = bytearray(whole)
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     again = ForecastDatabase(quick_disk)
-    assert any("states" in problem for problem in again.problems())
+    lines = bytes(data).split(b"\n")
+    damaged = next(k for k, line in enumerate(lines, 1) if line not in whole.split(b"\n"))
+    (problem,) = again.problems()
+    assert problem.split(": ")[0] == f"states:{damaged}"
     assert forecasts(again) == before  # the log still holds everything
     again.close()
 

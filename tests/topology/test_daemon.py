@@ -255,7 +255,10 @@ def test_whoever_nobody_enters_in_time_is_released():
     with Daemon(options=DaemonOptions(claim_seconds=0.05, watch_seconds=0.05)) as daemon:
         allocate(daemon, "a", 8)
         until(lambda: str(free(daemon)) == "0-7")
-        assert daemon.ask("status")["problems"][-1].startswith("a: ")
+        (problem,) = daemon.ask("status")["problems"]
+        assert problem.startswith("a: ")
+        assert problem.endswith("released")
+        assert daemon.jobs == {}
 
 
 def test_cpus_of_processes_that_will_not_die_are_in_quarantine_until_they_have():

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from xml.etree import ElementTree
 
 import numpy as np
@@ -190,7 +191,15 @@ def test_a_page_opens_with_what_explains_the_waits_or_gives_no_verdict(runs):
     assert Page(bad).verdicts[0] == "bad"
     documents = [comparison_document("few", runs, explained_by(factor)) for factor in (1.1, 14.0)]
     assert [one["explained"] for one in documents] == [True, False]
-    assert documents[0]["headline"] != documents[1]["headline"]
+    assert [one["withheld"] for one in documents] == [False, True]
+    for document, text in zip(documents, (good, bad), strict=True):
+        shown = unescape(text)
+        assert f"<h1>{document['headline']}</h1>" in shown
+        # The page explains the waits before it compares the policies.
+        explanation, comparison = (shown.index(line) for line in document["findings"][:2])
+        assert explanation < comparison
+    verdict = documents[0]["findings"][1]
+    assert verdict not in unescape(bad)
 
 
 def test_where_nobody_knows_whether_the_waits_are_explained_no_verdict_is_given(runs):
@@ -198,7 +207,12 @@ def test_where_nobody_knows_whether_the_waits_are_explained_no_verdict_is_given(
     text = page_of(runs, why)
     assert Page(text).verdicts[0] == "bad"
     assert why in text
-    assert comparison_document("few", runs, why)["withheld"] is True
+    document = comparison_document("few", runs, why)
+    assert document["withheld"] is True
+    assert f"<h1>{document['headline']}</h1>" in unescape(text)
+    verdict = comparison_document("few", runs)["findings"][0]
+    assert verdict not in unescape(text)
+    assert verdict in unescape(page_of(runs))
     assert comparison_document("few", runs)["withheld"] is False  # a model's jobs are of no site
 
 
@@ -250,11 +264,16 @@ def test_the_smallest_fraction_with_a_clear_gain_is_named():
     rows = sweep_rows([(0.2, unsure), (0.4, clear), (1.0, most)])
     figures = sweep_table(rows, "easy")
     (entry,) = figures["fractions"]
-    assert {"40%", "100%"} <= {*re.findall(r"\d+%", entry["finding"])}
+    assert re.findall(r"(?<![.\d])\d+%", entry["finding"]) == ["40%", "100%"]
+    clear_gain, most_gain = re.findall(r"-\d+\.\d%(?= \()", entry["finding"])
+    means = {point["malleable"]: point["change"] for point in entry["mean_slowdown"]}
+    assert (clear_gain, most_gain) == (f"{means[0.4]:+.1%}", f"{means[1.0]:+.1%}")
     text = sweep_page(rows, figures, {"log": "x"})
-    assert text.index("40%") < text.index("<h2")
+    assert text.index(entry["finding"]) < text.index("<h2")
+    assert text.count("% of the jobs malleable</text>") == len(figures["fractions"]) * 3
     none = sweep_table(sweep_rows([(0.2, unsure), (1.0, unsure)]), "easy")["fractions"][0]
-    assert re.findall(r"\d+%", none["finding"]) == ["20%", "100%"]
+    assert re.findall(r"(?<![.\d])\d+%", none["finding"]) == ["20%", "100%"]
+    assert "-" not in none["finding"]  # a gain is a negative change; none is claimed
 
 
 def test_the_baseline_of_a_sweep_is_the_one_asked_for_or_resizes_no_job():
