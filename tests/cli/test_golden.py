@@ -105,10 +105,10 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
 @contextlib.contextmanager
 def serving(home):
     """Answer as the scheduler and the weather service of the state directory `home`."""
-    for job in (home / "jobs").glob(
-        "*/job.json"
-    ):  # `apples runs` sorts by this time, which git does not keep
-        os.utime(job.with_name("order.json"), [json.loads(job.read_text())["submitted"]] * 2)
+    for job in (home / "jobs").glob("*/job.json"):
+        submitted = json.loads(job.read_text())["submitted"]
+        # `apples runs` sorts by this time, and a clone of the repository sets it anew.
+        os.utime(job.with_name("order.json"), (submitted, submitted))
     scheduler = home / "schedulers" / "lab"
     scheduler.mkdir(parents=True)
     (scheduler / "journal").mkdir()
