@@ -390,7 +390,9 @@ def _refused(name: str, error: BaseException) -> int:
     elif isinstance(
         error, getattr(sys.modules.get("hat.problem"), "DocumentError", ())
     ):  # each names its file
-        for problem, line in zip_longest(error.problems, failure.message.splitlines()):
+        for problem, line in zip_longest(
+            getattr(error, "problems", ()), failure.message.splitlines()
+        ):
             if line is not None:
                 code = problem.code if line == str(problem) else failure.code
                 _print_error(f"{line} [{code}]")
