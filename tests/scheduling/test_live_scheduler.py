@@ -301,7 +301,9 @@ def test_a_job_that_cannot_be_moved_starts_only_where_hosts_stay_until_its_end(s
     assert in_order(why["reason"], "1", "2", "100 s")
     three, orders = s.submit(1, 1)  # there is one that stays: it is held
     assert orders == []
-    assert "too few of the free hosts" in why_document(s.one, "x", s.one.job(three))["reason"]
+    held = why_document(s.one, "x", s.one.job(three))
+    assert held["state"] == "held"
+    assert held["reason"] != why["reason"]
     passes = s.one.passes
     for _ in range(5):
         s.turn(1.0)
@@ -357,9 +359,9 @@ def test_a_host_that_is_given_on_goes_on_and_one_that_comes_back_after_a_restart
 def test_where_hosts_join_a_job_waits_for_as_many_as_it_needs_and_says_so(stage):
     s = stage(policy=FirstComeFirstServed(), hosts=(), most_hosts=9, prefer=HostPreference({}))
     shown = queue_document(s.one, "x")
-    assert queue_text(shown).splitlines()[0].startswith("x: 0 hosts, 0 free; 0 jobs on hosts")
-    assert "no hosts yet: nodes join when an allocation runs" in queue_text(shown)
-    assert watched_text(shown, 40, 9).startswith("x: hosts none; policy")
+    assert re.findall(r"\d+", queue_text(shown).splitlines()[0])[:3] == ["0", "0", "0"]
+    assert (shown["hosts"], shown["jobs"]) == ([], [])
+    assert watched_text(shown, 40, 9).startswith("x: ")
     with pytest.raises(UsageError, check=with_code("too-many-hosts", value=10, bound=9)):
         s.submit(10, 10)
     wide, orders = s.submit(1, 3, JobKind.MALLEABLE)
@@ -1032,7 +1034,8 @@ def test_a_job_gets_the_hosts_that_its_model_would_rather_have_and_says_who_has_
     assert (asked.among, asked.count, asked.instead) == (HOSTS, 2, ("dan", "cleo"))
     shown = {host["host"]: host["state"] for host in queue_document(s.one, "lab")["hosts"]}
     assert (shown["dan"], shown["bob"]) == ("reserved", "free")
-    assert "its model is asked" in why(s, number)["reason"]
+    waiting = why(s, number)
+    assert (waiting["state"], waiting["placed_by"]) == ("placing", "")
     assert s.turn(0.5) == []
     (start,) = answer(s, asked, "bob", "dan")
     assert start.hosts == ("bob", "dan")
@@ -1040,7 +1043,7 @@ def test_a_job_gets_the_hosts_that_its_model_would_rather_have_and_says_who_has_
     s.say(start)
     assert in_order(why_text(why(s, number)), "model", "30 s")
     s.again()
-    assert why(s, number)["placed_by"].startswith("its model")
+    assert in_order(why(s, number)["placed_by"], "model", "30 s", "40 s", "dan, cleo")
 
 
 def test_where_the_model_sees_no_better_hosts_or_cannot_say_a_job_gets_those_of_the_list(stage):
@@ -1048,7 +1051,7 @@ def test_where_the_model_sees_no_better_hosts_or_cannot_say_a_job_gets_those_of_
     number, (asked,) = modelled(s, 1, 1)
     (start,) = answer(s, asked, "dan")
     assert start.hosts == ("dan",)
-    assert "no others are better" in why(s, number)["placed_by"]
+    assert "model" in why(s, number)["placed_by"]
     number, (asked,) = modelled(s, 1, 1)
     (start,) = answer(s, asked)
     assert start.hosts == ("cleo",)
@@ -1129,7 +1132,7 @@ def test_a_shrunk_job_keeps_what_its_model_would_rather_keep_and_grows_onto_what
     (shrink,) = answer(s, asked, "bob", "dan")
     assert (shrink.job, set(shrink.hosts)) == (number, {"bob", "dan"})
     s.say(start, epoch=shrink.epoch, hosts=shrink.hosts)
-    assert why(s, number)["placed_by"].startswith("its model")
+    assert "model" in why(s, number)["placed_by"]
     (begun,) = s.left(start, "ada", "cleo", epoch=shrink.epoch)
     assert (begun.job, begun.hosts) == (other, ("ada", "cleo"))
     s.say(begun)
@@ -1653,7 +1656,7 @@ def test_a_planner_that_cannot_be_started_costs_the_answer_its_future_only(stage
     look = service.why(f"local.{number}")
     found = look.then(look(s.now))
     assert (found["start"], found["start_unknown"]) == (None, "its start is being computed")
-    assert "is not known: its start is being computed" in why_text(found)
+    assert found["start_unknown"] in why_text(found)
     assert found["blocking"] == ["local.1"]
 
 
@@ -1669,8 +1672,8 @@ def test_queue_and_why_say_when_a_job_starts_by_the_clock_of_the_world(stage, pl
     assert found["start"] == [now + 1.0, now + 2.0, now + 3.0]
     assert found["changes"] == {"hosts": 1}
     text = why_text(found)
-    assert "it starts in about 2.00 s (1.00 s to 3.00 s)" in text
-    assert "it would start now with 1 host" in text
+    assert in_order(text, "2.00 s", "1.00 s", "3.00 s")
+    assert re.search(r"\b1 host\b", text)  # with this many it would start now
     look = service.queue()
     found = look.then(look(s.now))
     assert [job["start"] for job in found["jobs"]] == [None, [now + 1.0, now + 2.0, now + 3.0]]
@@ -1898,7 +1901,7 @@ def test_a_start_whose_host_is_lost_before_it_has_its_cpus_waits_again_and_has_n
     s.left(again, *again.hosts)
     assert (s.state(number), s.one.job(number).restarts) == (LiveJobState.QUEUED, 0)
     said = why_document(s.one, "local", s.one.job(number))["reason"]
-    assert f"; {lost} is lost: {socket} (and 1 other)" in said
+    assert in_order(said, lost, socket, "1")
     s.one.report(s.now, HostAnswer(lost))
     (third,) = s.turn(s.patience.look)
     s.say(third)

@@ -71,7 +71,7 @@ def test_the_page_says_what_apples_queue_says(site, visitor):
 
 
 def test_without_a_scheduler_the_page_says_how_to_start_one(site, visitor):
-    assert "apples scheduler --hosts" in visitor.get(site.url + "/cluster").text
+    assert re.search(r"<code>apples scheduler --hosts\b", visitor.get(site.url + "/cluster").text)
     missing = visitor.get(site.url + "/cluster/nobody")
     assert missing.status_code == 400
     assert "[scheduler-unknown]" in missing.text
@@ -141,7 +141,7 @@ def test_a_running_job_is_resized_from_its_page_and_refused_in_the_schedulers_wo
 
 def test_a_host_is_drained_and_resumed_from_its_page(site, visitor, live):
     page = "/cluster/lab/hosts/eve"
-    assert "eve</bdi> is free" in visitor.get(site.url + page).text
+    assert f'action="{page}/drain"' in visitor.get(site.url + page).text
     for verb, state in (("drain", "drained"), ("resume", "free")):
         assert site.post(visitor, f"{page}/{verb}", page=page).status_code == 303
         found = live.client.ask("GET", "/v1/queue")["hosts"]
@@ -201,7 +201,7 @@ def test_a_running_job_says_when_it_ends_and_what_it_asks_for():
     job = document["jobs"][0] | {"expected_end": 1090.0, "asks": [2, 2], "reason": "1 is free"}
     page = cluster_job_page(frame, "lab", job, why, 1000.0, "/")
     assert "90.0 s" in page
-    assert "2 hosts: <bdi>1 is free</bdi>" in page
+    assert "<bdi>1 is free</bdi>" in page
 
 
 def test_a_bar_ends_when_the_job_is_expected_to_and_else_when_its_estimate_does():
@@ -268,8 +268,7 @@ def test_what_cannot_be_submitted_is_said_as_the_command_says_it(site, visitor, 
 
 def test_a_plan_for_a_launcher_that_is_none_is_refused(site, visitor, sample):
     text = visitor.get(site.url + sample + "&actuator=ssh").text
-    assert "apples run --detach" in text
-    assert "--actuator ssh" in text
+    assert re.search(r"<code>apples run --detach [^<]*--actuator ssh\b", text)
     answer = site.post(visitor, "/plan/run", sample, template="template.toml", hosts="hosts.toml", actuator="rm.py:x")  # fmt: skip  # noqa: E501
     assert answer.status_code == 400
     assert "[launcher-unknown]" in answer.text
@@ -300,7 +299,6 @@ def test_what_if_is_answered_with_the_command_that_asks_and_what_would_do_it(sit
     for side in ("now", "then"):
         assert f'<data value="{document[side]["hosts"]}">' in page.text
         assert f"<bdi>{document[side]['policy']}</bdi>" in page.text
-    assert "as if each job took" in page.text
     for does in (
         "apples scheduler --name lab --policy sjf",
         "apples drain bob",
@@ -382,8 +380,8 @@ def test_a_thousand_hosts_and_ten_thousand_jobs_are_a_page_of_150_kb():
     text = page_of(document)
     assert len(gzip.compress(text.encode(), 4)) < 150_000
     assert text.count("<tr>") <= 2 * PER_PAGE + 100
-    assert "8000</data> waiting" in text
-    assert "page 1 of 80" in text
+    assert '<data value="8000">8000</data>' in text
+    assert re.search(r"\b1 of 80\b", text)
     assert "lab.8750" in page_of(document, ClusterQuery(words="lab.8750"))
 
 
