@@ -70,8 +70,9 @@ In Python, each error has the attributes `code` and `fields`. A field that does 
 A program raises some codes itself, with `apples.program.TaskError` or with `apples.h`. Its run ends with exit code
 5; the program that runs by hand ends with 2. Commands raise none of these codes. The table has "5 (by hand 2)".
 
-A dash stands for a code that ends no command: it is the value of a field,
-such as `cause` or `reason_code`, or part of an answer of a service.
+A dash stands for a code that ends no command: it is the value of a field, such as `cause` or `reason_code`, or
+part of an answer of a service. For example, if a malleable job ends with `too-few-hosts-left`, its run ends with
+`program-failed`, and a resize under way ends with `job-ended` and this `cause`.
 
 `make errors` generates this page from the source; `{..}` stands for a value.
 
@@ -191,7 +192,8 @@ def uses(classes: dict[str, ErrorClass]) -> Iterator[Use]:
                 given = ["*"]  # the code of another error: **coded(error), or code=error.code
             own = classes[name].code if name in classes else ""
             texts = [arg for arg in node.args if not isinstance(getattr(arg, "value", ""), int)]
-            message = _template(texts[0]) if texts else ""
+            # The first argument of `_end` is the state of a job, and the second its message.
+            message = "" if name == "_end" or not texts else _template(texts[0])
             for value in given or [own]:
                 yield Use(
                     f"{path.relative_to(ROOT)}:{node.lineno}", value, message,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apples.errors import LaunchError, UsageError
 from apples.malleable import (
     HOSTS_LIMIT,
     PROTOCOL,
@@ -33,6 +34,7 @@ from apples.malleable import (
     SendToSession,
     WakeJob,
     canonical,
+    carried_out,
     outcome_of,
     parse,
     request_of,
@@ -226,6 +228,29 @@ def test_a_job_that_ends_says_so_to_who_waits():
     book.submit(resize_of("bob"))
     assert book.end("finished").reason == "ending"
     assert book.submit(resize_of("cleo", id="f" * 16)).reason == "ending"
+
+
+def test_a_job_that_fails_gives_its_code_to_the_command_under_way():
+    book = ResizeLedger(LIMITS)
+    book.submit(resize_of("bob"))
+    book.begin()
+    outcome = book.end("failed", "bob was lost", "too-few-hosts-left")
+    with pytest.raises(LaunchError) as raised:
+        carried_out(outcome)
+    assert raised.value.code == "job-ended"
+    assert raised.value.fields["cause"] == "too-few-hosts-left"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("host-unknown", UsageError), ("hosts-late", LaunchError)]
+)
+def test_a_command_that_the_job_refuses_has_the_exit_code_of_its_code(code, kind):
+    book = ResizeLedger(LIMITS)
+    book.submit(resize_of("bob"))
+    book.begin()
+    with pytest.raises(kind) as raised:
+        carried_out(book.failed("bob", code))
+    assert raised.value.code == code
 
 
 # ----------------------------------------------------------------------- sessions

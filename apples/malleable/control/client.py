@@ -443,5 +443,10 @@ def carried_out(outcome: CommandOutcome) -> CommandOutcome:
             reason=outcome.detail,
         )
     if outcome.kind == "ended":
-        raise LaunchError(f"not done: {outcome.detail}", code="job-ended", reason=outcome.detail)
+        raise LaunchError(
+            f"not done: {outcome.detail}",
+            code="job-ended",
+            cause=outcome.code or None,
+            reason=outcome.detail,
+        )
     return outcome

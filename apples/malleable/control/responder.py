@@ -217,13 +217,18 @@ class ResizeLedger:
             request, _refused(request, "stale", "the job's hosts changed meanwhile")
         )
 
-    def end(self, state: str, why: str = "") -> CommandOutcome | None:
-        """Take in that the job ends; return the outcome on the request that was under way."""
+    def end(self, state: str, why: str = "", code: str = "") -> CommandOutcome | None:
+        """Take in that the job ends; return the outcome on the request that was under way.
+
+        `code` names why it failed, for example ``too-few-hosts-left``.
+        """
         self._ended = state
         if self.begun is not None:
             request = self._over()
             detail = (f"the job is {state}" + (f": {why}" if why else ""))[:DETAIL_LIMIT]
-            outcome = CommandOutcome("ended", request.id, request.command.epoch, detail=detail)
+            outcome = CommandOutcome(
+                "ended", request.id, request.command.epoch, detail=detail, code=code
+            )
             return self._settle(request, outcome)
         if self.waiting is None:
             return None

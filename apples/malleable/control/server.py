@@ -168,7 +168,7 @@ class ControlServer(CommandSource):
             self._requested = notice
             self.ledger.limits = self.ledger.limits.asked(notice.minimum, notice.maximum)
         elif isinstance(notice, JobEnded):
-            outcome = self.ledger.end(notice.state, notice.reason)
+            outcome = self.ledger.end(notice.state, notice.reason, notice.code)
         self._effects(self.responder.send_outcome(outcome))
 
     def deadline(self) -> float | None:
