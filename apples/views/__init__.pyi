@@ -22,6 +22,7 @@ from apples.views.hosts import program_checks_text as program_checks_text
 from apples.views.job import estimate_text as estimate_text
 from apples.views.job import resize_text as resize_text
 from apples.views.job import restarted_text as restarted_text
+from apples.views.job import run_record_text as run_record_text
 from apples.views.job import submitted_text as detached_text
 from apples.views.job import watched_text as watched_text
 from apples.views.message_matrix import MOST as MOST

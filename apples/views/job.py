@@ -138,6 +138,10 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     """Return what a job's run did, and its run over time where it is given; `command` shows the job again."""
     if document.get("program"):
         return program_text(document)
+    if "runs" in document:
+        from apples.views.demo import demo_text  # noqa: PLC0415 - as below
+
+        return demo_text(document)
     if document["schema"] != RUN_SCHEMA:
         from apples.views.record_page import TEXTS  # noqa: PLC0415 - of what no strip runs
 

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +29,14 @@ from apples.agent import (
 )
 from apples.launch import BorderTimes, HostTimes, Outcome
 from apples.units import duration
-from apples.views import METHODS, demo_document, demo_text, explained_text, plan_text
+from apples.views import (
+    METHODS,
+    demo_document,
+    demo_text,
+    explained_text,
+    plan_text,
+    run_record_text,
+)
 from apples.views import text_of_run as run_text
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
@@ -261,3 +269,8 @@ def test_four_hosts_are_explained_on_40_lines():
     changes = thresholds(coordinator, minimum_execution_time)
     document = explained(document, coordinator.decision_log, changes, equal_strips_of(coordinator))
     assert len(explained_text(document, "apples run").splitlines()) <= 40
+
+
+def test_wait_prints_the_record_of_a_demo_as_the_demo_did():
+    document = json.loads((Path(__file__).parents[2] / "docs/gallery/demo.json").read_text())
+    assert run_record_text(document, "apples jobs x") == demo_text(document)
