@@ -335,7 +335,7 @@ def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matri
     ):
         raise UsageError(
             f"--messages: {path}: execution.messages.{name} must be {size} x {size} counts",
-            code="matrix-size-invalid",
+            code="matrix-size-invalid" if lengths != [size] * size else "value-invalid",
             option="--messages",
             file=path,
             field=f"execution.messages.{name}",

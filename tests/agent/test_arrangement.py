@@ -189,10 +189,10 @@ MESSAGES = "execution.messages"
             "value-invalid",
             f"{MESSAGES}.ranks",
         ),
-        (document(rank_bytes=[[0, 1]]), "value-invalid", f"{MESSAGES}.rank_bytes"),
+        (document(rank_bytes=[[0, 1]]), "matrix-size-invalid", f"{MESSAGES}.rank_bytes"),
         (document(rank_bytes=[[0, 1], [True, 0]]), "value-invalid", f"{MESSAGES}.rank_bytes"),
         (document(rank_bytes=[[0, 1], [-1, 0]]), "value-invalid", f"{MESSAGES}.rank_bytes"),
-        (document(rank_messages={"a": 1}), "value-invalid", f"{MESSAGES}.rank_messages"),
+        (document(rank_messages={"a": 1}), "matrix-size-invalid", f"{MESSAGES}.rank_messages"),
     ],
 )
 def test_a_file_without_a_matrix_of_a_run_is_refused_with_its_field(tmp_path, text, code, field):
