@@ -125,9 +125,7 @@ class Shepherd:
             self.kept.extend(self._executor.reports())
             try:
                 while self.kept:
-                    said = [
-                        self.kept[place] for place in range(min(len(self.kept), MOST_AT_ONCE))
-                    ]
+                    said = [self.kept[place] for place in range(min(len(self.kept), MOST_AT_ONCE))]
                     body = {"reports": [message_document(one) for one in said]}
                     self._client.ask("POST", "/v1/shepherd/reports", body)
                     for _ in said:
