@@ -28,6 +28,7 @@ settings.register_profile(
 )
 settings.load_profile("apples")
 DOCUMENTATION = Path(__file__).parent / "docs"
+collect_ignore_glob = ["golden/files/*"]  # files that sessions use, no tests
 # Labs of other workers come and go while MPI looks at this machine's interfaces: what it says of that
 # is no program's output.
 os.environ.setdefault("UCX_LOG_FILE", "stderr")

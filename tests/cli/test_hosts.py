@@ -6,7 +6,7 @@ import pytest
 from commands import command, refused
 from waiting import until
 
-from apples.errors import ManagerUnreachableError
+from apples.errors import LaunchError
 from apples.launch import client
 from apples.resources import read_host_list
 
@@ -78,8 +78,9 @@ def test_a_controller_that_is_not_there_is_said_and_ends_no_job(tmp_path, monkey
     conf.write_text("ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPort=1\nMessageTimeout=2\n")
     monkeypatch.setenv("SLURM_CONF", str(conf))
     failure = refused_import()
-    assert (failure["exit_code"], failure["code"]) == (4, "manager-unreachable")
-    assert "sinfo" in failure["message"]
-    with pytest.raises(ManagerUnreachableError) as raised:
+    assert (failure["exit_code"], failure["code"]) == (4, "slurm-command-failed")
+    assert failure["fields"]["command"] == "sinfo"
+    with pytest.raises(LaunchError) as raised:
         client.job_state(7)
-    assert "squeue" in str(raised.value)
+    assert raised.value.code == "slurm-command-failed"
+    assert raised.value.fields["command"] == "squeue"

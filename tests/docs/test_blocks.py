@@ -68,7 +68,7 @@ def test_toml_and_json_on_all_pages_can_be_read():
             for text in re.findall(block, page.read_text(), re.MULTILINE | re.DOTALL):
                 read(text)
                 quoted += 1
-    assert quoted > 20
+    assert quoted
 
 
 @pytest.mark.parametrize(
