@@ -91,6 +91,7 @@ def test_a_speed_that_is_not_kept(full, heat, monkeypatch):
     assert "here" in done.out
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_a_job_and_the_result_of_a_run(full, heat, monkeypatch):
     given = (*heat, "--set", "grid=300", "--weather", "static")
@@ -118,6 +119,7 @@ def test_the_result_of_the_example(full):
     assert refused(done, f"{full}/out/result.npy", "resources-missing")
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 def test_the_page_of_a_run_that_is_done_is_a_warning_and_the_old_one_stays(full, heat):
     page = full / "page.html"

@@ -243,6 +243,7 @@ def test_the_program_measures_its_kernel(folder, tmp_path):
     assert all(event["seconds_per_point"] > 0 and event["error"] >= 0 for event in events[1:3])
 
 
+@pytest.mark.more
 @pytest.mark.mpi
 @needs_mpiexec
 def test_the_program_says_what_failed(folder, tmp_path):

@@ -99,6 +99,7 @@ def test_of_moves_one_right_after_another_every_one_is_on_record_and_in_the_time
     assert [move["hosts"] for move in drawn["moves"]] == [list(one.hosts) for one in made]
 
 
+@pytest.mark.more
 def test_the_record_of_a_finished_run_is_waited_for():
     job = submit(iterations=50)
     record = jobs.wait(job.id, seconds=300)

@@ -69,6 +69,7 @@ def test_nothing_a_user_named_is_on_the_command_line(rank_groups, parameters, di
     assert json.loads(order.files["task.json"]) == {"parameters": parameters}
 
 
+@pytest.mark.more
 @given(st.lists(hostile, max_size=6))
 @settings(
     max_examples=examples(25),

@@ -126,6 +126,7 @@ def run_meanwhile(spec, act):
     return ended[0]
 
 
+@pytest.mark.more
 def test_all_units_are_done_by_all_workers_and_the_total_is_verified(folder):
     together(folder)
     result = run_master_worker(MasterWorkerSpec(verify="full"))
@@ -137,6 +138,7 @@ def test_all_units_are_done_by_all_workers_and_the_total_is_verified(folder):
     assert files_below(folder / "home") == []
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("folder")
 def test_the_command_prints_the_total_first_and_a_dry_run_starts_nothing():
     shown = command("apples", "master-worker", "--set", "count=20")

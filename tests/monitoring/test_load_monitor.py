@@ -111,6 +111,7 @@ def test_a_snapshot_has_the_mean_of_the_glances_since_the_last(machine):
     assert sampler.snapshot()[0].wanting == {}
 
 
+@pytest.mark.more
 def test_a_glance_at_very_many_processes_opens_few_and_sees_what_began(machine):
     for pid in range(1000, 2000):
         machine.process(pid, state="S", cpus="0")

@@ -69,6 +69,7 @@ def as_lists(matrix):
     return [list(row) for row in matrix]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("part", "sizes"),
     [("point", (10, 48, 28, 1, 0)), ("persistent", (5, 5, 5, 6, 6))],

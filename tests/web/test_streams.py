@@ -86,6 +86,7 @@ def test_all_readers_cost_the_scheduler_one_stream(site, visitor, live):
         one.answer.close()
 
 
+@pytest.mark.more
 def test_a_record_is_followed_until_the_server_ends(site, visitor):
     job = store.create({}, "heat")
     with job.supervising():
@@ -100,6 +101,7 @@ def test_a_record_is_followed_until_the_server_ends(site, visitor):
             reader.next("nothing of this kind")
 
 
+@pytest.mark.more
 def test_a_run_that_goes_on_is_drawn_anew_by_and_by(site, visitor, monkeypatch):
     numbers = itertools.count()
     monkeypatch.setattr(streams, "drawing_number", lambda _: next(numbers))

@@ -291,6 +291,7 @@ def test_progress_goes_forward_and_a_hosts_times_fit_into_the_time_that_passed(s
             assert total <= report["seconds"] + 3e-6  # each is rounded to 1e-6
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("parameters", "code", "named"),
     [
@@ -319,6 +320,7 @@ def test_a_failure_of_one_rank_ends_all_and_names_the_rank(solve, tmp_path):
     assert run.only("error")["code"] == "array-not-finite"
 
 
+@pytest.mark.more
 def test_a_host_that_lacks_the_implementation_ends_the_run_with_the_reason(solve):
     run = solve(run_task({"grid": 9}, [(6, 1), (3, 1)], ["numpy", "compiled"]), CC="no-such-cc")
     assert run.kinds() == ["error"]
@@ -327,11 +329,13 @@ def test_a_host_that_lacks_the_implementation_ends_the_run_with_the_reason(solve
     assert "no-such-cc" in run.only("error")["message"]
 
 
+@pytest.mark.more
 def test_a_number_of_processes_that_is_not_the_partitions_is_refused(solve):
     run = solve(run_task({"grid": 9}, [(9, 2)]), ranks=1)
     assert run.only("error")["code"] == "program-ranks-differ"
 
 
+@pytest.mark.more
 def test_an_output_that_cannot_be_made_is_refused_before_the_work_is_done(solve, tmp_path):
     (tmp_path / "file").write_text("in the way")
     task = run_task({"grid": 9}, [(9, 1)], output=str(tmp_path / "file"), save=True)
@@ -351,6 +355,7 @@ sys.exit(solver.main())
 """
 
 
+@pytest.mark.more
 def test_one_rank_asked_to_end_ends_all_of_them(tmp_path):
     task = run_task({"grid": 50, "iterations": 10**9}, [(50, 3)], progress_seconds=0.0)
     with subprocess.Popen(
@@ -368,6 +373,7 @@ def test_one_rank_asked_to_end_ends_all_of_them(tmp_path):
     assert error["code"] == "terminated"
 
 
+@pytest.mark.more
 def test_sigterm_ends_a_run_in_the_middle(tmp_path):
     task = run_task({"grid": 50, "iterations": 10**9}, [(50, 2)])
     with subprocess.Popen(
