@@ -35,7 +35,10 @@ QUICK := tests/test_smoke.py tests/test_refusals.py tests/test_units.py tests/te
   tests/agent/rescheduling tests/scheduling/test_driver.py tests/scheduling/test_ledger.py \
   tests/scheduling/test_live_scheduler.py tests/scheduling/test_replay.py tests/simulation/test_invariants.py \
   tests/topology/test_allocator.py tests/topology/test_recovery.py tests/malleable/test_protocol.py \
-  tests/malleable/test_strips.py tests/launch/test_run.py tests/cli/test_plan.py tests/cli/test_golden.py
+  tests/malleable/test_strips.py tests/launch/test_run.py tests/launch/test_events.py tests/cli/test_plan.py \
+  tests/cli/test_golden.py tests/agent/test_learning.py tests/jobs/test_recording.py tests/monitoring/test_deciders.py \
+  tests/pipelines/test_planning.py tests/simulation/test_swf.py tests/simulation/test_instants.py \
+  tests/nws/test_memory.py tests/nws/test_bank.py
 
 # Under a minute: the pure tests that find most faults, and three smoke tests (a plan, a run, a resize).
 quick: export APPLES_EXAMPLES ?= 25
