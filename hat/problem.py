@@ -18,6 +18,8 @@ MOST_LINES = 50
 class HatError(Exception):
     """Base class of the errors of `hat`; the message is for the user, one line a problem. Permanent.
 
+    `nws` and `apples` have a base class that takes code and fields in the same way; a test holds them equal.
+
     Parameters
     ----------
     message

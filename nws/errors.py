@@ -7,6 +7,8 @@ from typing import Any
 class CodedError(Exception):
     """An error with a stable code; the message is one line that a user can act on.
 
+    `hat` and `apples` have a base class that takes code and fields in the same way; a test holds them equal.
+
     Parameters
     ----------
     message

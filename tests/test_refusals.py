@@ -2,7 +2,9 @@
 
 import pytest
 
-from apples.errors import ApplesError, UsageError, within
+import hat
+import nws
+from apples.errors import ApplesError, UsageError, coded, within
 from apples.refusals import Failure, failure_of
 
 
@@ -46,3 +48,11 @@ def test_within_adds_the_file_and_keeps_code_and_fields():
         raise UsageError("work: must be positive", code="value-range", field="work")
     assert raised.value.code == "value-range"
     assert raised.value.fields == {"file": "sweep.toml", "field": "work"}
+
+
+@pytest.mark.parametrize("base", [ApplesError, nws.CodedError, hat.HatError])
+def test_the_three_base_classes_take_code_and_fields_alike(base):
+    error = base("why", code="host-unknown", host="eva", line=None)
+    assert (str(error), error.code, error.fields) == ("why", "host-unknown", {"host": "eva"})
+    assert (base("why").code, base("why").fields) == (base.code, {})
+    assert coded(error) == {"code": "host-unknown", "host": "eva"}

@@ -162,7 +162,7 @@ class DocumentFolder:
                     _link(folder, kept, last)
                     folder.remove(kept)
                     raise FileChangedError(
-                        f"{hat.printable(name)} was changed meanwhile by somebody else: it was not deleted",
+                        f"{hat.printable(name)} changed on disk since you opened it: it was not deleted",
                         file=name,
                     )  # fmt: skip
                 folder.sync()

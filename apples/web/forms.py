@@ -114,7 +114,7 @@ class EditedFile:
         """
         if EditedFile.read(folder, self.name).digest != self.digest:
             raise FileChangedError(
-                f"{self.name} was changed meanwhile by somebody else: nothing was saved. "
+                f"{self.name} changed on disk since you opened it: nothing was saved. "
                 "Your text is below; load the page again for theirs",
                 file=self.name,
             )  # fmt: skip

@@ -182,22 +182,23 @@ def test_name_that_is_no_utf8_is_a_usage_error(tmp_path, monkeypatch):
     assert failure_of(UsageError("x", code="value-range")).code == "value-range"
 
 
+def redirected(folder, words):
+    """Run the command in a shell, which redirects or closes its streams."""
+    main = "import sys; from apples.cli.main import main; sys.argv[0] = 'apples'; main()"
+    own = {"PYTHON": sys.executable, "MAIN": main, "XDG_STATE_HOME": str(folder)}
+    return subprocess.run(
+        ["/bin/sh", "-c", f'"$PYTHON" -c "$MAIN" {words}'],
+        env={**os.environ, **own},
+        capture_output=True,
+        check=False,
+    )
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&- >&-", ">/dev/full 2>&1"])
 @pytest.mark.parametrize("words", ["why x", "why x --json", "nonsense", "simulate x --seed q"])
 def test_exit_code_is_kept_if_the_error_cannot_be_printed(tmp_path, words, redirection):
-    main = "import sys; from apples.cli.main import main; sys.argv[0] = 'apples'; main()"
-    done = subprocess.run(
-        ["/bin/sh", "-c", f'"$PYTHON" -c "$MAIN" {words} {redirection}'],
-        env={
-            **os.environ,
-            "PYTHON": sys.executable,
-            "MAIN": main,
-            "XDG_STATE_HOME": str(tmp_path),
-        },
-        capture_output=True,
-        check=False,
-    )
+    done = redirected(tmp_path, f"{words} {redirection}")
     assert done.returncode == (4 if words.startswith("why") else 2), done.stderr
     assert done.stderr == b""
 
@@ -303,16 +304,5 @@ def test_check_of_files_prints_one_json_line(tmp_path):
 
 @pytest.mark.parametrize(("words", "closed"), [("schema run", ">&-"), ("why x", "2>&-")])
 def test_closed_stream_is_not_replaced_by_the_other(tmp_path, words, closed):
-    main = "import sys; from apples.cli.main import main; sys.argv[0] = 'apples'; main()"
-    done = subprocess.run(
-        ["/bin/sh", "-c", f'"$PYTHON" -c "$MAIN" {words} {closed}'],
-        env={
-            **os.environ,
-            "PYTHON": sys.executable,
-            "MAIN": main,
-            "XDG_STATE_HOME": str(tmp_path),
-        },
-        capture_output=True,
-        check=False,
-    )
+    done = redirected(tmp_path, f"{words} {closed}")
     assert (done.stdout, done.stderr) == (b"", b"")
