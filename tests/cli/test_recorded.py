@@ -12,6 +12,8 @@ import pytest
 from commands import command, refused
 from waiting import until
 
+from apples.units import duration
+
 
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
@@ -57,7 +59,7 @@ def test_what_was_run_is_in_the_list_with_its_figures_and_has_a_page(
     text = Path("page.html").read_text()
     assert "finished" in text
     figures = done["execution"]
-    assert f"{figures['measured_seconds']:.2g}" in text
+    assert duration(figures["measured_seconds"]) in text.replace("\xa0", " ")
     failure = refused("apples", "report", one["id"], "--timeline")
     assert (failure["exit_code"], failure["code"]) == (2, "option-not-applicable")
     assert refused("apples", "compare", one["id"], one["id"])["exit_code"] == 2
