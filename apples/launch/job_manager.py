@@ -17,7 +17,7 @@ from apples.launch import bind, hydra
 from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.remote import sharing
 from apples.launch.remote import ssh as line
-from apples.launch.remote.step import step
+from apples.launch.remote.ssh import step
 from apples.launch.ssh import LaunchTarget, carried
 from apples.malleable.control.command import HostShare, HostSpec
 from apples.malleable.control.job_file import EngineName, JobFile

@@ -36,7 +36,7 @@ from apples.master_worker.running import (
 )
 from apples.refusals import failure_of
 from apples.resources import read_host_list
-from apples.wire.readiness import call_ready
+from apples.wire.connection import call_ready
 
 TICK_SECONDS = 0.1
 

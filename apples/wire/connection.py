@@ -1,8 +1,9 @@
-"""One end of a stream socket that carries JSON lines, for a caller that has no event loop."""
+"""One end of a stream socket that carries JSON lines, and one turn of an event loop over several."""
 
 from __future__ import annotations
 
 import select
+import selectors
 import socket
 import time
 from collections import deque
@@ -110,3 +111,19 @@ class LineConnection:
             raise ConnectionResetError("the other end hung up")
         self._arrived.extend(self._lines.feed(piece))
         return len(piece)
+
+
+def call_ready(selector: selectors.BaseSelector, seconds: float) -> None:
+    """Wait at most so long until something can be read, and call back what is registered for it.
+
+    One that was closed or registered anew by a call before it is not called: what it was to read is gone, or comes
+    with the next turn.
+
+    Parameters
+    ----------
+    selector
+        The data of each registration is what to call.
+    """
+    for key, _ in selector.select(max(0.0, seconds)):
+        if selector.get_map().get(key.fd) is key:
+            key.data()

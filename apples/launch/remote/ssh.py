@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from apples.errors import UsageError
-from apples.launch.remote.step import step
 from apples.resources import Host, HostList
 from apples.resources.host import (
     ADDRESS_PATTERN,
@@ -43,6 +42,17 @@ OWN = ("ControlMaster=no", "ControlPath=none")
 SHARED = ("ControlMaster=auto", "ControlPersist=15")
 JOINED = ("ControlMaster=no",)
 """Through a login that there is; where there is none, or it takes no more sessions, one of its own."""
+INHERITED = (
+    "SSH_CONNECTION",
+    *(f"SLURM_{it}" for it in ("CPUS_PER_TASK", "TASKS_PER_NODE", "NTASKS", "NPROCS", "NNODES")),
+)
+"""What the batch script's or the login's own would say of a step that it does not fit."""
+STEP = (
+    *("env", *(word for name in INHERITED for word in ("-u", name))),
+    *("srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet"),
+    "--chdir=/",
+)
+"""A step beside others, that binds nothing: its ranks are ours to place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,17 @@ def command(
         argv += ["-o", option]
     argv += ["-l", reach.user] if reach.user else []
     return [*argv, "-a", "-x", "-T", "--", reach.address, _line(reach.python, words)]
+
+
+def step(node: str, allocation: str) -> tuple[str, ...]:
+    """Return the argument list to which is added what one task on a node is to be.
+
+    Examples
+    --------
+    >>> step("n1", "4711")[-4:]
+    ('--nodes=1', '--ntasks=1', '--nodelist=n1', '--jobid=4711')
+    """
+    return (*STEP, "--nodes=1", "--ntasks=1", f"--nodelist={node}", f"--jobid={allocation}")
 
 
 def configured(reach: Reach) -> list[str]:

@@ -47,7 +47,7 @@ from apples.malleable.migration.steps import (
     migration,
 )
 from apples.malleable.migration.supervisors import ProgramSupervisors
-from apples.wire.readiness import call_ready
+from apples.wire.connection import call_ready
 
 CHUNK = 1 << 20
 STANDARD_ERROR = 2

@@ -43,9 +43,9 @@ from apples.supervision.job_processes import (
     signal_at_parents_end,
     state_of,
 )
+from apples.wire.connection import call_ready
 from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
-from apples.wire.readiness import call_ready
 
 LINE_LIMIT = 1 << 20
 """Bytes of a line, and of a rank's message."""
