@@ -13,10 +13,12 @@ from apples.units import duration
 from apples.views import charts
 from apples.views.charts import Case
 from apples.views.formats import count, listed, percent, seconds, sentence, share
-from apples.views.page import kinds_of, reasons, render, verified_words
+from apples.views.page import render
 from apples.views.provenance import made_by
+from apples.views.run_words import kinds_of, reasons, verified_words
 
 Document = dict[str, Any]
+TEMPLATES = "apples.views"
 
 SCHEMA = "apples.demo/1"
 METHODS = ("blocked", "compile_time", "all_resources", "minimum_execution_time")
@@ -180,6 +182,7 @@ def demo_page(document: Document) -> str:
     longest = max((run["execution"]["iteration_seconds"] for run in last.values()), default=1.0)
     return render(
         "demo.html.j2",
+        TEMPLATES,
         document=document,
         verdict=_verdict(document),
         verified=verified_words([run["verified"] for own in runs.values() for run in own]),

@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 
-from apples.views.page import render, style_sheet
+from apples.views.page import SHELL, render, style_sheet
 
 PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
 """Those of ``apples serve``."""
@@ -24,7 +24,7 @@ def served_style() -> tuple[str, str]:
 @cache
 def served_script() -> tuple[str, str]:
     """Return the script, without which every page is complete, and the name of its content."""
-    script = resources.files("apples.views").joinpath("templates/script.js").read_text("utf-8")
+    script = resources.files(SHELL).joinpath("templates/script.js").read_text("utf-8")
     return script, sha256(script.encode()).hexdigest()[:16]
 
 

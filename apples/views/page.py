@@ -7,26 +7,36 @@ in SVG.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from apples.views import formats, palette
 from apples.views.drawing import patterns
 
+SHELL = "apples.views"
+"""The package whose templates all pages stand on: frames, style sheets, and macros that any page may call."""
 
-def render(template: str, **context: object) -> str:
-    """Return the page of a template; text that no encoding can hold is replaced."""
-    text = _environment().get_template(template).render(context)
+
+def render(template: str, *packages: str, **context: object) -> str:
+    """Return the page of a template; text that no encoding can hold is replaced.
+
+    Parameters
+    ----------
+    template
+        Its file name.
+    packages
+        As of `environment`: the package of the template, then those of templates that it includes.
+    """
+    text = environment(*packages).get_template(template).render(context)
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def pieces(template: str, **context: object) -> Iterator[str]:
-    """Yield the page of a template piece by piece, for whoever has to let others go on in between."""
-    return _environment().get_template(template).generate(context)
+def pieces(template: str, *packages: str, **context: object) -> Iterator[str]:
+    """Yield the page of a template piece by piece, so that other callers are served in between."""
+    return environment(*packages).get_template(template).generate(context)
 
 
 def style_sheet() -> str:
@@ -35,16 +45,25 @@ def style_sheet() -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("apples.views", "templates"),
+def environment(*packages: str) -> Environment:
+    """Return the Jinja environment that finds templates in packages, in this order, and last in `SHELL`.
+
+    Parameters
+    ----------
+    packages
+        Names of packages; each has a folder ``templates``.
+    """
+    made = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader(name, "templates") for name in dict.fromkeys((*packages, SHELL))]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
+    made.filters.update(
         seconds=formats.seconds,
         count=formats.count,
         size=formats.size,
@@ -57,52 +76,8 @@ def _environment() -> Environment:
         moment=formats.moment,
     )
     # Both are constants of this package: no text of a document is in them.
-    environment.globals.update(
+    made.globals.update(
         colours=Markup(palette.css()),  # noqa: S704
         patterns=patterns(),
     )
-    return environment
-
-
-Document = dict[str, Any]
-
-MOST_REASONS = 20
-
-
-def kinds_of(plans: Sequence[Document]) -> list[str]:
-    """Return the implementations in use, in an order that stays."""
-    return sorted(
-        {
-            strip["implementation"]
-            for plan in plans
-            if plan["chosen"]
-            for strip in plan["chosen"]["strips"]
-        }
-    )
-
-
-def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
-    """Return kind, word and sentence for the checks of the results."""
-    if not verified:
-        return "watch", "nothing ran", "There is no result to verify."
-    if any(one is False for one in verified):
-        return "bad", "a result differs", "A result differs from the sequential run's."
-    if all(one is True for one in verified):
-        return "good", "verified", "Every result equals the sequential one bit for bit."
-    return "watch", "not verified", "Not every result was compared with the sequential one."
-
-
-def reasons(plan: Document | None) -> Document | None:
-    """Return why a plan uses its hosts: left out, refused, assumed, each cut to what a page holds."""
-    if plan is None:
-        return None
-    refused = [one["reason"] for one in plan["rejected"]]
-    return {
-        "plan": plan,
-        "left_out": plan["left_out"][:MOST_REASONS],
-        "refused": refused[:MOST_REASONS],
-        "assumed": plan["assumed"][:MOST_REASONS],
-        "more": plan["rejected_total"] > min(len(refused), MOST_REASONS)
-        or len(plan["left_out"]) > MOST_REASONS
-        or len(plan["assumed"]) > MOST_REASONS,
-    }
+    return made

@@ -16,6 +16,7 @@ from apples.views.pipeline import pipeline_text
 from apples.views.run_page import run_page
 
 Document = dict[str, Any]
+TEMPLATES = "apples.views"
 TEXTS = {
     "apples.parameter-sweep/1": ("parameter sweep", sweep_text),
     "apples.master-worker/1": ("master and workers", master_worker_text),
@@ -58,6 +59,7 @@ def _page(document: Document, record: RunRecord) -> str:
     planned = document["execution"] or document.get("heuristic", "") is not None
     return render(
         "application.html.j2",
+        TEMPLATES,
         kind=kind,
         summary=record.summary,
         took=duration(ended - began) if began and ended else "",

@@ -14,14 +14,16 @@ from markupsafe import Markup
 from apples.views import charts
 from apples.views.formats import count, coverage_sentence, seconds, sentence, share
 from apples.views.message_matrix import matrix_tables
-from apples.views.page import reasons, render
+from apples.views.page import render
 from apples.views.run_text import VERDICTS
+from apples.views.run_words import reasons
 from apples.views.timeline import KINDS as SPENT
 from apples.views.timeline import Events, timeline_document
 from apples.views.timeline_charts import drawn_hosts, timeline_chart
 from apples.views.verified import verified_page
 
 Document = dict[str, Any]
+TEMPLATES = "apples.views"
 
 MOST_DRAWN, MOST_ROWS, MOST_EPOCHS = 24, 100, 20
 """Hosts that are drawn, rows of the table, epochs; beyond, the busiest and the last. The JSON document has all."""
@@ -38,7 +40,7 @@ def run_page(document: Document, events: Events = ()) -> str:
     events
         The lines of its record, where the document has no `timeline` made of them.
     """
-    return render("run.html.j2", **run_parts(document, events))
+    return render("run.html.j2", TEMPLATES, **run_parts(document, events))
 
 
 def run_parts(document: Document, events: Events = ()) -> Document:

@@ -18,15 +18,17 @@ from apples.views.cluster import is_waiting
 from apples.views.foretold import Supposition, doing, starts
 from apples.views.frame import Frame
 from apples.views.job import iteration_text
-from apples.views.page import reasons, render
+from apples.views.page import render
 from apples.views.queue import OVER, asks_text, rest_text, why_text
 from apples.views.run_page import run_parts
+from apples.views.run_words import reasons
 from apples.views.runs import CLEAR, comparison_sentences
 from apples.views.series_parts import row_of, series_view
 from apples.views.timeline import Events
 
 Document = dict[str, Any]
 
+TEMPLATES = "apples.views"
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
 """Of a run's state; of one that goes on there is nothing to say yet."""
 MOST_CHOICES = 200
@@ -68,7 +70,13 @@ def runs_page(frame: Frame, query: Any, found: Any) -> str:
         return f"/?{urlencode({**asked, **changes})}"
 
     return render(
-        "runs.html.j2", frame=frame, query=query, list=found, address=address, kinds=KINDS
+        "runs.html.j2",
+        TEMPLATES,
+        frame=frame,
+        query=query,
+        list=found,
+        address=address,
+        kinds=KINDS,
     )
 
 
@@ -99,7 +107,7 @@ def job_page(
     """
     parts = run_parts(document, events) if document else {"plan": None}
     return render(
-        "served_run.html.j2",
+        "served_run.html.j2", TEMPLATES,
         **{**parts, "frame": frame, "over": KINDS, "job": job, "verbs": verbs, "others": others,
            "texts": texts, "stream": stream},
     )  # fmt: skip
@@ -109,7 +117,7 @@ def log_page(frame: Frame, identifier: str, text: str, size: int) -> str:
     """Return the page of a log of `size` bytes, of which `text` is the end."""
     shown = len(text.encode("utf-8", "replace"))
     return render(
-        "log.html.j2", frame=frame, id=identifier, text=text, shown=shown, bytes=size, cut=size > shown
+        "log.html.j2", TEMPLATES, frame=frame, id=identifier, text=text, shown=shown, bytes=size, cut=size > shown
     )  # fmt: skip
 
 
@@ -117,6 +125,7 @@ def comparison_page(frame: Frame, document: Document) -> str:
     """Return what differs between runs, from ``apples.compare/1``."""
     return render(
         "compare.html.j2",
+        TEMPLATES,
         frame=frame,
         document=document,
         answers=list(comparison_sentences(document)),
@@ -137,12 +146,16 @@ def files_page(
     documents, agents
         What a new file, and a new folder, may be.
     """
-    return render("files.html.j2", frame=frame, files=files, documents=documents, agents=agents)
+    return render(
+        "files.html.j2", TEMPLATES, frame=frame, files=files, documents=documents, agents=agents
+    )
 
 
 def delete_page(frame: Frame, name: str, text: str, digest: str) -> str:
     """Return the question whether a file of some text is to be deleted."""
-    return render("file_delete.html.j2", frame=frame, name=name, text=text, digest=digest)
+    return render(
+        "file_delete.html.j2", TEMPLATES, frame=frame, name=name, text=text, digest=digest
+    )
 
 
 def file_page(
@@ -170,7 +183,7 @@ def file_page(
     for problem in found.problems:
         problems.setdefault(problem.field, []).append(problem)
     return render(
-        "file.html.j2", frame=frame, name=name, text=text, digest=digest, changed=changed, found=found,
+        "file.html.j2", TEMPLATES, frame=frame, name=name, text=text, digest=digest, changed=changed, found=found,
         groups=groups, problems_of=problems, addable=form.addable, without_form=form.missing,
     )  # fmt: skip
 
@@ -201,7 +214,8 @@ def plan_page(
         What may run it, by their names.
     """
     return render(
-        "plan.html.j2", frame=frame, asked=asked, files=files, plan=plan, refusal=refusal, reasons=reasons(plan),
+        "plan.html.j2", TEMPLATES, frame=frame,
+        asked=asked, files=files, plan=plan, refusal=refusal, reasons=reasons(plan),
         command=commands[0], run_command=commands[1], submit_command=commands[2], launchers=launchers,
         schedulers=schedulers,
     )  # fmt: skip
@@ -218,7 +232,8 @@ def hosts_page(
         Seconds since they were measured for this page; None: what is remembered is shown.
     """
     return render(
-        "hosts.html.j2", frame=frame, name=name, rows=rows, notes=notes, age=age, measured=age is not None,
+        "hosts.html.j2", TEMPLATES, frame=frame,
+        name=name, rows=rows, notes=notes, age=age, measured=age is not None,
         stale_seconds=STALE_SECONDS,
         address=lambda host: f"/hosts/{quote(host, safe='')}?{urlencode({'name': name})}",
     )  # fmt: skip
@@ -233,7 +248,7 @@ def host_page(frame: Frame, list_name: str, host: Any, known: Any) -> str:
         The `apples.resources.Host`, and what `apples.web.host_series` found.
     """
     return render(
-        "host_weather.html.j2", frame=frame, host=host, list=list_name,
+        "host_weather.html.j2", TEMPLATES, frame=frame, host=host, list=list_name,
         list_address=f"/hosts?{urlencode({'name': list_name})}", series=_series_of(known),
     )  # fmt: skip
 
@@ -254,7 +269,7 @@ def _series_of(known: Any) -> Document | None:
 
 def clusters_page(frame: Frame, rows: Sequence[Document]) -> str:
     """Return the schedulers there are: name, document or None, and why it does not answer."""
-    return render("clusters.html.j2", frame=frame, rows=rows)
+    return render("clusters.html.j2", TEMPLATES, frame=frame, rows=rows)
 
 
 def cluster_address(name: str) -> str:
@@ -289,7 +304,7 @@ def cluster_page(frame: Frame, name: str, parts: Document, stream: str) -> str:
         return f"{base}?{urlencode({**asked, **changes})}"
 
     return render(
-        "cluster.html.j2", frame=frame, base=base, address=address, stale_seconds=STALE_SECONDS,
+        "cluster.html.j2", TEMPLATES, frame=frame, base=base, address=address, stale_seconds=STALE_SECONDS,
         stream=stream, **parts,
     )  # fmt: skip
 
@@ -316,7 +331,8 @@ def what_if_page(
     """
     waiting = [one for one in document["jobs"] if is_waiting(one)]
     return render(
-        "cluster_what_if.html.j2", frame=frame, base=cluster_address(name), name=name, policies=policies,
+        "cluster_what_if.html.j2", TEMPLATES, frame=frame,
+        base=cluster_address(name), name=name, policies=policies,
         most_hosts=max(1, len(document["hosts"])), waiting=waiting[:MOST_CHOICES], asked=asked, found=found,
         refusal=refusal, command=asked.command(), doing=doing(asked, document),
         starts=[] if found is None else starts(found, document["time"]),
@@ -340,7 +356,7 @@ def cluster_job_page(
         Address of the events that say what changes.
     """
     return render(
-        "cluster_job.html.j2", frame=frame, base=cluster_address(name), job=job, why=why_text(why),
+        "cluster_job.html.j2", TEMPLATES, frame=frame, base=cluster_address(name), job=job, why=why_text(why),
         iteration=iteration_text(job), over=job["state"] in OVER, number=job["job"].rpartition(".")[2],
         rest=rest_text(job, now), asks=asks_text(job), stream=stream,
     )  # fmt: skip
@@ -361,6 +377,6 @@ def cluster_host_page(
         Of them, as of `host_page`; None: its list is not known.
     """
     return render(
-        "cluster_host.html.j2", frame=frame, base=cluster_address(name), host=host, known=known,
+        "cluster_host.html.j2", TEMPLATES, frame=frame, base=cluster_address(name), host=host, known=known,
         series=_series_of(series),
     )  # fmt: skip

@@ -42,6 +42,7 @@ from apples.views.simulation_facts import (
 )
 
 Document = dict[str, Any]
+TEMPLATES = "apples.views"
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 POINTS = 100
@@ -269,6 +270,7 @@ def comparison_page(
     )  # fmt: skip
     return render(
         "comparison.html.j2",
+        TEMPLATES,
         document=document,
         title=title,
         method=method,
@@ -438,6 +440,7 @@ def sweep_page(rows: Rows, figures: Document, method: Mapping[str, object]) -> s
     ]  # fmt: skip
     return render(
         "sweep.html.j2",
+        TEMPLATES,
         title=f"{len(rows)} simulations",
         headline=sweep_headline(figures),
         findings=sweep_findings(figures),

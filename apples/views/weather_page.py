@@ -12,6 +12,7 @@ from apples.views.page import pieces, render
 from apples.views.series_parts import row_of, series_view
 
 Document = Mapping[str, Any]
+TEMPLATES = "apples.views"
 
 PAGES: Mapping[str, str] = {"/": "Series"}
 FRAMES: Mapping[str, str] = {
@@ -42,7 +43,7 @@ class ListAddress:
 
 def sign_in_page(frame: Frame, title: str, reason: str) -> str:
     """Return the form for a token, and why it is shown."""
-    return render("sign_in.html.j2", frame=frame, title=title, reason=reason)
+    return render("sign_in.html.j2", TEMPLATES, frame=frame, title=title, reason=reason)
 
 
 def list_page(
@@ -58,7 +59,7 @@ def list_page(
         What is wrong with the service.
     """
     return pieces(
-        "series_list.html.j2", frame=frame, asked=asked, frames=FRAMES, list=found, problems=problems,
+        "series_list.html.j2", TEMPLATES, frame=frame, asked=asked, frames=FRAMES, list=found, problems=problems,
         rows=[{**row_of(one), "address": series_address(one["series"])} for one in found["series"]],
     )  # fmt: skip
 
@@ -85,7 +86,8 @@ def series_page(
     """
     series = kept["series"]
     return pieces(
-        "series.html.j2", frame=frame, one=series_view(kept, forecasts, league, now - 3600 * float(back), now),
+        "series.html.j2", TEMPLATES, frame=frame,
+        one=series_view(kept, forecasts, league, now - 3600 * float(back), now),
         back=back, choices=HOURS, problems=problems,
         address=lambda **changes: series_address(series, **{"back": back, **changes}),
     )  # fmt: skip
