@@ -200,7 +200,10 @@ def largest_package(modules: dict[str, Module]) -> str:
 
 
 def arrows(modules: dict[str, Module], *, strings: bool = False) -> set[tuple[str, str]]:
-    """Return the pairs of rooms of which the first imports the second."""
+    """Return the pairs of rooms of which the first imports the second.
+
+    Python loads a package before its modules, so that a module's import of a package it lies in is no arrow.
+    """
     divided = largest_package(modules)
 
     def room(module: str) -> str:
@@ -211,7 +214,7 @@ def arrows(modules: dict[str, Module], *, strings: bool = False) -> set[tuple[st
         (room(importer), room(target))
         for target, names in importers(modules, strings=strings).items()
         for importer in names
-        if room(importer) != room(target)
+        if room(importer) != room(target) and not importer.startswith(f"{target}.")
     }
 
 

@@ -6,6 +6,6 @@ Reading order: `weather` (forecasts of hosts and links), `models` (how long an i
 runs), `learning` and `verification` (after it ran), `explanation` (why), `session` (from files to a run).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -13,6 +13,6 @@ unmodified programs).
     print(jobs.wait(job.id).measured_seconds)
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

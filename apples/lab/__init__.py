@@ -9,7 +9,7 @@ speeds, and the file that is the result). `record` is a lab that is up, `command
 hosts.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 from apples.lab.commands import captured, execute
 from apples.lab.document import LabDocument, read_lab_file
 from apples.lab.down import down

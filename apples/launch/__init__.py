@@ -10,6 +10,6 @@ tells how it ended). `last_words` is what a failed run says of it. `remote` look
 and `conformance` run a program to measure and to check it.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

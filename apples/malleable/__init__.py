@@ -10,6 +10,6 @@ a job: carries out commands), `node` (one process a host: starts, watches and en
 Everything in ``__all__`` is loaded when it is first asked for: a rank that is only parked loads no NumPy.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

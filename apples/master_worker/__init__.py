@@ -5,6 +5,6 @@ units a worker is handed next), `node` (the master and the workers on their host
 author describes it), `running` (from files to the verified total). Shao, Berman and Wolski 2000.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

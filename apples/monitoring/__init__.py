@@ -6,6 +6,6 @@ hosts are from each other. `message_counts` is what is said: counted in a runnin
 paper's rule for which task moves, `payback` one that asks what a move costs; both are pure.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

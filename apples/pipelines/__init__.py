@@ -5,6 +5,6 @@ each takes on each host, how long a mapping takes, pipelined or alternating, and
 best mapping), `planning` (from files to a plan), `running` (a run). Berman et al. 1996, section 4.3.2 (3D-REACT).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

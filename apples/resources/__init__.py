@@ -5,6 +5,6 @@ Read in this order: `host` (one `Host`; a `ResourceSet` is an ordered tuple of t
 TOML file, checked).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -7,6 +7,6 @@ nodes and mates), `usage` (what users have used), `ledger` (accepts a decision o
 end carries out.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

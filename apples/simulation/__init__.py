@@ -8,6 +8,6 @@ virtual clock), `kernels` (the built-in policies, compiled), `metrics` (what a r
 (many simulations, compared).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

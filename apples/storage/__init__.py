@@ -5,6 +5,6 @@ they are acknowledged), `folder` (a directory used by descriptor only) `state` (
 documents of the state directory) and `naming` (the path in errors of a full disk).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -6,6 +6,6 @@ host it runs on; `program_counter` sees whether a process waits inside the MPI l
 `apples.launch.supervisor` (a run), `apples.malleable.node` (a host of a malleable job).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

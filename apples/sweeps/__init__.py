@@ -9,6 +9,6 @@ moves files), `driver` (follows a plan, learns, plans the rest anew, replicates 
 2000.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

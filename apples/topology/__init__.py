@@ -9,6 +9,6 @@ Then how the jobs of one host share it: `distribute` (how many each), `isolation
 `daemon` (who owns and who holds which), `execution`, `starter` and `threads` (the side of the job).
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

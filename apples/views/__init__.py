@@ -7,6 +7,6 @@ and sweeps, `simulation_pages`, `simulation_charts` and `simulation_facts` make 
 what steers one.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

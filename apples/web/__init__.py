@@ -8,6 +8,6 @@ command). What a page looks like is in `apples.views.served` and the templates b
 Needs ``apples[service]``: FastAPI and uvicorn. Nothing imports this package: ``apples serve`` is found by name.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)

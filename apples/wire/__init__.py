@@ -6,6 +6,6 @@ such a loop. Programs that run without site packages import them, so nothing her
 library.
 """
 
-from apples.front_door import lazy
+from apples import lazy
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)
