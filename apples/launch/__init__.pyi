@@ -86,7 +86,6 @@ from apples.launch.remote.load_slaves import MODULE as MODULE
 from apples.launch.remote.load_slaves import load_slave as load_slave
 from apples.launch.remote.load_slaves import load_slaves as load_slaves
 from apples.launch.remote.preflight import LOOK as LOOK
-from apples.launch.remote.preflight import THIS_HOST as THIS_HOST
 from apples.launch.remote.preflight import address_towards as address_towards
 from apples.launch.remote.preflight import preflight as preflight
 from apples.launch.remote.remains import remains as remains

@@ -44,7 +44,7 @@ LINGER_SECONDS = 1.0
 STOP_SECONDS = 4.0
 """How long the supervisor may take to clear up before it is killed and its work done here."""
 CHUNK = 1 << 16
-SWEEP = "apples.supervision.job_processes"
+SWEEP = "apples.supervision.job_processes:sweep"
 SWEEP_SECONDS, SWEEP_KILL_SECONDS = 6.0, 2.0
 """For a last look at all hosts together, and for the killing on one; a supervisor that lives needs less."""
 
@@ -367,7 +367,7 @@ class Relay:
         self._connections = connections
         self._launch = json.loads(command.files[LAUNCH_FILE])
         self._task = command.files[TASK_FILE]
-        self._program = shipping.Program(reach.MODULES, f"{reach.SUPERVISOR}:serve")
+        self._program = shipping.Program(reach.SUPERVISOR)
         self._lines, self._left = LineBuffer(LINE_LIMIT), len(connections)
         for name in (RELAY_ASKS, RELAY_WAITS):
             os.mkfifo(folder / name, 0o600)
@@ -425,7 +425,7 @@ def sweep_hosts(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[
     questions = {}
     for host in hosts:
         told = {"job": job, "folder": places[host]["folder"], "seconds": SWEEP_KILL_SECONDS}
-        parcel = shipping.parcel((SWEEP,), f"{SWEEP}:sweep", told)
+        parcel = shipping.parcel(SWEEP, told)
         questions[host] = RemoteQuestion(places[host]["ssh"], parcel)
     answers = ask(questions, SWEEP_SECONDS)
     return [host for host, answer in answers.items() if answer.code != 0]

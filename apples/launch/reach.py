@@ -18,16 +18,7 @@ from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
 from apples.launch.remote import shipping
 from apples.supervision.job_processes import mark
 
-SUPERVISOR = "apples.launch.supervisor"
-MODULES = (
-    "apples.wire.json_lines",
-    "apples.storage.naming",
-    "apples.supervision.counting",
-    "apples.supervision.job_processes",
-    "apples.supervision.program_counter",
-    "apples.supervision.this_host",
-    SUPERVISOR,
-)
+SUPERVISOR = "apples.launch.supervisor:serve"
 LARGEST_PIPE = 1 << 20
 """The kernel's limit for everybody's pipes: what one host is told must fit."""
 
@@ -39,7 +30,7 @@ def main() -> NoReturn:
     there = launch["remote"][address]
     task = Path(TASK_FILE).read_text(encoding="utf-8")
     told = orders(there, proxy, task, launch)
-    parcel = shipping.parcel(MODULES, f"{SUPERVISOR}:serve", told)
+    parcel = shipping.parcel(SUPERVISOR, told)
     os.dup2(_input(there["number"], parcel), 0)
     output = f"host-{there['number']}"
     if Path(output).exists():  # somebody listens

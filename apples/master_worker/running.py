@@ -57,7 +57,7 @@ from apples.sweeps.running import recorded_weather
 from apples.units import counted
 
 SCHEMA = "apples.master-worker/1"
-NODE, CHUNKS = "apples.master_worker.node", "apples.master_worker.chunks"
+NODE = "apples.master_worker.node:main"
 FOLDERS = "~/.cache/apples/master-worker"
 MASTER = "master"
 START_SECONDS = 30.0
@@ -841,7 +841,7 @@ def _meeting(master: Host, job: _Job) -> tuple[str, str]:
 
 def _script(told: Mapping[str, Any]) -> bytes:
     """Return a role as one file of Python."""
-    return shipping.parcel((CHUNKS, NODE), f"{NODE}:main", told)[10:]
+    return shipping.parcel(NODE, told)[10:]
 
 
 def _read(worker: WorkerConnection, path: str) -> dict[str, Any]:

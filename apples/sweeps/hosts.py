@@ -38,7 +38,7 @@ from apples.sweeps.tasks import InputFile, SiteCache
 from apples.sweeps.worker import HELLO, LONGEST_OUTPUT, MOST_BYTES, TASKS
 from apples.wire.json_lines import Greeting, LineError, decode
 
-WORKER = "apples.sweeps.worker"
+WORKER = "apples.sweeps.worker:serve"
 ANSWER_SECONDS = 60.0
 """For what is no task: a piece of a file, a list."""
 HELLO_SECONDS = 20.0
@@ -122,9 +122,7 @@ class HostWorker(WorkerConnection):
         )  # fmt: skip
         self._talk: list[str] = []
         cpus = [] if remote else list(host.cpus)
-        self._write(
-            shipping.parcel((WORKER,), f"{WORKER}:serve", {"cpus": cpus, "environment": marks})
-        )
+        self._write(shipping.parcel(WORKER, {"cpus": cpus, "environment": marks}))
         self._heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
             Thread(target=task, daemon=True) for task in (self._listen, self._hear_talk)

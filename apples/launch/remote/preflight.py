@@ -19,8 +19,7 @@ LOOK_SECONDS = 5.5
 """For all hosts together, dead ones included."""
 BUSY_SECONDS = 6.0
 """More for a host that has begun to answer: it is not dead but busy."""
-LOOK = "apples.launch.remote.look"
-THIS_HOST = "apples.supervision.this_host"
+LOOK = "apples.launch.remote.look:main"
 
 
 def preflight(
@@ -48,8 +47,7 @@ def preflight(
         connections.open(hosts, listed)
         reaches = {host.name: ssh.reach(host, listed) for host in hosts}
         back = _listeners(numbers(reaches), stack)
-        modules = (*([needs.probe] if needs.probe else []), THIS_HOST, LOOK)
-        packed = shipping.Program(modules, f"{LOOK}:main")
+        packed = shipping.Program(LOOK, *([needs.probe] if needs.probe else []))
         answers = connections.look(
             {host.name: packed.parcel(_told(host, needs, back)) for host in hosts},
             seconds,

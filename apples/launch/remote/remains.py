@@ -19,7 +19,7 @@ BUSY_SECONDS = 6.0
 # SIGTERM first: a supervisor that is killed while it cleans up leaves its folder in /tmp.
 END_SECONDS = 2.0
 """For what is left of jobs that are over to end when it is asked to, and as much again when it is killed."""
-MODULE = "apples.supervision.job_processes"
+REMAINS = "apples.supervision.job_processes:remains"
 LINE = re.compile(r"([0-9a-f]{8,32}) ([0-9]{1,9})")
 
 
@@ -48,7 +48,7 @@ def remains(
     """
     reach = ssh.reach(host, hosts)
     told = {"jobs": dict(jobs), "seconds": end_seconds}
-    parcel = shipping.parcel((MODULE,), f"{MODULE}:remains", told)
+    parcel = shipping.parcel(REMAINS, told)
     answer = _asked(reach, parcel, sharing.socket_name(reach), answer_seconds)
     found = told_of(answer.output.decode(errors="replace"))
     if answer.code != 0 or found is None or found.keys() != jobs.keys():

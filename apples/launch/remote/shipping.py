@@ -2,12 +2,17 @@
 
 The remote command line is always the same; what runs and what it is told comes over standard input,
 length first. Whatever follows on standard input is the program's own.
+
+A caller names the function to run, for example ``apples.launch.supervisor:serve``. Its module travels with all
+modules of apples that it imports at its top, which are read from the sources: no list of them has to be kept.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +27,8 @@ START = (
 """Reads so many bytes of program as the first ten digits say, and becomes it. One line, no quote of a shell."""
 
 LIMIT = 10**10
+IMPORT = re.compile(r"^from (apples(?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+"""The only form in which a module that travels may import another; ``tests/architecture`` starts each of them."""
 
 _LOADER = """import json, sys, types
 modules, place, told = json.loads({text!r})
@@ -40,23 +47,44 @@ def words(*, site: bool) -> list[str]:
 
 
 class Program:
-    """Modules of ours that travel, read once for however many hosts.
+    """A program that travels: its module and those it imports, read once for however many hosts.
 
     Parameters
     ----------
-    modules
-        Their names, in the order they import one another; their packages come along empty.
     place
         ``module:function`` that is called with what a host is told.
+    others
+        Modules that `place` loads by name.
     """
 
-    def __init__(self, modules: tuple[str, ...], place: str) -> None:
+    def __init__(self, place: str, *others: str) -> None:
         self._place = place
         self._sources: dict[str, str] = {}
-        for module in modules:
-            for parent in _parents(module):
-                self._sources.setdefault(parent, "")
-            self._sources[module] = _source(module)
+        for module in (*others, place.partition(":")[0]):
+            self._add(module, _spec(module))
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules that travel, each after those that it imports; their packages come along empty."""
+        return [module for module, source in self._sources.items() if source]
+
+    def _add(self, module: str, spec: ModuleSpec) -> None:
+        """Add a module after all modules of apples that it imports."""
+        if module in self._sources:
+            return
+        source = Path(str(spec.origin)).read_text(encoding="utf-8")
+        for home, several, single in IMPORT.findall(source):
+            found = _spec(home)
+            if found.submodule_search_locations is None:
+                self._add(home, found)
+                continue
+            for part in re.sub("#.*", "", several or single).split(","):
+                if part.strip():
+                    name = f"{home}.{part.split()[0]}"
+                    self._add(name, _spec(name))
+        for parent in _parents(module):
+            self._sources.setdefault(parent, "")
+        self._sources[module] = source
 
     def parcel(self, told: Mapping[str, Any]) -> bytes:
         """Return the bytes that start it on a host, to be written first."""
@@ -72,9 +100,9 @@ class Program:
         return b"%010d" % len(program) + program
 
 
-def parcel(modules: tuple[str, ...], place: str, told: Mapping[str, Any]) -> bytes:
-    """Return the bytes that start ``place`` of `modules` with `told`, for one host."""
-    return Program(modules, place).parcel(told)
+def parcel(place: str, told: Mapping[str, Any]) -> bytes:
+    """Return the bytes that start `place`, a ``module:function``, with `told`, for one host."""
+    return Program(place).parcel(told)
 
 
 def _parents(module: str) -> list[str]:
@@ -82,8 +110,8 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
-def _source(module: str) -> str:
+def _spec(module: str) -> ModuleSpec:
     found = find_spec(module)
     if found is None or not found.origin:
         raise LaunchError(f"{module} cannot be read", code="module-missing", value=module)
-    return Path(found.origin).read_text(encoding="utf-8")
+    return found

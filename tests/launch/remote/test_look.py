@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from apples.launch import LOOK, THIS_HOST, look, shipping
+from apples.launch import LOOK, look, shipping
 
 TOLD = {"modules": ["json"], "programs": [], "directory": "", "probe": "", "start": shipping.START}
 HEAVY = ("importlib.metadata", "email", "encodings.idna", "shutil", "pathlib")
@@ -16,9 +16,7 @@ HEAVY = ("importlib.metadata", "email", "encodings.idna", "shutil", "pathlib")
 
 def looked(**told):
     """Look at this machine as hosts are looked at; return what was found, and the modules that it took."""
-    parcel = shipping.Program((THIS_HOST, LOOK), f"{LOOK}:main").parcel(
-        {**TOLD, "commands": [], "back": None, **told}
-    )
+    parcel = shipping.Program(LOOK).parcel({**TOLD, "commands": [], "back": None, **told})
     argv = [sys.executable, "-X", "importtime", *shipping.words(site=True)]
     done = subprocess.run(argv, input=parcel, capture_output=True, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
