@@ -74,6 +74,8 @@ COMMANDS = {
     for section, commands in SECTIONS.items()
     for name, (place, words) in commands.items()
 }
+PAGES = ("apples.web.cluster_routes", "apples.web.job_routes", "apples.web.application_routes")
+"""The modules whose ``add(app, site)`` adds the pages of a room to ``apples serve``, the topmost room first."""
 
 EPILOG = (
     "Exit codes: 0 ok, 2 bad input, 3 no feasible plan, 4 resources or launch failed, "
@@ -84,4 +86,5 @@ EPILOG = (
 
 def main() -> None:
     """Run the command line and exit."""
-    run("apples", COMMANDS, "Application-level scheduling of one parallel program.", EPILOG)
+    summary = "Application-level scheduling of one parallel program."
+    run("apples", COMMANDS, summary, EPILOG, {"pages": PAGES})

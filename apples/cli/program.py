@@ -68,8 +68,20 @@ class _SectionedGroup(typer.core.TyperGroup):
                 ])  # fmt: skip
 
 
-def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> None:
-    """Run a console script to its end; never returns."""
+def run(
+    name: str,
+    entries: Mapping[str, Entry],
+    summary: str,
+    epilog: str,
+    tables: Mapping[str, object] | None = None,
+) -> None:
+    """Run a console script to its end; never returns.
+
+    Parameters
+    ----------
+    tables
+        The `typer.Context.obj` of every command: names of modules that commands load but do not know.
+    """
     _open_standard_files()
     app = typer.Typer(
         name=name,
@@ -91,7 +103,7 @@ def run(name: str, entries: Mapping[str, Entry], summary: str, epilog: str) -> N
     ) -> None:
         del version
 
-    sys.exit(_outcome(name, app, entries))
+    sys.exit(_outcome(name, app, entries, tables or {}))
 
 
 def _open_standard_files() -> None:
@@ -104,10 +116,12 @@ def _open_standard_files() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
-def _outcome(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
+def _outcome(
+    name: str, app: typer.Typer, entries: Mapping[str, Entry], tables: Mapping[str, object]
+) -> int:
     """Return the exit code of the command line, and print the error that ends it."""
     try:
-        code = _called(name, app, entries)
+        code = _called(name, app, entries, tables)
     except BaseException as error:
         if os.environ.get("APPLES_DEBUG") and not isinstance(error, _EXPECTED):
             raise
@@ -173,7 +187,9 @@ def _not_listened_to() -> int:
     return 0
 
 
-def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
+def _called(
+    name: str, app: typer.Typer, entries: Mapping[str, Entry], tables: Mapping[str, object]
+) -> int:
     """Import the command that is asked for, and call it."""
     asked = next((word for word in _words(name) if not word.startswith("-")), None)
     gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
@@ -190,7 +206,7 @@ def _called(name: str, app: typer.Typer, entries: Mapping[str, Entry]) -> int:
     group.entries = entries
     _keep_answers_apart(group)
     _take_version(group)
-    result = group(prog_name=name, standalone_mode=False)
+    result = group(prog_name=name, standalone_mode=False, obj=tables)
     return result if isinstance(result, int) else 0
 
 

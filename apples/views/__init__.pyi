@@ -53,7 +53,7 @@ from apples.views.run_page import run_page as page_of_run
 from apples.views.run_text import run_text as text_of_run
 from apples.views.runs import CLEAR as CLEAR
 from apples.views.series_chart import series_chart as chart_of_series
-from apples.views.served import cluster_job_page as cluster_job_page
+from apples.views.served_cluster import cluster_job_page as cluster_job_page
 from apples.views.simulation import baseline_of as baseline_of
 from apples.views.simulation import sweep_table as sweep_table
 from apples.views.simulation_charts import CELLS as CELLS

@@ -1,5 +1,6 @@
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.web.app import Site as Site
 from apples.web.app import create_app as create_app
 from apples.web.clusters import Kept as Kept
 from apples.web.folder import MOST_BYTES as MOST_BYTES

@@ -15,7 +15,7 @@ from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs import JobStatus, store
 from apples.refusals import failure_of
 from apples.resources import HostList, read_host_list
-from apples.scheduling.server.client import SchedulerClient, home
+from apples.scheduling.server.client import SchedulerClient, scheduler_directories
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
 from apples.views.queue import OVER
 from apples.web.folder import DocumentFolder
@@ -232,12 +232,7 @@ class Clusters:
 
     def all(self) -> list[Cluster]:
         """Return them: this user's in the order of their names, then those named."""
-        own = sorted(each for each in home().glob("*") if (each / "journal").exists())
-        names: dict[str, Path] = {}
-        for place in [*own, *self._named]:
-            if place not in names.values():
-                count = sum(each.name == place.name for each in names.values())
-                names[f"{place.name}-{count + 1}" if count else place.name] = place
+        names = scheduler_directories(self._named)
         for name, place in names.items():
             if place not in self._known:
                 self._known[place] = Cluster(name, place, self._folder, self._weather)

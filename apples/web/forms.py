@@ -12,7 +12,7 @@ from apples import user_files
 from apples.errors import UsageError, coded
 from apples.refusals import error_kind, unwritable
 from apples.storage import documents
-from apples.views.served import Form
+from apples.views.served_files import Form
 from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of
 
 

@@ -15,7 +15,7 @@ from apples.agent.weather import history
 from apples.agent.weather.service import DEADLINE, ServiceSettings
 from apples.resources import Host, HostList
 from apples.views.series_parts import longer
-from apples.views.served import STALE_SECONDS
+from apples.views.served_weather import STALE_SECONDS
 
 Document = Mapping[str, Any]
 

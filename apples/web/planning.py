@@ -17,13 +17,11 @@ from apples.agent.session.spec import PlanSpec, RunSpec
 from apples.agent.weather.remembered import remembered_weather
 from apples.agent.weather.service import service_settings
 from apples.errors import UsageError
-from apples.jobs.submission import JobRequest
 from apples.web.folder import DocumentFolder
 
 NAMES = ("template", "hosts", "user")
 LAUNCHERS = ("local", "ssh")
 """Those that ``apples run`` can be told and that ask for no more than their name."""
-MOST_HOSTS = 10**6
 KINDS: Mapping[str, str] = {
     "templates": hat.TEMPLATE,
     "hosts": user_files.HOST_LIST,
@@ -52,6 +50,12 @@ def asked(form: Mapping[str, str], files: Mapping[str, Sequence[str]]) -> dict[s
     }
 
 
+def asked_of(form: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the fields of a form, and what it asks for; a form that leaves a file out has none."""
+    fields = {key: values[-1] for key, values in form.items()}
+    return fields, asked(fields, dict.fromkeys(KINDS, ()))
+
+
 def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]:
     """Return a plan as ``apples.plan/1``, under the host list's values or what is remembered of the hosts.
 
@@ -60,7 +64,7 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]
     hat.DocumentError, ApplesError
         As ``apples plan`` says; that there is no plan is none.
     """
-    spec = PlanSpec(*_files(folder, wanted), _settings(wanted["set"]), weather="static")
+    spec = PlanSpec(*files_of(folder, wanted), settings_of(wanted["set"]), weather="static")
     information = load_information(
         spec.hosts, spec.template, spec.user, settings=spec.settings, weather="static"
     )
@@ -76,44 +80,15 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]
 
 def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStatus:
     """Start a job, as ``apples run --detach`` does, and return it once it runs."""
-    hosts, template, user = _files(folder, wanted)
+    hosts, template, user = files_of(folder, wanted)
     if wanted["actuator"] not in LAUNCHERS:
         raise UsageError(
             f"'{hat.printable(wanted['actuator'])}': is no launcher to choose",
             code="launcher-unknown", value=wanted["actuator"], known=list(LAUNCHERS),
         )  # fmt: skip
     launcher = None if wanted["actuator"] == LAUNCHERS[0] else wanted["actuator"]
-    spec = RunSpec(hosts, template, user, _settings(wanted["set"]), actuator=launcher)
+    spec = RunSpec(hosts, template, user, settings_of(wanted["set"]), actuator=launcher)
     return jobs.submit(jobs.JobSpec(spec, folder.path))
-
-
-def submission(folder: DocumentFolder, wanted: Mapping[str, str], hosts: tuple[str, str]) -> Any:
-    """Return what a scheduler is sent, as ``apples submit`` sends it.
-
-    Parameters
-    ----------
-    hosts
-        The fewest and the most, as somebody typed them; empty: 1, and as many as the fewest.
-    """
-    _, template, user = _files(folder, {**wanted, "hosts": wanted["template"]})
-    least, most = (
-        _count(name, text) for name, text in zip(("--min", "--max"), hosts, strict=True)
-    )
-    request = JobRequest(
-        template, user, _settings(wanted["set"]), least or 1, most, directory=folder.path
-    )
-    return request.body()
-
-
-def _count(option: str, text: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_HOSTS):
-        raise UsageError(
-            f"{option} {hat.printable(text)}: must be a whole number from 1 to {MOST_HOSTS}",
-            code="value-range", option=option, value=text, bound=[1, MOST_HOSTS],
-        )  # fmt: skip
-    return int(text)
 
 
 def commands(wanted: Mapping[str, str]) -> tuple[str, str, str]:
@@ -131,7 +106,14 @@ def commands(wanted: Mapping[str, str]) -> tuple[str, str, str]:
     )
 
 
-def _files(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, Path, Path | None]:
+def files_of(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, Path, Path | None]:
+    """Return the host list, the template and the user's file that a form names.
+
+    Raises
+    ------
+    UsageError
+        A file is not named, or is no file of the folder.
+    """
     missing = [name for name in NAMES[:2] if not wanted[name]]
     if missing:
         raise UsageError(
@@ -142,7 +124,7 @@ def _files(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, Pat
     return folder.file(wanted["hosts"]), folder.file(wanted["template"]), user
 
 
-def _settings(text: str) -> dict[str, str]:
+def settings_of(text: str) -> dict[str, str]:
     """Return the settings of ``NAME=VALUE NAME=VALUE``."""
     found = {}
     for pair in text.split():

@@ -12,10 +12,10 @@ import typer
 
 import nws
 from apples.errors import LaunchError, UsageError, coded
-from apples.scheduling.server.client import missing
 
 
 def serve(
+    context: typer.Context,
     listen: Annotated[str, typer.Option("--listen", help="HOST:PORT.")] = "127.0.0.1:8080",
     folder: Annotated[
         Path, typer.Option("--folder", help="Whose templates and host lists are shown.")
@@ -51,36 +51,29 @@ def serve(
         nws.check_exposure(where)
     except nws.ListenRefusedError as error:
         raise UsageError(str(error), **coded(error)) from None
-    schedulers = [place.resolve() for place in scheduler or ()]
-    for place in schedulers:
-        if not place.is_dir():
-            raise missing(place)
-    _serve(folder, where, schedulers)
+    _serve(folder, where, [place.resolve() for place in scheduler or ()], context.obj["pages"])
     return 0
 
 
-def _serve(folder: Path, listen: nws.Listen, schedulers: Sequence[Path]) -> None:
+def _serve(
+    folder: Path, listen: nws.Listen, schedulers: Sequence[Path], pages: Sequence[str]
+) -> None:
     """Serve the pages, and say the link that admits a browser, whenever there is another."""
     # FastAPI and the templates: this command's help does without.
     from apples.views.frame import served_style  # noqa: PLC0415
-    from apples.web.app import create_app  # noqa: PLC0415
-    from apples.web.folder import DocumentFolder  # noqa: PLC0415
+    from apples.web.app import Site, create_app  # noqa: PLC0415
     from apples.web.gate import ENTER, Sessions  # noqa: PLC0415
-    from apples.web.streams import Streams  # noqa: PLC0415
 
     def tell(key: str) -> None:
         typer.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)
 
-    files = DocumentFolder(folder)
-    os.chdir(files.path)  # code of the user's own is named from there, as where a command is typed
-    sessions = Sessions(tell)
+    site = Site(folder, schedulers=schedulers)
     secure = listen.certificate is not None
-    streams = Streams()
-    app = create_app(
-        files, sessions, listen.accepted, secure=secure, schedulers=schedulers, streams=streams
-    )
+    sessions = Sessions(tell)
+    app = create_app(site, pages, sessions, listen.accepted, secure=secure)
+    os.chdir(folder)  # code of the user's own is named from there, as where a command is typed
     server = nws.HttpServer(app, listen)
-    server.ending = streams.close
+    server.ending = site.streams.close
     served_style()  # templates are loaded before anybody waits for a page
     server.started_well = sessions.announce
     server.run([_bound(listen)])

@@ -9,22 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-import os
 import re
 import secrets
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import ApplesError, LaunchError
-from apples.jobs import store
-from apples.scheduling.server.client import SOCKET
-from apples.views.job import iteration_text, live_texts
+from apples.errors import LaunchError
 
 MOST_KEPT: Final = 200
 MOST_READERS: Final = 128
@@ -34,13 +26,6 @@ GATHERED_SECONDS: Final = 0.5
 BEAT_SECONDS: Final = 15.0
 AGAIN_SECONDS: Final = 1.0
 """Before a scheduler that is away is asked again, and between two looks at a record."""
-AWAY_LOOKS: Final = 10
-"""After so many questions that nobody answered a page says anew for how long that has been."""
-SILENT_SECONDS: Final = 30.0
-"""A scheduler says something every ten."""
-MOST_LINE: Final = 64 << 20
-MOST_SEEN: Final = 20_000
-TAIL_BYTES: Final = 4 << 10
 NUMBERED: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
 
 
@@ -148,146 +133,6 @@ class LiveStream(ABC):
     def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
-
-
-class QueueStream(LiveStream):
-    """What changes in the queue of a scheduler, by its own stream of events.
-
-    Parameters
-    ----------
-    directory
-        Where the scheduler's socket is.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self._directory = directory
-        self._seen: dict[str, Mapping[str, Any]] = {}
-
-    async def look(self) -> None:
-        """Take the scheduler's events; where it is away, ask again and again."""
-        last, asked = "", 0
-        while True:
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                async for number, kind, data in self._said(last):
-                    last = number
-                    self._take(kind, data)
-                    asked = 0
-            if asked % AWAY_LOOKS == 0:  # it is away: the page says so, and since when
-                self.change()
-            asked += 1
-            await asyncio.sleep(AGAIN_SECONDS)
-
-    def _take(self, kind: str, data: str) -> None:
-        """Tell how far a job is as a text, and everything else as a change."""
-        if kind == "job":
-            job = json.loads(data)
-            name, rest = job["job"], {**job, "iteration": None, "iterations": None}
-            if self._seen.get(name) == rest:
-                self.text(name, iteration_text(job))
-                return
-            if len(self._seen) >= MOST_SEEN:
-                self._seen.clear()
-            self._seen[name] = rest
-        self.change()
-
-    async def _said(self, last: str) -> AsyncIterator[tuple[str, str, str]]:
-        """Yield identifier, kind and data of the events after one."""
-        place = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # by its descriptor: the path may be longer than a socket's may be
-            async with asyncio.timeout(SILENT_SECONDS):
-                reader, writer = await asyncio.open_unix_connection(
-                    f"/proc/self/fd/{place}/{SOCKET}", limit=MOST_LINE
-                )
-        finally:
-            os.close(place)
-        try:
-            resumed = f"Last-Event-ID: {last}\r\n" if last else ""
-            writer.write(f"GET /v1/events HTTP/1.1\r\nHost: scheduler\r\n{resumed}\r\n".encode())
-            found: dict[str, str] = {}
-            async with asyncio.timeout(SILENT_SECONDS) as limit:
-                if b" 200 " not in await reader.readline():
-                    raise ConnectionRefusedError
-                while line := await reader.readline():
-                    limit.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS)
-                    key, _, value = line.decode().rstrip("\r\n").partition(": ")
-                    if value:
-                        found[key] = value
-                    elif "event" in found:
-                        yield found["id"], found["event"], found["data"]
-                        found = {}
-        finally:
-            writer.close()
-
-
-REDRAWN_SECONDS, REDRAWN_SHARE = 10.0, 0.02
-"""A run that goes on is drawn anew after so long, or after so much of the time that it has taken: a column."""
-
-
-def drawing_number(seconds: float) -> int:
-    """Return which drawing of a run is to be shown so many seconds after its start.
-
-    Examples
-    --------
-    >>> [drawing_number(after) for after in (0.0, 9.9, 10.0, 500.0, 509.0, 510.0, 3600.0)]
-    [0, 0, 1, 50, 50, 51, 149]
-    """
-    steady = REDRAWN_SECONDS / REDRAWN_SHARE
-    if seconds < steady:
-        return max(0, int(seconds / REDRAWN_SECONDS))
-    return int(1 / REDRAWN_SHARE + math.log(seconds / steady) / math.log1p(REDRAWN_SHARE))
-
-
-class RecordStream(LiveStream):
-    """What changes in the record of a run or job; its drawings grow while it goes on.
-
-    Parameters
-    ----------
-    identifier
-        Of the record.
-    """
-
-    def __init__(self, identifier: str) -> None:
-        super().__init__()
-        self._identifier = identifier
-        self._shape = ""
-        self._shown: dict[str, str] = {}
-
-    async def look(self) -> None:
-        """Look at the record every second."""
-        while True:
-            shape, texts = await asyncio.to_thread(self._found)
-            for key, text in texts.items():
-                if self._shown.get(key) != text:
-                    self.text(key, text)
-            if shape != self._shape:
-                self.change()
-            self._shape, self._shown = shape, texts
-            await asyncio.sleep(AGAIN_SECONDS)
-
-    def _found(self) -> tuple[str, dict[str, str]]:
-        """Return what of the record is no text, and its texts; why it cannot be read where it was removed."""
-        try:
-            one = store.record(self._identifier)
-            record = one.record()
-        except (OSError, ApplesError) as error:
-            return str(error), {}
-        keys = ("state", "attempt", "epoch", "hosts", "rows", "last_resize", "last_change")
-        going = record.get("state") not in store.OVER and record.get("submitted")
-        drawn = drawing_number(time.time() - record["submitted"]) if going else 0
-        shape = json.dumps([drawn, *(record.get(key) for key in keys)])
-        return shape, live_texts(one.summary(record), log_end(one, TAIL_BYTES), time.time())
-
-
-def log_end(one: store.StoredJob, most: int) -> str:
-    """Return the end of a record's log; empty where there is none."""
-    try:
-        with one.log.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - most))
-            return stream.read(most).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 class Streams:

@@ -8,7 +8,9 @@ import pytest
 import requests
 from waiting import until
 
-from apples.web import DocumentFolder, Sessions, Streams, create_app
+from apples.cli.main import PAGES
+from apples.web import Sessions, Streams, create_app
+from apples.web import Site as ServedSite
 from nws import HttpServer, Listen
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')
@@ -62,7 +64,7 @@ def known_streams():
 def site(own_state, known_streams):
     keys = []
     sessions, streams = Sessions(keys.append), known_streams
-    app = create_app(DocumentFolder(own_state), sessions, streams=streams)
+    app = create_app(ServedSite(own_state, streams=streams), PAGES, sessions)
     server = HttpServer(app, Listen(port=0))
     server.ending = streams.close
     sessions.announce()

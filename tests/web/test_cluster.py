@@ -372,7 +372,7 @@ def page_of(document, query=None, records=None):
         "stale_seconds": 600.0,
         "stream": "/",
     }
-    return render("cluster_parts.html.j2", address=lambda _: "?", **shown)
+    return render("cluster_parts.html.j2", "apples.views", address=lambda _: "?", **shown)
 
 
 def test_a_thousand_hosts_and_ten_thousand_jobs_are_a_page_of_150_kb():

@@ -17,9 +17,10 @@ from web.live_site import LiveSite
 from web.test_host_page import remembered
 from web.test_pages import PAYLOAD, record
 
+from apples.cli.main import PAGES
 from apples.jobs import store
 from apples.resources import read_host_list
-from apples.web import DocumentFolder, Sessions, Streams, create_app
+from apples.web import Sessions, Site, Streams, create_app
 from nws import HttpServer, Listen
 
 pytestmark = [
@@ -247,7 +248,7 @@ def test_a_server_that_is_killed_and_comes_back_is_said_and_followed_again(
 @contextmanager
 def served(folder, sessions, port=0):
     streams = Streams()
-    app = create_app(DocumentFolder(folder), sessions, streams=streams)
+    app = create_app(Site(folder, streams=streams), PAGES, sessions)
     server = HttpServer(app, Listen(port=port))
     server.ending = streams.close
     thread = threading.Thread(target=server.run, daemon=True)

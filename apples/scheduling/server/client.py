@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -65,6 +65,21 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
         code="scheduler-missing",
         file=home(),
     )
+
+
+def scheduler_directories(named: Sequence[Path]) -> dict[str, Path]:
+    """Return the directories of schedulers by the names of their pages.
+
+    This user's come first, in the order of their names, then those named. A name that is used already
+    gets a number.
+    """
+    own = sorted(each for each in home().glob("*") if (each / "journal").exists())
+    names: dict[str, Path] = {}
+    for place in [*own, *named]:
+        if place not in names.values():
+            count = sum(each.name == place.name for each in names.values())
+            names[f"{place.name}-{count + 1}" if count else place.name] = place
+    return names
 
 
 def missing(place: Path) -> LaunchError:

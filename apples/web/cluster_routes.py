@@ -1,0 +1,219 @@
+"""The routes of live schedulers: each sends the request of the command of the same name."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+import hat
+from apples.errors import ApplesError, UsageError
+from apples.refusals import failure_of
+from apples.scheduling.policies import POLICIES
+from apples.scheduling.server.client import missing
+from apples.views import served_cluster as served
+from apples.views.cluster import ClusterQuery
+from apples.views.foretold import Supposition
+from apples.web import planning
+from apples.web.answers import STATUSES
+from apples.web.app import HostName, PageNumber, Since, Site
+from apples.web.cluster_streams import QueueStream
+from apples.web.cluster_submission import submission
+from apples.web.clusters import Cluster, Clusters
+from apples.web.folder import DocumentFolder
+from apples.web.gate import Session
+from apples.web.weather import HostWeather
+
+LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
+"""Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""
+
+ClusterName = Annotated[str, Path(max_length=255)]
+JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
+
+
+def add(app: FastAPI, site: Site) -> None:
+    """Add the routes.
+
+    Raises
+    ------
+    LaunchError
+        A directory of a scheduler does not exist.
+    """
+    for place in site.schedulers:
+        if not place.is_dir():
+            raise missing(place)
+    folder = DocumentFolder(site.path)
+    clusters = Clusters(site.schedulers, folder, site.shared(HostWeather))
+    _add_clusters(app, site, clusters)
+    _add_cluster_verbs(app, site, clusters)
+    _add_what_if(app, site, clusters)
+    _add_submission(app, folder, clusters)
+
+
+def _add_clusters(app: FastAPI, site: Site, clusters: Clusters) -> None:
+    @app.get("/cluster", response_class=HTMLResponse)
+    def schedulers(request: Request) -> Response:
+        found = clusters.all()
+        if len(found) == 1:
+            return RedirectResponse(served.cluster_address(found[0].name), 303)
+        rows = [_answer_of(each) for each in found]
+        return HTMLResponse(served.clusters_page(site.frame(request, "Cluster"), rows))
+
+    @app.get("/cluster/{name}", response_class=HTMLResponse)
+    def cluster(
+        request: Request,
+        name: ClusterName,
+        words: Annotated[str, Query(max_length=200)] = "",
+        waiting_page: PageNumber = 1,
+        hosts_page: PageNumber = 1,
+    ) -> str:
+        address = cluster_events(name)
+        events = f"{address}?since={site.streams.last(address)}"
+        parts = clusters.one(name).parts(ClusterQuery(words, waiting_page, hosts_page))
+        return served.cluster_page(site.frame(request, "Cluster"), name, parts, events)
+
+    @app.get("/cluster/{name}/events")
+    async def events(request: Request, name: ClusterName, since: Since = "") -> Response:
+        one = await asyncio.to_thread(clusters.one, name)
+        return site.followed(
+            request, since, cluster_events(name), partial(QueueStream, one.directory)
+        )
+
+    @app.get("/cluster/{name}/jobs/{number}", response_class=HTMLResponse)
+    def job(request: Request, name: ClusterName, number: JobNumber) -> Response:
+        return cluster_job_answer(site, clusters, request, name, number)
+
+    @app.get("/cluster/{name}/hosts/{host}", response_class=HTMLResponse)
+    def host(request: Request, name: ClusterName, host: HostName) -> Response:
+        return cluster_host_answer(site, clusters, request, name, host)
+
+
+def _add_what_if(app: FastAPI, site: Site, clusters: Clusters) -> None:
+    @app.get("/cluster/{name}/what-if", response_class=HTMLResponse)
+    def what_if(
+        request: Request,
+        name: ClusterName,
+        policy: Annotated[str, Query(max_length=40)] = "",
+        hosts: Annotated[int, Query(ge=-(10**6), le=10**6)] = 0,
+        job: Annotated[str, Query(max_length=80)] = "",
+        minimum: PageNumber = 1,
+    ) -> str:
+        one, asked = clusters.one(name), Supposition(policy, hosts, job, minimum)
+        document, _ = one.queue()
+        found, refusal = None, ""
+        try:
+            if policy and policy not in LIVE_POLICIES:
+                raise UsageError(
+                    f"there is no policy '{hat.printable(policy)}' to choose",
+                    code="policy-unknown", value=policy, known=list(LIVE_POLICIES),
+                )  # fmt: skip
+            found = one.ask("POST", "/v1/whatif", asked.body())
+        except ApplesError as error:
+            refusal = failure_of(error).line
+        frame = site.frame(request, "Cluster")
+        return served.what_if_page(frame, name, LIVE_POLICIES, document, asked, found, refusal)
+
+
+def cluster_events(name: str) -> str:
+    """Return the address of what changes in a scheduler's queue."""
+    return f"{served.cluster_address(name)}/events"
+
+
+def cluster_job_answer(
+    site: Site, clusters: Clusters, request: Request, name: str, number: str, status: int = 200
+) -> Response:
+    """Return the page of a scheduler's job as it is just now."""
+    one = clusters.one(name)
+    shown, why = one.ask("GET", f"/v1/jobs/{number}"), one.ask("GET", f"/v1/jobs/{number}/why")
+    address = cluster_events(name)
+    page = served.cluster_job_page(
+        site.frame(request, "Cluster"), name, shown, why, time.time(),
+        f"{address}?since={site.streams.last(address)}",
+    )  # fmt: skip
+    return HTMLResponse(page, status)
+
+
+def cluster_host_answer(
+    site: Site, clusters: Clusters, request: Request, name: str, host: str, status: int = 200
+) -> Response:
+    """Return the page of a scheduler's host as it is just now."""
+    one = clusters.one(name)
+    shown, known = one.host(host)
+    page = served.cluster_host_page(
+        site.frame(request, "Cluster"), name, shown, known, one.series_of(host)
+    )
+    return HTMLResponse(page, status)
+
+
+def _add_cluster_verbs(app: FastAPI, site: Site, clusters: Clusters) -> None:
+    def told(
+        request: Request, what: str, call: Callable[[], object], shown: Callable[[int], Response]
+    ) -> Response:
+        """Ask a scheduler for what a button says, and say what came of it on the page of the button."""
+        session: Session = request.state.session
+        try:
+            call()
+        except ApplesError as error:
+            failure = failure_of(error)
+            session.said = "bad", f"{failure.line} (exit code {failure.exit_code})"
+            return shown(STATUSES.get(failure.exit_code, 500))
+        session.said = "good", what
+        return RedirectResponse(request.url.path.rpartition("/")[0], 303)
+
+    @app.post("/cluster/{name}/jobs/{number}/cancel")
+    def cancel(request: Request, name: ClusterName, number: JobNumber) -> Response:
+        return told(
+            request, f"job {number} is told to end",
+            lambda: clusters.one(name).ask("POST", f"/v1/jobs/{number}/cancel"),
+            lambda status: cluster_job_answer(site, clusters, request, name, number, status),
+        )  # fmt: skip
+
+    @app.post("/cluster/{name}/jobs/{number}/resize")
+    def resize(request: Request, name: ClusterName, number: JobNumber) -> Response:
+        words = request.state.form.get("hosts", [""])[-1]
+        body = {"hosts": words.replace(",", " ").split()}
+        return told(
+            request, f"job {number} is ordered to {', '.join(body['hosts'])}",
+            lambda: clusters.one(name).ask("POST", f"/v1/jobs/{number}/resize", body),
+            lambda status: cluster_job_answer(site, clusters, request, name, number, status),
+        )  # fmt: skip
+
+    @app.post("/cluster/{name}/hosts/{host}/{verb}")
+    def drain_or_resume(
+        request: Request,
+        name: ClusterName,
+        host: HostName,
+        verb: Annotated[str, Path(pattern="^(drain|resume)$")],
+    ) -> Response:
+        told_so = "gets no other job" if verb == "drain" else "gets jobs again"
+        return told(
+            request, f"{host} {told_so}",
+            lambda: clusters.one(name).ask("POST", f"/v1/hosts/{host}/{verb}"),
+            lambda status: cluster_host_answer(site, clusters, request, name, host, status),
+        )  # fmt: skip
+
+
+def _add_submission(app: FastAPI, folder: DocumentFolder, clusters: Clusters) -> None:
+    @app.post("/plan/submit")
+    def submit_planned(request: Request) -> Response:
+        form, wanted = planning.asked_of(request.state.form)
+        one = clusters.one(form.get("scheduler", ""))
+        hosts = form.get("minimum", "").strip(), form.get("maximum", "").strip()
+        answer = one.ask("POST", "/v1/jobs", submission(folder, wanted, hosts))
+        request.state.session.said = "good", f"{answer['job']} is submitted"
+        number = answer["job"].rpartition(".")[2]
+        return RedirectResponse(f"{served.cluster_address(one.name)}/jobs/{number}", 303)
+
+
+def _answer_of(cluster: Cluster) -> dict[str, Any]:
+    """Return a scheduler for the list of them: what it answers, or why it does not."""
+    try:
+        document, refusal = cluster.queue()
+    except ApplesError as error:
+        return {"name": cluster.name, "document": None, "refusal": failure_of(error).line}
+    return {"name": cluster.name, "document": document, "refusal": refusal}

@@ -1,0 +1,219 @@
+"""The routes of runs, jobs and plans: each calls the function of the command of the same name."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+import hat
+from apples import jobs
+from apples.errors import ApplesError, UsageError
+from apples.jobs import store
+from apples.jobs.comparing import comparison_of
+from apples.jobs.unfinished import document_so_far
+from apples.refusals import failure_of
+from apples.resources import read_host_list
+from apples.scheduling.server.client import scheduler_directories
+from apples.views import served_jobs as served
+from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
+from apples.views.record_page import has_own_page, record_page
+from apples.web import planning
+from apples.web.answers import STATUSES
+from apples.web.app import PageNumber, Since, Site
+from apples.web.folder import DocumentFolder
+from apples.web.gate import Session
+from apples.web.job_streams import TAIL_BYTES, RecordStream, log_end
+from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
+
+MOST_COMPARED = 12
+LOG_BYTES = 64 << 10
+SAVED_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
+"""Of a page that is one file: its style is inside."""
+
+Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
+
+
+def add(app: FastAPI, site: Site) -> None:
+    """Add the routes."""
+    _add_runs(app, site)
+    _add_verbs(app, site)
+    _add_plan(app, site)
+
+
+def _add_runs(app: FastAPI, site: Site) -> None:
+    known = RecordedRuns()
+
+    @app.get("/", response_class=HTMLResponse)
+    def runs(
+        request: Request,
+        words: Annotated[str, Query(max_length=200)] = "",
+        order: Annotated[str, Query(max_length=40)] = LATEST_FIRST,
+        descending: bool = True,
+        page: PageNumber = 1,
+    ) -> str:
+        query = RunQuery(words, order, descending, page)
+        return served.runs_page(
+            site.frame(request, "Runs"), query, page_of(known.entries(), query)
+        )
+
+    @app.get("/runs/{identifier}", response_class=HTMLResponse)
+    def run(request: Request, identifier: Identifier) -> Response:
+        return job_answer(site, request, identifier)
+
+    @app.get("/runs/{identifier}/events")
+    async def events(request: Request, identifier: Identifier, since: Since = "") -> Response:
+        found = await asyncio.to_thread(store.record, identifier)
+        return site.followed(request, since, run_events(found.id), partial(RecordStream, found.id))
+
+    @app.get("/runs/{identifier}/report.html", response_class=HTMLResponse)
+    def report(identifier: Identifier) -> HTMLResponse:
+        text = record_page(jobs.run_record(identifier))
+        return HTMLResponse(text, headers={"content-security-policy": SAVED_POLICY})
+
+    @app.get("/runs/{identifier}/log", response_class=HTMLResponse)
+    def log(request: Request, identifier: Identifier) -> str:
+        found = store.record(identifier)
+        with found.log.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - LOG_BYTES))
+            text = stream.read(LOG_BYTES).decode("utf-8", "replace")
+        return served.log_page(site.frame(request, "Runs"), found.id, text, size)
+
+    @app.get("/compare", response_class=HTMLResponse)
+    def compare(
+        request: Request,
+        run: Annotated[
+            list[Annotated[str, Query(max_length=8)]], Query(max_length=MOST_COMPARED)
+        ] = [],  # noqa: B006 - read only
+    ) -> str:
+        if len(run) < 2:
+            raise UsageError(
+                "choose two runs or more in the list to compare them",
+                code="value-range", field="run", value=len(run), bound=2,
+            )  # fmt: skip
+        document = comparison_of([jobs.run_record(name) for name in run])
+        return served.comparison_page(site.frame(request, "Runs"), document)
+
+
+def run_events(identifier: str) -> str:
+    """Return the address of what changes in a run's record."""
+    return f"/runs/{identifier}/events"
+
+
+def job_answer(site: Site, request: Request, identifier: str, status: int = 200) -> Response:
+    """Return the page of a run or job as it is just now."""
+    found = store.record(identifier)
+    record = jobs.RunRecord.of(found)
+    document = document_so_far(record)
+    if has_own_page(document):
+        return RedirectResponse(f"/runs/{found.id}/report.html", 303)
+    events = f"{run_events(found.id)}?since={site.streams.last(run_events(found.id))}"
+    job = jobs.JobStatus.of(found, ask=False)
+    texts = live_texts(found.summary(), log_end(found, TAIL_BYTES), time.time())
+    page = served.job_page(
+        site.frame(request, "Runs"), job, verbs_of(found, job.state), hosts_of(found),
+        document if document["plan"] else None, record.events, texts, events,
+    )  # fmt: skip
+    return HTMLResponse(page, status)
+
+
+def verbs_of(found: store.StoredJob, state: str) -> tuple[str, ...]:
+    """Return what a job may be asked for in a state; a run that its command waits for: nothing."""
+    if not found.controlled:
+        return ()
+    if state in store.OVER:
+        return () if state == "finished" else ("restart",)
+    return ("cancel", "resize")
+
+
+def hosts_of(found: store.StoredJob) -> tuple[str, ...]:
+    """Return the names of a job's host list; empty where it is not there any more."""
+    try:
+        return tuple(host.name for host in read_host_list(found.order()["hosts"]))
+    except (KeyError, hat.DocumentError):
+        return ()
+
+
+def _add_verbs(app: FastAPI, site: Site) -> None:
+    def done(request: Request, identifier: str, verb: Callable[[], str]) -> Response:
+        """Do what a button asks for, as the command does, and say what came of it on the job's page."""
+        session: Session = request.state.session
+        try:
+            session.said = "good", verb()
+        except ApplesError as error:
+            failure = failure_of(error)
+            session.said = "bad", f"{failure.line} (exit code {failure.exit_code})"
+            return job_answer(site, request, identifier, STATUSES.get(failure.exit_code, 500))
+        return RedirectResponse(f"/runs/{identifier}", 303)
+
+    def value(request: Request, name: str) -> str:
+        form: dict[str, list[str]] = request.state.form
+        return form.get(name, [""])[-1].strip()
+
+    def cancelled(identifier: str) -> str:
+        job = jobs.cancel(identifier)
+        return f"{job.id} is {job.state}"
+
+    @app.post("/runs/{identifier}/cancel")
+    def cancel(request: Request, identifier: Identifier) -> Response:
+        return done(request, identifier, lambda: cancelled(identifier))
+
+    @app.post("/runs/{identifier}/resize")
+    def resize(request: Request, identifier: Identifier) -> Response:
+        return done(
+            request, identifier,
+            lambda: resize_text(jobs.resize(jobs.own_job(identifier), jobs.weights_of(value(request, "hosts")))),
+        )  # fmt: skip
+
+    @app.post("/runs/{identifier}/migrate")
+    def migrate(request: Request, identifier: Identifier) -> Response:
+        source, target = value(request, "from"), value(request, "to")
+        return done(
+            request, identifier,
+            lambda: resize_text(jobs.migrate(jobs.own_job(identifier), source, target)),
+        )  # fmt: skip
+
+    @app.post("/runs/{identifier}/rebalance")
+    def rebalance(request: Request, identifier: Identifier) -> Response:
+        return done(request, identifier, lambda: resize_text(jobs.rebalance(identifier)))
+
+    @app.post("/runs/{identifier}/restart")
+    def restart(request: Request, identifier: Identifier) -> Response:
+        return done(
+            request, identifier, lambda: restarted_text(jobs.restart(jobs.own_job(identifier)))
+        )
+
+
+def _add_plan(app: FastAPI, site: Site) -> None:
+    folder = DocumentFolder(site.path)
+
+    @app.get("/plan", response_class=HTMLResponse)
+    def plan(request: Request) -> str:
+        files = planning.choices(folder)
+        wanted = planning.asked(
+            {key: value[:2000] for key, value in request.query_params.items()}, files
+        )
+        found, refusal = None, ""
+        try:
+            found = planning.planned(folder, wanted)
+        except (ApplesError, hat.DocumentError, OSError) as error:
+            refusal = failure_of(error).line
+        return served.plan_page(
+            site.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted),
+            planning.LAUNCHERS, list(scheduler_directories(site.schedulers)),
+        )  # fmt: skip
+
+    @app.post("/plan/run")
+    def run_planned(request: Request) -> Response:
+        _, wanted = planning.asked_of(request.state.form)
+        job = planning.submitted(folder, wanted)
+        request.state.session.said = "good", submitted_text(job, f"wait {job.id}")
+        return RedirectResponse(f"/runs/{job.id}", 303)
