@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
-from apples.launch.job_manager import job_file, local_spec
+from apples.launch.job_manager import job_file
 from apples.malleable import HostShare
 from apples.malleable.manager.process_groups import ProcessGroup
 from apples.malleable.node.supervisor import RANK_INTERPRETER

@@ -10,9 +10,10 @@ from typing import Any
 from apples.errors import ApplesError, LaunchError
 from apples.jobs import store
 from apples.jobs.store import Record
+from apples.launch.host_spec import HostSpec
 from apples.malleable.control.change_cost import ChangeCost
 from apples.malleable.control.client import RESIZE_SECONDS, ControlClient, carried_out
-from apples.malleable.control.command import HostShare, HostSpec, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import outcome_of, phases_in_order
 
 

@@ -22,10 +22,11 @@ from apples.jobs.records import ResizeEstimate, conversation
 from apples.jobs.spec import JobSpec, read
 from apples.jobs.store import Record, StoredJob
 from apples.launch.actuators import actuator_class
+from apples.launch.host_spec import HostSpec
 from apples.launch.plan import LaunchPlan, MalleableLimits
 from apples.launch.remote.connection import HostConnections
 from apples.malleable.control.change_cost import expected_cost
-from apples.malleable.control.command import HostShare, HostSpec
+from apples.malleable.control.command import HostShare
 from apples.resources import HostList
 
 Rows = Mapping[str, int]

@@ -33,7 +33,7 @@ from apples.jobs.records import (
     conversation,
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
-from apples.malleable.control.command import place_of
+from apples.launch.host_spec import place_of
 from apples.malleable.control.commits import whole_manifests
 from apples.refusals import Failure, failure_of
 from apples.supervision import job_processes

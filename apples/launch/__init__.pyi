@@ -47,11 +47,13 @@ from apples.launch.events import Resumed as Resumed
 from apples.launch.events import RowDigests as RowDigests
 from apples.launch.events import parse as parse
 from apples.launch.events import readable as readable
+from apples.launch.host_spec_builders import AllocatedNode as AllocatedNode
+from apples.launch.host_spec_builders import allocation_spec as allocation_spec
+from apples.launch.host_spec_builders import local_spec as local_spec
+from apples.launch.host_spec_builders import remote_spec as remote_spec
 from apples.launch.hydra import LaunchCommand as LaunchCommand
 from apples.launch.hydra import command as command
 from apples.launch.job_manager import job_file as job_file
-from apples.launch.job_manager import local_spec as local_spec
-from apples.launch.job_manager import remote_spec as remote_spec
 from apples.launch.plan import HostProgram as HostProgram
 from apples.launch.plan import calibrate_task as calibrate_task
 from apples.launch.plan import strips_of as strips_of

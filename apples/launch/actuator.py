@@ -7,7 +7,7 @@ run ends. It trusts the application's own ``done`` and no exit code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,15 +15,17 @@ from typing import Any, ClassVar
 from apples.errors import LaunchError, UsageError
 from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress, RowDigests, Talk
+from apples.launch.host_spec import HostSpec
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
-from apples.malleable.control.change_cost import Bandwidth
-from apples.malleable.control.command import HostSpec
 from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.schedule import Schedule
+
+Bandwidth = Callable[[str, str], float]
+"""Bytes a second from one host to another."""
 
 __all__ = ["Actuator", "Execution", "HostTimes", "LaunchCommand", "Outcome", "Progress", "Resized"]
 

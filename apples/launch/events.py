@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from apples.errors import ApplicationError
-from apples.malleable.control.command import HOSTS_LIMIT
+from apples.launch.host_spec import HOSTS_LIMIT
 
 LINE_LIMIT = 64 * 1024
 """Bytes of one line; a longer one is no event."""

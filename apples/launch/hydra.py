@@ -48,11 +48,15 @@ class LaunchCommand:
     files
         File name -> text of every file the command line names (task, machine file, script), to be
         written into the directory the command is started in.
+    forks
+        Whether the command is ``python -m MODULE ..`` and the run's supervisor forks itself and calls ``main`` of
+        that module, which saves the start of an interpreter.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    forks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ class Processes:
         try:
             config = {
                 "argv": command.argv,
+                "forks": command.forks,
                 "hosts": json.loads(command.files.get(LAUNCH_FILE, "{}")).get("hosts", []),
                 "cgroups": self._cgroups,
                 "grace": grace,

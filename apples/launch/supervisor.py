@@ -58,9 +58,8 @@ OWN_ERRORS, MOST_OWN_ERRORS = "errors-", 256
 """What one rank writes to standard error, by its number, so that its last words are known to be its; among more
 ranks than that all share one pipe."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-OURS = "apples.malleable."
 MANAGER = "apples-manager"
-"""How the modules of job managers begin, and what the kernel calls their processes."""
+"""What the kernel calls the process of a job manager."""
 
 
 class RunSupervisor:
@@ -254,7 +253,7 @@ class LocalSupervisor(RunSupervisor):
             self.cgroups, self.linger = config.get("cgroups", []), config.get("linger", 0.0)
             self.await_ranks(config.get("hosts", []))
             if self._line() == b"go":
-                self._start(config["argv"])
+                self._start(config["argv"], forks=config["forks"])
                 self._supervise(asked, config["grace"])
         finally:
             self.clear()
@@ -269,11 +268,11 @@ class LocalSupervisor(RunSupervisor):
             self.came += self.input.feed(data)
         return self.came.pop(0)
 
-    def _start(self, argv: list[str]) -> None:
+    def _start(self, argv: list[str], *, forks: bool) -> None:
         supervisor = os.getpid()
         self.launcher = os.fork()
         if self.launcher == 0:
-            if argv[:2] == [sys.executable, "-m"] and argv[2].startswith(OURS):
+            if forks and argv[:2] == [sys.executable, "-m"]:
                 job_processes.as_child(lambda: be_manager(argv[2], argv[3:], supervisor))
             job_processes.exec_launcher(argv, supervisor)
         os.dup2(null := os.open(os.devnull, os.O_WRONLY), 1)

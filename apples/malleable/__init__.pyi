@@ -26,6 +26,8 @@ Job = MalleableJob
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.launch.host_spec import HOSTS_LIMIT as HOSTS_LIMIT
+from apples.launch.host_spec import HostSpec as HostSpec
 from apples.malleable.balancers.block_table import BlockTable as BlockTable
 from apples.malleable.balancers.block_table import Decomposition as Decomposition
 from apples.malleable.balancers.block_table import runs as runs
@@ -45,10 +47,8 @@ from apples.malleable.control.client import ControlClient as ControlClient
 from apples.malleable.control.client import Requester as Requester
 from apples.malleable.control.client import SendLine as SendLine
 from apples.malleable.control.client import carried_out as carried_out
-from apples.malleable.control.command import HOSTS_LIMIT as HOSTS_LIMIT
 from apples.malleable.control.command import ChangePlan as ChangePlan
 from apples.malleable.control.command import CommandSource as CommandSource
-from apples.malleable.control.command import HostSpec as HostSpec
 from apples.malleable.control.command import JobEnded as JobEnded
 from apples.malleable.control.command import LimitsRequested as LimitsRequested
 from apples.malleable.control.command import ManagerStatus as ManagerStatus

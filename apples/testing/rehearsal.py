@@ -15,13 +15,14 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import Any
 
+from apples.launch.host_spec import HostSpec
+from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
-from apples.launch.job_manager import job_file, local_spec
+from apples.launch.job_manager import job_file
 from apples.launch.processes import job_name
 from apples.malleable.control.command import (
     CommandSource,
     HostShare,
-    HostSpec,
     JobEnded,
     JobNotice,
     ManagerStatus,

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.launch import MANAGER, Processes, RankGroup, job_manager
+from apples.launch import (
+    MANAGER,
+    LaunchCommand,
+    Processes,
+    RankGroup,
+    job_manager,
+    local_spec,
+)
 from apples.malleable import SECRET_BYTES, SUPERVISOR, HostShare
 from apples.supervision import descendants, kill_marked, marked, parent_of, read
 
@@ -27,9 +34,7 @@ class Tree:
     def __init__(self, folder):
         self.name = secrets.token_hex(8)
         places = [
-            job_manager.local_spec(
-                RankGroup(host, 1, (sys.executable, "-S", "-c", RANK, str(folder / host)))
-            )
+            local_spec(RankGroup(host, 1, (sys.executable, "-S", "-c", RANK, str(folder / host))))
             for host in ("ada", "bob")
         ]
         members = [HostShare(place.host) for place in places]
@@ -130,7 +135,7 @@ def test_an_agent_that_hangs_up_leaves_nothing(tree):
 def test_a_manager_without_its_job_says_so_and_how_it_ended(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = (sys.executable, "-m", job_manager.MANAGER, "nowhere.json")
-    order = job_manager.LaunchCommand(words)
+    order = LaunchCommand(words, forks=True)
     heard = []
     with Processes(order, secrets.token_hex(8)) as agent:
         until(lambda: heard.extend(agent.read(WAIT)) or not agent.supervised)

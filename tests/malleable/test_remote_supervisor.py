@@ -18,7 +18,15 @@ from worlds import pool
 
 from apples import Host, Link, LocalActuator, MalleableActuator
 from apples.agent import launch_plan
-from apples.launch import LaunchTarget, RankGroup, Reach, SshActuator, job_manager
+from apples.launch import (
+    AllocatedNode,
+    LaunchTarget,
+    RankGroup,
+    Reach,
+    SshActuator,
+    allocation_spec,
+    remote_spec,
+)
 from apples.malleable import (
     GREETING_TOO_LONG,
     MPIEXEC_ENDED,
@@ -262,9 +270,9 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
 
 
 def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
-    node = job_manager.AllocatedNode("42", "/opt/my python", "/shared")
+    node = AllocatedNode("42", "/opt/my python", "/shared")
     segment = RankGroup("n1", 2, ("/opt/my python", "heat.py"))
-    place = job_manager.allocation_spec(segment, node)
+    place = allocation_spec(segment, node)
     step = place.reach[place.reach.index("srun") :]
     assert (place.reach[0], step[-1]) == ("env", "/opt/my python")
     assert {"--nodes=1", "--ntasks=1", "--nodelist=n1", "--jobid=42", "--chdir=/"} <= set(step)
@@ -278,7 +286,7 @@ def test_a_supervisor_outlives_its_connection_unless_that_is_a_step_of_slurms(
 ):
     reach = Reach("n1", "n1", "/opt/python", allocation=allocation)
     target = LaunchTarget(RankGroup("n1", 1, ("/opt/python", "heat.py")), "10.0.0.1", reach)
-    assert bool(job_manager.remote_spec(target).again) == outlives
+    assert bool(remote_spec(target).again) == outlives
 
 
 @pytest.mark.parametrize("through", [LocalActuator, SshActuator])

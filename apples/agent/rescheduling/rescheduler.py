@@ -22,10 +22,9 @@ from apples.agent.information import InformationPool
 from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, evaluate_move
 from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.launch.actuator import Execution, Outcome, Progress, Resized
+from apples.launch.actuator import Bandwidth, Execution, Outcome, Progress, Resized
 from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, RowDigests
-from apples.malleable.control.change_cost import Bandwidth
 from apples.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0

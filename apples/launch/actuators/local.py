@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from apples.launch import hydra, job_manager
+from apples.launch import hydra
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.binding import bound_here
 from apples.launch.events import Talk, to_stderr
+from apples.launch.host_spec import HostSpec
+from apples.launch.host_spec_builders import local_spec
 from apples.launch.plan import LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.targets import eligible_groups
-from apples.malleable.control.command import HostSpec
 from apples.monitoring.message_counts import MessageCounts
 
 
@@ -93,7 +94,7 @@ class LocalActuator(Actuator):
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, as a part of this machine."""
-        found = [job_manager.local_spec(one) for one in eligible_groups(plan)]
+        found = [local_spec(one) for one in eligible_groups(plan)]
         return [replace(s, environment={**s.environment, **self._counting}) for s in found]
 
     def _command(self, ranks: Sequence[hydra.RankGroup], plan: LaunchPlan) -> LaunchCommand:

@@ -14,9 +14,11 @@ from typing import Any
 
 from apples.errors import LaunchError, UsageError, coded
 from apples.launch import job_manager
-from apples.launch.actuator import Actuator, LaunchCommand, Resized
+from apples.launch.actuator import Actuator, Bandwidth, LaunchCommand, Resized
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.events import Talk, to_stderr
+from apples.launch.host_spec import HOSTS_LIMIT, HostSpec
+from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
@@ -25,14 +27,14 @@ from apples.launch.remote import ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
-from apples.malleable.control.change_cost import Bandwidth, expected_cost
+from apples.malleable.control.change_cost import expected_cost
 from apples.malleable.control.client import (
     RESIZE_SECONDS,
     SILENCE_SECONDS,
     ControlClient,
     carried_out,
 )
-from apples.malleable.control.command import HOSTS_LIMIT, HostShare, HostSpec, ResizeCommand
+from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.job_file import RUN_FILE, EngineName, JobFile
 from apples.malleable.control.sealing import SECRET_BYTES
 from apples.malleable.migration.ranks import (
@@ -433,4 +435,4 @@ def _addresses(hosts: HostList) -> dict[str, str]:
 def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> HostSpec:
     """Return where the program may run; its environment stays the user's own."""
     rank_group = RankGroup(host.name, 1, program, host.cpus)
-    return replace(job_manager.local_spec(rank_group), reach=tuple(way), environment={})
+    return replace(local_spec(rank_group), reach=tuple(way), environment={})

@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples.errors import UsageError
-from apples.launch import job_manager
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
+from apples.launch.host_spec import HostSpec
+from apples.launch.host_spec_builders import AllocatedNode, allocation_spec
 from apples.launch.hydra import RankGroup
 from apples.launch.plan import HostSurvey, LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name
@@ -27,7 +28,6 @@ from apples.launch.slurm.follow import TIMED_OUT
 from apples.launch.slurm.options import SCRIPT, START_UP_SECONDS, SlurmOptions
 from apples.launch.slurm.script import SlurmTarget, slurm_command
 from apples.launch.targets import eligible, eligible_groups
-from apples.malleable.control.command import HostSpec
 
 
 class SlurmActuator(Actuator):
@@ -134,9 +134,9 @@ class SlurmActuator(Actuator):
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every node of the list that the job may use, each reached by a step of the allocation."""
         return [
-            job_manager.allocation_spec(
+            allocation_spec(
                 replace(one, program=program.remote, cpus=()),
-                job_manager.AllocatedNode(
+                AllocatedNode(
                     self.allocation,
                     program.host.python or sys.executable,
                     program.host.directory or str(Path.cwd()),

@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples.errors import LaunchError, ManagerUnreachableError, UsageError
-from apples.launch import job_manager, processes, ssh
+from apples.launch import processes, ssh
 from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
+from apples.launch.host_spec import HostSpec
+from apples.launch.host_spec_builders import local_spec, remote_spec
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
@@ -42,7 +44,6 @@ from apples.launch.targets import (
     own_address,
     targets_of_all,
 )
-from apples.malleable.control.command import HostSpec
 from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 
@@ -232,8 +233,8 @@ class SshActuator(Actuator):
         """Return every host of the list that the job may use, each with its connection."""
         everywhere = targets_of_all(plan)
         if not any(target.reach for target in everywhere):
-            return [job_manager.local_spec(one) for one in eligible_groups(plan)]
-        return [job_manager.remote_spec(one) for one in everywhere]
+            return [local_spec(one) for one in eligible_groups(plan)]
+        return [remote_spec(one) for one in everywhere]
 
     def _command(
         self, placed: Sequence[ssh.LaunchTarget], plan: LaunchPlan, job: str

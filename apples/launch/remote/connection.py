@@ -21,10 +21,10 @@ from threading import Lock
 from typing import Any
 
 from apples.errors import LaunchError
+from apples.launch.host_spec import SSH_FAILED
 from apples.launch.remote import sharing, shipping, ssh
 from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
 from apples.launch.remote.look import SCHEMA
-from apples.malleable.control.command import SSH_FAILED
 from apples.resources import Host, HostList
 from apples.supervision.job_processes import MARK, mark
 from nws import SensorDialogue, SensorReply

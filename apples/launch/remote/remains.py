@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from apples.errors import LaunchError
+from apples.launch.host_spec import SSH_FAILED
 from apples.launch.remote import sharing, shipping, ssh
 from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
-from apples.malleable.control.command import SSH_FAILED
 from apples.resources import Host, HostList
 from apples.supervision import job_processes
 

@@ -6,15 +6,15 @@ holds. Standard library only, since the manager loads this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.malleable.control.command import HostRows, HostShare
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
 
-Bandwidth = Callable[[str, str], float]
-"""Bytes a second from one host to another."""
+if TYPE_CHECKING:  # a job manager has no site packages, which that module loads
+    from apples.launch.actuator import Bandwidth
 
 CHANGE_SECONDS = 60.0
 """From the safe point until the new map holds, beside what the data takes to move."""

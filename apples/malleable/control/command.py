@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from selectors import BaseSelector
 from typing import Any, Literal
 
+from apples.launch.host_spec import HostSpec
+
 StateName = Literal["starting", "running", "finished", "failed", "cancelled"]
 
 
@@ -49,76 +51,6 @@ class HostShare:
         not whole, they are the weight only.
         """
         return cls(host, max(1.0, float(rows)), rows=int(rows) if rows == int(rows) else 0)
-
-
-HOSTS_LIMIT = 512
-"""Hosts of one job."""
-SSH_FAILED = 255
-"""The exit code of an ssh that failed itself or whose connection ended, and of no command that it ran."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostSpec:
-    """A host the job may use, and how its processes get there.
-
-    Attributes
-    ----------
-    slots
-        Ranks it runs.
-    program
-        Argument list of the program there.
-    cpus, cgroup
-        CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
-    reach
-        Argument list that runs `python` there, to which plain words are added; empty: it is here.
-    again
-        The same, for a new connection to a supervisor there that outlives the one by which it was reached, which
-        others may share; empty: it ends with that, as a step of Slurm's does.
-    python, bind, mpiexec
-        What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
-        names in braces, for the supervisor there to fill in.
-    options
-        Options of that mpiexec.
-    enter
-        Words before that mpiexec: what puts the ranks of a group where they belong and then becomes it.
-    environment
-        Variables added to the manager's own for its ranks.
-    warm
-        Whether a parked group may wait there for a growth.
-    directory
-        Where the program works there; empty: the job's own directory, or elsewhere the login's.
-    programs
-        Words of the program that are files, looked for in that directory where they are not at their path.
-    """
-
-    host: str
-    slots: int
-    program: tuple[str, ...]
-    python: str
-    bind: str
-    mpiexec: str
-    options: tuple[str, ...] = ()
-    cpus: tuple[int, ...] = ()
-    cgroup: str = ""
-    reach: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    warm: bool = False
-    directory: str = ""
-    programs: tuple[str, ...] = ()
-    enter: tuple[str, ...] = ()
-
-
-def place_of(raw: Mapping[str, Any]) -> HostSpec:
-    """Return the host of a document.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is none.
-    """
-    names = ("program", "options", "cpus", "reach", "again", "programs", "enter")
-    return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from apples.malleable.control.command import HostShare, HostSpec, place_of
+from apples.launch.host_spec import HostSpec, place_of
+from apples.malleable.control.command import HostShare
 
 SCHEMA = "apples.job-file/1"
 RUN_FILE = "run"

@@ -12,12 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from apples.launch.host_spec import HOSTS_LIMIT, HostSpec, place_of
 from apples.malleable.control.command import (
-    HOSTS_LIMIT,
     HostShare,
-    HostSpec,
     ResizeCommand,
-    place_of,
 )
 from apples.malleable.control.sealing import Body, ForgeryError, text_of
 

@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from apples.malleable.control.command import HOSTS_LIMIT, ResizeCommand
+from apples.launch.host_spec import HOSTS_LIMIT
+from apples.malleable.control.command import ResizeCommand
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.messages import (
     DETAIL_LIMIT,

@@ -35,13 +35,13 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import Literal
 
+from apples.launch.host_spec import HostSpec
 from apples.malleable.control.change_cost import CHANGE_SECONDS, LEAST_MEASURED, ChangeCost
 from apples.malleable.control.command import (
     ChangeOrigin,
     ChangePlan,
     HostRows,
     HostShare,
-    HostSpec,
     JobEnded,
     JobNotice,
     LimitsRequested,

@@ -30,7 +30,7 @@ from selectors import BaseSelector
 from typing import IO, Any, Literal
 from zlib import crc32
 
-from apples.malleable.control.command import SSH_FAILED, HostSpec
+from apples.launch.host_spec import SSH_FAILED, HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.node.supervisor import (
     HELLO,

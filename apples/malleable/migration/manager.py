@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from apples.launch.host_spec import HostSpec
 from apples.malleable.control.command import (
     CommandSource,
     HostRows,
-    HostSpec,
     JobEnded,
     ManagerStatus,
     ResizeCommand,

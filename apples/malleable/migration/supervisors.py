@@ -17,7 +17,7 @@ from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
-from apples.malleable.control.command import HostSpec
+from apples.launch.host_spec import HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
 from apples.supervision import peer

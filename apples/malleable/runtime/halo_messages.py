@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.malleable.control.command import HOSTS_LIMIT
+from apples.launch.host_spec import HOSTS_LIMIT
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.tiles import Tile

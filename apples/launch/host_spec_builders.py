@@ -1,0 +1,104 @@
+"""Build the `HostSpec` of a part of this machine, of a host over ssh, and of a node of a Slurm allocation.
+
+They stand apart from `HostSpec` because a job manager loads that without site packages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from apples.launch import bind, hydra
+from apples.launch.host_spec import HostSpec
+from apples.launch.hydra import RankGroup
+from apples.launch.remote import sharing
+from apples.launch.remote import ssh as line
+from apples.launch.remote.ssh import step
+from apples.launch.ssh import LaunchTarget, carried
+
+SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
+"""Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
+QUIET = {"UCX_LOG_LEVEL": "error"}
+"""UCX warns of a pooled request of its own whenever a world leaves."""
+PYTHON = "{python}"
+"""A host's own interpreter, which the node's supervisor knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedNode:
+    """How a node of an allocation is used: the allocation's number, the interpreter and directory there."""
+
+    allocation: str
+    python: str
+    directory: str
+
+
+def local_spec(rank_group: RankGroup, *, warm: bool = False) -> HostSpec:
+    """Return a host that is a part of this machine, as all the others are."""
+    environment = {**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD}
+    return _here(rank_group, environment, warm)
+
+
+def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
+    """Return a host where others are other machines: reached over ssh, or this machine beside them."""
+    rank_group = target.rank_group
+    environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **target.environment}
+    if target.reach is None:
+        return _here(rank_group, environment, warm)
+    # The login that a user's jobs share may end at any time: then each goes on with one of its own. A step of
+    # Slurm's ends with its connection.
+    reach = line.command(target.reach, shared=sharing.socket_name(target.reach), begins=False)
+    return replace(
+        _there(rank_group, target.reach.python, reach, environment, warm),
+        again=() if target.reach.allocation else tuple(line.command(target.reach)),
+        directory=target.directory,
+        programs=target.programs,
+    )
+
+
+def allocation_spec(rank_group: RankGroup, node: AllocatedNode, *, warm: bool = False) -> HostSpec:
+    """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
+    environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
+    reach = (*step(rank_group.host, node.allocation), node.python)
+    return replace(
+        _there(rank_group, node.python, reach, environment, warm), directory=node.directory
+    )
+
+
+def _there(
+    rank_group: RankGroup,
+    python: str,
+    reach: Sequence[str],
+    environment: Mapping[str, str],
+    warm: bool,
+) -> HostSpec:
+    """Return a host elsewhere; what stands in braces the node's supervisor fills in."""
+    return HostSpec(
+        rank_group.host,
+        rank_group.ranks,
+        tuple(PYTHON if word == python else word for word in rank_group.program),
+        PYTHON,
+        "{apples.launch.bind}",
+        "{mpiexec}",
+        hydra.OPTIONS,
+        reach=tuple(reach),
+        environment=environment,
+        warm=warm,
+    )
+
+
+def _here(rank_group: RankGroup, environment: Mapping[str, str], warm: bool) -> HostSpec:
+    return HostSpec(
+        rank_group.host,
+        rank_group.ranks,
+        rank_group.program,
+        sys.executable,
+        bind.__file__,
+        hydra.mpiexec(),
+        hydra.OPTIONS,
+        rank_group.cpus,
+        rank_group.cgroup,
+        environment=environment,
+        warm=warm,
+    )
