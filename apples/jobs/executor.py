@@ -50,6 +50,7 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
+from apples.storage import record_folders
 from apples.supervision import job_processes
 
 # Without inotify watches (each user has a limited number) records are polled at this interval.
@@ -265,7 +266,7 @@ class JobServiceExecutor(JobExecutor):
                 continue
             doing = isinstance(order, ResizeOrder), order.job, order.attempt
             with self._lock:
-                if doing in self._doing or not store.IDENTIFIER.fullmatch(order.folder):
+                if doing in self._doing or not record_folders.IDENTIFIER.fullmatch(order.folder):
                     continue
                 self._doing.add(doing)
             self._workers.submit(self._obey, order, doing)

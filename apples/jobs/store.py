@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
-from apples.storage import documents, state
+from apples.storage import documents, record_folders
 from apples.storage.journal import parse
 from apples.storage.naming import naming
 from apples.supervision import job_processes
 
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
-IDENTIFIER = re.compile(r"[0-9a-f]{8}")
 RUN_FOLDER = re.compile(r"apples-[a-z0-9_]{8}")
 """Name of a run's folder (`apples.launch.processes`)."""
 RESERVED_BYTES = 1 << 17
@@ -77,7 +76,7 @@ class StoredJob:
     @property
     def result(self) -> Path:
         """The ``apples.run/1`` document of a finished job."""
-        return self.folder / "result.json"
+        return self.folder / record_folders.RESULT
 
     @property
     def reserve(self) -> Path:
@@ -113,7 +112,7 @@ class StoredJob:
 
     def order(self) -> Record:
         """Return what was asked for."""
-        return _read(self.folder / "order.json")
+        return _read(self.folder / record_folders.ORDER)
 
     def secret(self) -> bytes:
         """Return the job's secret."""
@@ -307,9 +306,7 @@ class StoredJob:
 
 def folder() -> Path:
     """Return the directory of all jobs."""
-    path = state.directory() / "jobs"
-    path.mkdir(mode=0o700, exist_ok=True)
-    return path
+    return record_folders.root()
 
 
 def create(
@@ -365,7 +362,7 @@ def _filled(job: StoredJob, order: Mapping[str, Any], name: str, kind: str) -> S
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with naming(path), os.fdopen(handle, "w", encoding="ascii") as stream:
             stream.write(text)
-    documents.replace(job.folder / "order.json", json.dumps(order, indent=1))
+    documents.replace(job.folder / record_folders.ORDER, json.dumps(order, indent=1))
     job.keep_reserve()
     job.write({**first_record(job.id, name), "kind": kind})
     return job
@@ -387,18 +384,7 @@ def attempts(record: Mapping[str, Any]) -> int:
 
 def records() -> list[StoredJob]:
     """Return every run and job, the oldest first."""
-    found = [path for path in folder().iterdir() if IDENTIFIER.fullmatch(path.name)]
-    return [
-        StoredJob(path) for path in sorted(found, key=lambda path: (_ordered(path), path.name))
-    ]
-
-
-def _ordered(path: Path) -> int:
-    """Return when a run was asked for; 0 where it is gone by now, or was never asked for whole."""
-    try:
-        return (path / "order.json").stat().st_mtime_ns
-    except OSError:
-        return 0
+    return [StoredJob(path) for path in record_folders.folders()]
 
 
 def jobs() -> list[StoredJob]:
@@ -439,24 +425,8 @@ def record(name: str) -> StoredJob:
 
 
 def _one(name: str, among: list[StoredJob], what: str, command: str) -> StoredJob:
-    found = [one for one in among if one.id.startswith(name)] if name else []
-    if len(found) == 1:
-        return found[0]
-    known = [one.id for one in (found or among)[-5:]]
-    listed = ", ".join(known) or "none"
-    if found:
-        raise UsageError(
-            f"{what} '{name}': several begin with it: {listed}",
-            code="name-ambiguous",
-            value=name,
-            known=known,
-        )
-    raise UsageError(
-        f"{what} '{name}': unknown (known: {listed}); see: {command}",
-        code="job-unknown" if what == "job" else "run-unknown",
-        value=name,
-        known=known,
-    )
+    known = {one.id: one for one in among}
+    return known[record_folders.unique(name, list(known), what, command)]
 
 
 def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:
