@@ -1,4 +1,4 @@
-"""What a shell offers for a word that is being typed: jobs, their hosts, parameters of a template.
+"""What a shell offers for a word that is being typed: the parameters of a template.
 
 A word that cannot be completed is no error: nothing is offered.
 """
@@ -12,40 +12,6 @@ from pathlib import Path
 import typer
 
 
-def jobs(incomplete: str) -> list[str]:
-    """Return the ids of this user's jobs that begin so."""
-    with contextlib.suppress(Exception):
-        from apples.jobs import store  # noqa: PLC0415 - for this word only, as in what follows
-
-        return _those(incomplete, (job.id for job in store.jobs()))
-    return []
-
-
-def runs(incomplete: str) -> list[str]:
-    """Return the ids of this user's recorded runs and jobs that begin so."""
-    with contextlib.suppress(Exception):
-        from apples.jobs import store  # noqa: PLC0415
-
-        return _those(incomplete, (one.id for one in store.records()))
-    return []
-
-
-def hosts_of_job(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the hosts of a job's list that the last of the words ``a,b`` begins like."""
-    with contextlib.suppress(Exception):
-        from apples.jobs import store  # noqa: PLC0415
-        from apples.resources import read_host_list  # noqa: PLC0415
-
-        # Arguments before an option that lacks its value have not been parsed.
-        job = ctx.params["job"] or ctx.args[0]
-        listed = read_host_list(store.job(job).order()["hosts"])
-        done, comma, word = incomplete.rpartition(",")
-        named = {one.partition("=")[0] for one in done.split(",")}
-        rest = (host.name for host in listed if host.name not in named)
-        return [f"{done}{comma}{name}" for name in _those(word, rest)]
-    return []
-
-
 def parameters(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the parameters of the template that begin so."""
     with contextlib.suppress(Exception):
@@ -54,9 +20,10 @@ def parameters(ctx: typer.Context, incomplete: str) -> list[str]:
         template = hat.read(
             ctx.params.get("template") or Path("template.toml"), hat.ApplicationTemplate
         )
-        return _those(incomplete, (f"{name}=" for name in template.parameters))
+        return beginning_with(incomplete, (f"{name}=" for name in template.parameters))
     return []
 
 
-def _those(beginning: str, names: Iterable[str]) -> list[str]:
+def beginning_with(beginning: str, names: Iterable[str]) -> list[str]:
+    """Return the names that begin so."""
     return [name for name in names if name.startswith(beginning)]

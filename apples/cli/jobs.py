@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from apples import jobs as service
-from apples.cli import completion
 from apples.cli.options import Json
 from apples.cli.program import (
     answers_a_terminal,
@@ -19,7 +18,8 @@ from apples.cli.program import (
     show_answer,
     show_json,
 )
-from apples.cli.queue import (
+from apples.cli.record_completion import hosts_of_job, job_ids, run_ids
+from apples.cli.scheduled import (
     WATCH_SECONDS,
     cancel_scheduled,
     is_scheduled,
@@ -48,7 +48,7 @@ JobName = Annotated[
     typer.Argument(
         metavar="JOB",
         help="Id of the job, or how it begins; of a scheduler's job NAME.N.",
-        autocompletion=completion.jobs,
+        autocompletion=job_ids,
     ),
 ]
 RunName = Annotated[
@@ -56,7 +56,7 @@ RunName = Annotated[
     typer.Argument(
         metavar="JOB",
         help="Id of the job or run, or how it begins; of a scheduler's job NAME.N.",
-        autocompletion=completion.runs,
+        autocompletion=run_ids,
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; move nothing.")]
@@ -68,7 +68,7 @@ def jobs(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="JOB", help="One job; of a scheduler's NAME.N.", autocompletion=completion.jobs
+            metavar="JOB", help="One job; of a scheduler's NAME.N.", autocompletion=job_ids
         ),
     ] = None,
     watch: Annotated[
@@ -111,7 +111,7 @@ def resize(
     job: JobName,
     hosts: Annotated[
         str,
-        typer.Option("--hosts", help="a,b[=weight],..", autocompletion=completion.hosts_of_job),
+        typer.Option("--hosts", help="a,b[=weight],..", autocompletion=hosts_of_job),
     ],
     dry_run: DryRun = False,
     json: Json = False,
@@ -138,11 +138,11 @@ def migrate(
     job: JobName,
     source: Annotated[
         str,
-        typer.Option("--from", help="The host to leave.", autocompletion=completion.hosts_of_job),
+        typer.Option("--from", help="The host to leave.", autocompletion=hosts_of_job),
     ],
     target: Annotated[
         str,
-        typer.Option("--to", help="The host to go to.", autocompletion=completion.hosts_of_job),
+        typer.Option("--to", help="The host to go to.", autocompletion=hosts_of_job),
     ],
     dry_run: DryRun = False,
     json: Json = False,

@@ -9,6 +9,7 @@ import typer
 
 from apples.cli import options
 from apples.cli.program import show_answer
+from apples.cli.run_options import NoVerify, how_verified
 
 
 def master_worker(
@@ -31,7 +32,7 @@ def master_worker(
             "--verify", help="What is done again here: full, sample, none; sample unless named."
         ),
     ] = None,
-    no_verify: options.NoVerify = False,
+    no_verify: NoVerify = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done where.")
     ] = False,
@@ -52,7 +53,7 @@ def master_worker(
     )
     from apples.views.master_worker import master_worker_text  # noqa: PLC0415 - likewise
 
-    how = options.how_verified(verify, no_verify) or "sample"
+    how = how_verified(verify, no_verify) or "sample"
     some = tuple(name.strip() for name in workers.split(",") if name.strip())
     spec = MasterWorkerSpec(
         file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, how, some, master

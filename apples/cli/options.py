@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import hat
-from apples.cli import completion
+from apples.cli.completion import parameters
 from apples.errors import UsageError
 
 Hosts = Annotated[Path | None, typer.Option("--hosts", help="Host list; hosts.toml unless named.")]
@@ -26,48 +26,9 @@ Settings = Annotated[
     typer.Option(
         "--set",
         help="A parameter of the template: NAME=VALUE.",
-        autocompletion=completion.parameters,
+        autocompletion=parameters,
     ),
 ]
-BlueprintName = Annotated[
-    str | None,
-    typer.Option("--blueprint", help="Name, module:name or file.py:name.", show_default=False),
-]
-WeatherName = Annotated[
-    str, typer.Option("--weather", help="static, live, or a recorded weather file.")
-]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
-]
-Messages = Annotated[
-    str | None,
-    typer.Option(
-        "--messages",
-        metavar="RUN",
-        help="Who talks most is nearest: messages of a run (id, or its JSON), or rows of bytes.",
-        autocompletion=completion.runs,
-    ),
-]
-PlannerName = Annotated[
-    str | None,
-    typer.Option("--planner", help="time_balancing, linear, milp, rectangles, or your own."),
-]
-DistanceName = Annotated[
-    str | None, typer.Option("--distance", help="communication, paper, or your own.")
-]
-ModelName = Annotated[str | None, typer.Option("--model", help="strip, or your own.")]
-ActuatorName = Annotated[
-    str | None,
-    typer.Option(
-        "--actuator",
-        help="local, ssh, slurm, or your own as module:name; local where all hosts are this machine.",
-    ),
-]
-SlurmSettings = Annotated[
-    list[str] | None,
-    typer.Option("--slurm", help="What the site wants to be told: partition=NAME, minutes=N, .."),
-]
-NoVerify = Annotated[bool, typer.Option("--no-verify", help="The same as --verify none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 NO_FILE = "there is no such file"
@@ -131,31 +92,3 @@ def settings_of(pairs: Sequence[str] | None, option: str = "--set") -> dict[str,
             )
         settings[name] = value
     return settings
-
-
-def how_verified(
-    word: str | None, no_verify: bool, known: Sequence[str] = ("full", "sample", "none")
-) -> str:
-    """Return how a result is verified, empty where nobody says or it is left open; what is said twice must agree.
-
-    Raises
-    ------
-    UsageError
-        Two words that contradict each other, or none of those known.
-    """
-    if no_verify and word not in {None, "none"}:
-        raise UsageError(
-            f"--verify {word}: contradicts --no-verify",
-            code="option-conflict",
-            options=["--verify", "--no-verify"],
-            value=word,
-        )
-    if word not in {None, "auto", *known}:
-        raise UsageError(
-            f"--verify '{word}': known are {', '.join(known)}",
-            code="value-unknown",
-            option="--verify",
-            value=word,
-            known=list(known),
-        )
-    return "none" if no_verify else "" if word in {None, "auto"} else str(word)

@@ -12,6 +12,7 @@ import typer
 
 from apples.cli import options
 from apples.cli.program import say, show_answer
+from apples.cli.run_options import NoVerify, how_verified
 
 LONG_SECONDS = 3.0
 SEARCHING = "still looking for the quickest mapping; of fewer hosts (hosts = [..] in the file) it takes less"
@@ -36,7 +37,7 @@ def pipeline(
         str | None,
         typer.Option("--verify", help="Compare with one process: full, none; full unless named."),
     ] = None,
-    no_verify: options.NoVerify = False,
+    no_verify: NoVerify = False,
     json: options.Json = False,
 ) -> int:
     """Plan which hosts do which task, and how much passes at a time; run it if asked.
@@ -48,7 +49,7 @@ def pipeline(
     from apples.pipelines import PipelineResult, PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
     from apples.views.pipeline import pipeline_text  # noqa: PLC0415 - likewise
 
-    how = options.how_verified(verify, no_verify, ("full", "none"))
+    how = how_verified(verify, no_verify, ("full", "none"))
     spec = PipelineSpec(
         file, hosts or Path("hosts.toml"), options.settings_of(settings), weather, unit or 0, actuator
     )  # fmt: skip

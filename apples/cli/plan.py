@@ -11,9 +11,18 @@ import typer
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
 from apples.cli import options
+from apples.cli.agent_options import (
+    BlueprintName,
+    DistanceName,
+    Fresh,
+    ModelName,
+    PlannerName,
+    WeatherName,
+)
+from apples.cli.message_options import Messages
 from apples.cli.program import say, show_answer
-from apples.cli.queue import messages_of
 from apples.launch.remote.addresses import remote_hosts
+from apples.monitoring.message_matrix_file import messages_of
 from apples.resources import read_host_list
 from apples.views.plan import explained_text, plan_text
 
@@ -23,13 +32,13 @@ def plan(
     template: options.Template = None,
     user: options.User = None,
     settings: options.Settings = None,
-    blueprint: options.BlueprintName = None,
-    weather: options.WeatherName = "live",
-    planner: options.PlannerName = None,
-    distance: options.DistanceName = None,
-    model: options.ModelName = None,
-    fresh: options.Fresh = False,
-    messages: options.Messages = None,
+    blueprint: BlueprintName = None,
+    weather: WeatherName = "live",
+    planner: PlannerName = None,
+    distance: DistanceName = None,
+    model: ModelName = None,
+    fresh: Fresh = False,
+    messages: Messages = None,
     explain: Annotated[bool, typer.Option("--explain", help="The whole argument.")] = False,
     json: options.Json = False,
 ) -> int:

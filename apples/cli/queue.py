@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
 import typer
 
 from apples.cli import options
+from apples.cli.agent_options import WeatherName
+from apples.cli.message_options import Messages
 from apples.cli.options import Json
-from apples.cli.program import answers_a_terminal, repaint, say, show, show_answer
-from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError, coded
-from apples.scheduling.server.client import SchedulerClient, found
+from apples.cli.program import answers_a_terminal, repaint, show, show_answer
+from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
+from apples.errors import ApplesError, LaunchError, UsageError
+from apples.monitoring.message_matrix_file import messages_of
+from apples.scheduling.server.client import SchedulerClient
 from apples.views.queue import (
-    OVER,
     history_text,
     queue_text,
     submitted_text,
@@ -27,12 +29,6 @@ from apples.views.queue import (
     what_if_text,
     why_text,
 )
-
-WATCH_SECONDS = 2.0
-SCHEDULED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.[0-9]{1,12}")
-"""NAME.NUMBER, the id of a scheduler's job."""
-AWAY_SECONDS = 600.0
-"""For a scheduler that does not answer to come back, while somebody waits for a job of it."""
 
 Scheduler = Annotated[
     str | None,
@@ -82,14 +78,14 @@ def submit(
             "--after", metavar="JOB", help="Only when this has finished; may be repeated."
         ),
     ] = None,
-    weather: options.WeatherName = "live",
+    weather: WeatherName = "live",
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not check its result.")
     ] = False,
     count_messages: Annotated[
         bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
     ] = False,
-    messages: options.Messages = None,
+    messages: Messages = None,
     scheduler: Scheduler = None,
     token_file: TokenPath = None,
     certificate: Certificate = None,
@@ -101,7 +97,7 @@ def submit(
     """
     from apples.jobs.submission import JobRequest  # noqa: PLC0415 - for this command only
 
-    client = _client(scheduler, token_file, certificate)
+    client = client_of(scheduler, token_file, certificate)
     nothing = Path(os.devnull)  # the scheduler has a list of its own
     _, place, wishes = options.files_of(nothing, template or Path("template.toml"), user)
     body = JobRequest(
@@ -121,7 +117,7 @@ def submit(
 def _foretold(client: SchedulerClient, job: str) -> dict[str, Any] | None:
     """Return why a job waits that was just submitted; None: nobody can say, and it is submitted all the same."""
     try:
-        return client.ask("GET", f"/v1/jobs/{_named(job)}/why")
+        return client.ask("GET", f"/v1/jobs/{checked_name(job)}/why")
     except ApplesError:
         return None
 
@@ -139,7 +135,7 @@ def queue(
 
     Example: apples queue --json
     """
-    client = _client(scheduler, token_file, certificate)
+    client = client_of(scheduler, token_file, certificate)
     document = client.ask("GET", "/v1/queue")
     if json or not (watch and answers_a_terminal()):
         show_answer(document, lambda: queue_text(document), json)
@@ -168,8 +164,8 @@ def why(
 
     Example: apples why local.17
     """
-    client = _client(scheduler, token_file, certificate, job)
-    document = client.ask("GET", f"/v1/jobs/{_named(job)}/why")
+    client = client_of(scheduler, token_file, certificate, job)
+    document = client.ask("GET", f"/v1/jobs/{checked_name(job)}/why")
     show_answer(document, lambda: why_text(document), json)
     return 0
 
@@ -185,8 +181,8 @@ def drain(
 
     Example: apples drain ada
     """
-    client = _client(scheduler, token_file, certificate)
-    document = client.ask("POST", f"/v1/hosts/{_named(host)}/drain")
+    client = client_of(scheduler, token_file, certificate)
+    document = client.ask("POST", f"/v1/hosts/{checked_name(host)}/drain")
     show_answer(document, lambda: queue_text(document), json)
     return 0
 
@@ -202,8 +198,8 @@ def resume(
 
     Example: apples resume ada
     """
-    client = _client(scheduler, token_file, certificate)
-    document = client.ask("POST", f"/v1/hosts/{_named(host)}/resume")
+    client = client_of(scheduler, token_file, certificate)
+    document = client.ask("POST", f"/v1/hosts/{checked_name(host)}/resume")
     show_answer(document, lambda: queue_text(document), json)
     return 0
 
@@ -221,7 +217,7 @@ def history(
 
     Example: apples history --swf > log.swf
     """
-    document = _client(scheduler, token_file, certificate).ask("GET", "/v1/history")
+    document = client_of(scheduler, token_file, certificate).ask("GET", "/v1/history")
     if swf:
         show("\n".join(swf_lines(document)))
     else:
@@ -261,7 +257,7 @@ def what_if(
         "policy": policy, "options": options.settings_of(option, "--option"), "hosts_more": more,
         "hosts_less": less, "minimum": _minimums(minimum or ()),
     }  # fmt: skip
-    document = _client(scheduler, token_file, certificate).ask("POST", "/v1/whatif", body)
+    document = client_of(scheduler, token_file, certificate).ask("POST", "/v1/whatif", body)
     show_answer(document, lambda: what_if_text(document, time.time()), json)
     return 0
 
@@ -277,202 +273,5 @@ def _minimums(words: Sequence[str]) -> dict[str, int]:
                 option="--minimum",
                 value=word,
             )
-        found[_named(job)] = int(number[:9])
+        found[checked_name(job)] = int(number[:9])
     return found
-
-
-def cancel_scheduled(job: str, json: bool) -> int:
-    """End a job of a scheduler; returns when it is over."""
-    _ask_of(job, "POST", "/cancel")
-    document = until_over(job, None)
-    show_answer(document, f"{job} is {document['state']}", json)
-    return 0
-
-
-def until_over(job: str, seconds: float | None) -> dict[str, Any]:
-    """Return a job of a scheduler that is over, after waiting for that; a scheduler may come back meanwhile.
-
-    Raises
-    ------
-    DeadlineError
-        It is not, after so many seconds.
-    LaunchError
-        No scheduler has answered for `AWAY_SECONDS`.
-    """
-    deadline, pause = None if seconds is None else time.monotonic() + seconds, 0.05
-    away: float | None = None  # since when nobody answers
-    shown = "not known to be over"
-    while True:
-        try:
-            document = _ask_of(job)
-        except LaunchError as error:
-            if error.code == "scheduler-missing":  # there is no directory: it does not come back
-                raise
-            if away is None:
-                away = time.monotonic()
-                say(f"apples: {error}; its jobs go on; asking for {AWAY_SECONDS:g} s more")
-            elif time.monotonic() >= away + AWAY_SECONDS:
-                raise
-        else:
-            away, shown = None, document["state"]
-            if shown in OVER:
-                if document["reason"]:
-                    say(f"apples: {job} {shown}: {document['reason']}")
-                return document
-        if deadline is not None and time.monotonic() >= deadline:
-            raise DeadlineError(
-                f"{job} is {shown} after {seconds:g} s",
-                code="wait-timeout",
-                job=job,
-                value=shown,
-                seconds=seconds,
-            )
-        time.sleep(pause)
-        pause = min(1.0, 1.3 * pause)
-
-
-def is_scheduled(job: str) -> bool:
-    """Whether a word is an id of a scheduler's job: NAME.NUMBER."""
-    return SCHEDULED.fullmatch(job) is not None and not Path(job).exists()
-
-
-def record_of(job: str) -> str:
-    """Return the id of a job's record, which for a job of a scheduler is that of its last attempt.
-
-    It is read in the scheduler's log where we may: its jobs have their records also while it does not answer.
-
-    Raises
-    ------
-    UsageError
-        The scheduler is not this one, has no such job, or has not started it yet.
-    """
-    if not is_scheduled(job):
-        return job
-    place = found(job=job)
-    if isinstance(place, Path) and os.access(place / "journal", os.R_OK):
-        from apples.scheduling.server.log import recorded_job  # noqa: PLC0415 - others ask the scheduler
-
-        folder = recorded_job(place, int(job.rpartition(".")[2])).folder
-    else:
-        folder = str(_ask_of(job)["record"])
-    if not folder:
-        raise UsageError(
-            f"{job} has not been started, and has no record; see: apples why {job}",
-            code="job-not-started",
-            job=job,
-        )
-    return folder
-
-
-@overload
-def messages_of(run: str) -> Path: ...
-
-
-@overload
-def messages_of(run: str | None) -> Path | None: ...
-
-
-def messages_of(run: str | None) -> Path | None:
-    """Return the document of a run that ``--messages`` names: a file, or the result of a record.
-
-    Raises
-    ------
-    UsageError
-        There is no such file and no such record, or it cannot be read.
-    LaunchError
-        There is no such file, and the name is of a job whose scheduler is not there. Transient.
-    """
-    if run is None:
-        return None
-    try:
-        if Path(run).is_file():
-            return Path(run)
-    except OSError as error:
-        raise UsageError(
-            f"--messages: {run[:200]}: {error.strerror}",
-            code="file-unreadable",
-            option="--messages",
-            file=run[:200],
-        ) from None
-    from apples.jobs import store  # noqa: PLC0415 - most commands ask for no record
-
-    try:
-        return store.record(record_of(run)).result
-    except (UsageError, LaunchError) as error:
-        kind = UsageError if isinstance(error, UsageError) else LaunchError
-        raise kind(
-            f"--messages: no file of that name, and {error}",
-            **{**coded(error), "option": "--messages"},
-        ) from None
-
-
-def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
-    """Have the scheduler order a job to these hosts; returns when it has said what became of it."""
-    before = _ask_of(job)
-    document = _ask_of(job, "POST", "/resize", {"hosts": list(hosts)})
-    while document["state"] in {"resizing", "unsettled"}:
-        time.sleep(0.1)
-        document = _ask_of(job)
-    if document["resizes"] == before["resizes"] and set(document["hosts"]) != set(hosts):
-        raise LaunchError(
-            f"{job} was not resized, and is {_where(document)}; see: apples queue",
-            code="job-not-resized",
-            job=job,
-            hosts=document["hosts"],
-        )
-    show_answer(document, f"{job} is {_where(document)}", json)
-    return 0
-
-
-def migrate_scheduled(job: str, source: str, target: str, json: bool) -> int:
-    """Have the scheduler move what a job has on one host to another."""
-    hosts = _ask_of(job)["hosts"]
-    if source not in hosts:
-        raise UsageError(
-            f"--from {source}: the job is not there (it is on {', '.join(hosts)})",
-            code="host-unknown",
-            option="--from",
-            host=source,
-            known=list(hosts),
-        )
-    if target in hosts:
-        raise UsageError(
-            f"--to {target}: the job is there already",
-            code="host-in-use",
-            option="--to",
-            host=target,
-        )
-    return resize_scheduled(job, [target if host == source else host for host in hosts], json)
-
-
-def _where(document: Mapping[str, Any]) -> str:
-    on = f" on {', '.join(document['hosts'])}" if document["hosts"] else ""
-    return f"{document['state']}{on}"
-
-
-def _client(
-    scheduler: str | None = None,
-    token_file: Path | None = None,
-    certificate: Path | None = None,
-    job: str = "",
-) -> SchedulerClient:
-    return SchedulerClient(found(scheduler, job=job), token_file, certificate)
-
-
-def _ask_of(
-    job: str, method: str = "GET", path: str = "", body: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return what the scheduler of a job answers about it."""
-    return _client(job=job).ask(method, f"/v1/jobs/{_named(job)}{path}", body)
-
-
-def _named(word: str) -> str:
-    """Return a word that may stand in a path."""
-    if not word or len(word) > 80 or set(word) - NAME_LETTERS:
-        raise UsageError(
-            f"'{word[:80]}': not a name of a job or host", code="name-invalid", value=word[:80]
-        )
-    return word
-
-
-NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apples.cli import completion, runs
+from apples.cli import runs
+from apples.cli.record_completion import run_ids
 from apples.errors import UsageError
 
 
@@ -16,7 +17,7 @@ def report(
         str,
         typer.Argument(
             help="A run or job by its id; or a log, a model, a sweep's file of results.",
-            autocompletion=completion.runs,
+            autocompletion=run_ids,
         ),
     ],
     out: Annotated[

@@ -10,6 +10,16 @@ import typer
 
 from apples.agent.session.spec import RunSpec
 from apples.cli import options
+from apples.cli.agent_options import (
+    BlueprintName,
+    DistanceName,
+    Fresh,
+    ModelName,
+    PlannerName,
+    WeatherName,
+)
+from apples.cli.message_options import Messages
+from apples.cli.run_options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
 
@@ -22,15 +32,15 @@ def run(
     template: options.Template = None,
     user: options.User = None,
     settings: options.Settings = None,
-    blueprint: options.BlueprintName = None,
-    weather: options.WeatherName = "live",
-    planner: options.PlannerName = None,
-    distance: options.DistanceName = None,
-    model: options.ModelName = None,
-    fresh: options.Fresh = False,
-    messages: options.Messages = None,
-    actuator: options.ActuatorName = None,
-    slurm: options.SlurmSettings = None,
+    blueprint: BlueprintName = None,
+    weather: WeatherName = "live",
+    planner: PlannerName = None,
+    distance: DistanceName = None,
+    model: ModelName = None,
+    fresh: Fresh = False,
+    messages: Messages = None,
+    actuator: ActuatorName = None,
+    slurm: SlurmSettings = None,
     output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page to write about the run.")] = None,
     timeline: Annotated[
@@ -41,7 +51,7 @@ def run(
         str | None,
         typer.Option("--verify", help=VERIFY_HELP, show_default=False),
     ] = None,
-    no_verify: options.NoVerify = False,
+    no_verify: NoVerify = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Let it run on; see apples jobs, wait, resize.")
     ] = False,
@@ -99,12 +109,12 @@ def run(
             weather=weather, output=output,
         )  # fmt: skip
         return detach_job(job, json) if detach else run_program(job, json)
-    from apples.cli.queue import messages_of  # noqa: PLC0415 - a program has none
+    from apples.monitoring.message_matrix_file import messages_of  # noqa: PLC0415 - a program has none
 
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
-        options.how_verified(verify, no_verify) or "auto",
+        how_verified(verify, no_verify) or "auto",
         warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
         count_messages=count_messages, messages=messages_of(messages),
     )  # fmt: skip

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from apples.cli import completion
 from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
-from apples.cli.queue import is_scheduled, record_of
+from apples.cli.record_completion import run_ids
+from apples.cli.scheduled import is_scheduled, record_of
 from apples.errors import UsageError
 from apples.jobs import store
 from apples.refusals import unwritable
@@ -57,7 +57,7 @@ def runs(
 def compare(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="RUN RUN ..", help="Ids.", autocompletion=completion.runs),
+        typer.Argument(metavar="RUN RUN ..", help="Ids.", autocompletion=run_ids),
     ],
     json: Json = False,
 ) -> int:

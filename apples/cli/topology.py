@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.options import Json, Messages
+from apples.cli.message_options import Messages
+from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
@@ -111,9 +112,9 @@ def fit_job(
 
 def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankOrder:
     """Return the CPUs of each rank by who sends whom how much."""
-    from apples.cli.queue import messages_of  # noqa: PLC0415 - for this option only, as what follows
-    from apples.launch.rank_order import rank_order  # noqa: PLC0415
+    from apples.launch.rank_order import rank_order  # noqa: PLC0415 - for this option only, as what follows
     from apples.monitoring.message_counts import MessageMatrix  # noqa: PLC0415
+    from apples.monitoring.message_matrix_file import messages_of  # noqa: PLC0415
 
     known = MessageMatrix.of_run(messages_of(messages))
     if len(known.ranks) != ranks:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from apples.scheduling.server.client import OVER
 from apples.units import counted, duration
 from apples.views.columns import fitted, in_columns
 
 Document = Mapping[str, Any]
-OVER = frozenset({"finished", "failed", "cancelled", "lost"})
 SHOWN_OVER = 10
 SHOWN_STARTS = 20
 NO_HOSTS = "no hosts yet: nodes join when an allocation runs"

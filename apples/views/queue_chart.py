@@ -8,10 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.scheduling.server.client import OVER
 from apples.views import drawing as draw
 from apples.views.drawing import Scale, box, line, text
 from apples.views.palette import FILLS
-from apples.views.queue import OVER
 
 Document = Mapping[str, Any]
 

@@ -15,9 +15,8 @@ from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs import JobStatus, store
 from apples.refusals import failure_of
 from apples.resources import HostList, read_host_list
-from apples.scheduling.server.client import SchedulerClient, scheduler_directories
+from apples.scheduling.server.client import OVER, SchedulerClient, scheduler_directories
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
-from apples.views.queue import OVER
 from apples.web.folder import DocumentFolder
 from apples.web.host_series import KnownHost, known_of
 from apples.web.weather import AskedWeather, HostWeather, host_rows

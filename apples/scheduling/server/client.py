@@ -21,6 +21,8 @@ CERTIFICATE_VARIABLE = "APPLES_CERTIFICATE"
 URL = re.compile(r"(https?)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?/?")
 SOCKET = "socket"
 ANSWER_SECONDS = 60.0
+OVER = frozenset({"finished", "failed", "cancelled", "lost"})
+"""States of a job that is over."""
 
 
 def home() -> Path:

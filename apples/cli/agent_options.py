@@ -1,0 +1,26 @@
+"""Options of the commands that plan one application."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+BlueprintName = Annotated[
+    str | None,
+    typer.Option("--blueprint", help="Name, module:name or file.py:name.", show_default=False),
+]
+WeatherName = Annotated[
+    str, typer.Option("--weather", help="static, live, or a recorded weather file.")
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
+]
+PlannerName = Annotated[
+    str | None,
+    typer.Option("--planner", help="time_balancing, linear, milp, rectangles, or your own."),
+]
+DistanceName = Annotated[
+    str | None, typer.Option("--distance", help="communication, paper, or your own.")
+]
+ModelName = Annotated[str | None, typer.Option("--model", help="strip, or your own.")]

@@ -1,0 +1,174 @@
+"""The verbs of jobs for a scheduler's job, and what commands that ask a scheduler share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from apples.cli.program import say, show_answer
+from apples.errors import DeadlineError, LaunchError, UsageError
+from apples.scheduling.server.client import OVER, SchedulerClient, found
+from apples.storage import record_folders
+
+WATCH_SECONDS = 2.0
+AWAY_SECONDS = 600.0
+"""For a scheduler that does not answer to come back, while somebody waits for a job of it."""
+NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def is_scheduled(job: str) -> bool:
+    """Whether a word is an id of a scheduler's job: NAME.NUMBER."""
+    return record_folders.SCHEDULED.fullmatch(job) is not None and not Path(job).exists()
+
+
+def record_of(job: str) -> str:
+    """Return the id of a job's record, which for a job of a scheduler is that of its last attempt.
+
+    If the scheduler does not answer, the record is found by its order, which names scheduler and job.
+
+    Raises
+    ------
+    UsageError
+        The scheduler is not this one, has no such job, or has not started it yet.
+    LaunchError
+        There is no scheduler, or it does not answer and no order names the job. Transient.
+    """
+    if not is_scheduled(job):
+        return job
+    client = client_of(job=job)
+    try:
+        folder = str(client.ask("GET", f"/v1/jobs/{job}")["record"])
+    except LaunchError:
+        record = record_folders.of_scheduled(job)
+        if record is None:
+            raise
+        folder = record.name
+    if not folder:
+        raise UsageError(
+            f"{job} has not been started, and has no record; see: apples why {job}",
+            code="job-not-started",
+            job=job,
+        )
+    return folder
+
+
+def cancel_scheduled(job: str, json: bool) -> int:
+    """End a job of a scheduler; returns when it is over."""
+    ask_of(job, "POST", "/cancel")
+    document = until_over(job, None)
+    show_answer(document, f"{job} is {document['state']}", json)
+    return 0
+
+
+def until_over(job: str, seconds: float | None) -> dict[str, Any]:
+    """Return a job of a scheduler that is over, after waiting for that; a scheduler may come back meanwhile.
+
+    Raises
+    ------
+    DeadlineError
+        It is not, after so many seconds.
+    LaunchError
+        No scheduler has answered for `AWAY_SECONDS`.
+    """
+    deadline, pause = None if seconds is None else time.monotonic() + seconds, 0.05
+    away: float | None = None  # since when nobody answers
+    shown = "not known to be over"
+    while True:
+        try:
+            document = ask_of(job)
+        except LaunchError as error:
+            if error.code == "scheduler-missing":  # there is no directory: it does not come back
+                raise
+            if away is None:
+                away = time.monotonic()
+                say(f"apples: {error}; its jobs go on; asking for {AWAY_SECONDS:g} s more")
+            elif time.monotonic() >= away + AWAY_SECONDS:
+                raise
+        else:
+            away, shown = None, document["state"]
+            if shown in OVER:
+                if document["reason"]:
+                    say(f"apples: {job} {shown}: {document['reason']}")
+                return document
+        if deadline is not None and time.monotonic() >= deadline:
+            raise DeadlineError(
+                f"{job} is {shown} after {seconds:g} s",
+                code="wait-timeout",
+                job=job,
+                value=shown,
+                seconds=seconds,
+            )
+        time.sleep(pause)
+        pause = min(1.0, 1.3 * pause)
+
+
+def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
+    """Have the scheduler order a job to these hosts; returns when it has said what became of it."""
+    before = ask_of(job)
+    document = ask_of(job, "POST", "/resize", {"hosts": list(hosts)})
+    while document["state"] in {"resizing", "unsettled"}:
+        time.sleep(0.1)
+        document = ask_of(job)
+    if document["resizes"] == before["resizes"] and set(document["hosts"]) != set(hosts):
+        raise LaunchError(
+            f"{job} was not resized, and is {_where(document)}; see: apples queue",
+            code="job-not-resized",
+            job=job,
+            hosts=document["hosts"],
+        )
+    show_answer(document, f"{job} is {_where(document)}", json)
+    return 0
+
+
+def migrate_scheduled(job: str, source: str, target: str, json: bool) -> int:
+    """Have the scheduler move what a job has on one host to another."""
+    hosts = ask_of(job)["hosts"]
+    if source not in hosts:
+        raise UsageError(
+            f"--from {source}: the job is not there (it is on {', '.join(hosts)})",
+            code="host-unknown",
+            option="--from",
+            host=source,
+            known=list(hosts),
+        )
+    if target in hosts:
+        raise UsageError(
+            f"--to {target}: the job is there already",
+            code="host-in-use",
+            option="--to",
+            host=target,
+        )
+    return resize_scheduled(job, [target if host == source else host for host in hosts], json)
+
+
+def _where(document: Mapping[str, Any]) -> str:
+    on = f" on {', '.join(document['hosts'])}" if document["hosts"] else ""
+    return f"{document['state']}{on}"
+
+
+def client_of(
+    scheduler: str | None = None,
+    token_file: Path | None = None,
+    certificate: Path | None = None,
+    job: str = "",
+) -> SchedulerClient:
+    """Return the client of the scheduler that is named, or that a job is of."""
+    return SchedulerClient(found(scheduler, job=job), token_file, certificate)
+
+
+def ask_of(
+    job: str, method: str = "GET", path: str = "", body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what the scheduler of a job answers about it."""
+    return client_of(job=job).ask(method, f"/v1/jobs/{checked_name(job)}{path}", body)
+
+
+def checked_name(word: str) -> str:
+    """Return a word that may stand in a path."""
+    if not word or len(word) > 80 or set(word) - NAME_LETTERS:
+        raise UsageError(
+            f"'{word[:80]}': not a name of a job or host", code="name-invalid", value=word[:80]
+        )
+    return word
