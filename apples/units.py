@@ -1,11 +1,14 @@
-"""Seconds, bytes and shares as a person reads them: three significant digits and a unit."""
+"""Seconds, bytes and shares with three significant digits and a unit; lists of names."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+SHOWN = 12
+"""How many names are listed before the rest is counted instead."""
 
 
 def digits(value: float, count: int = 3) -> str:
@@ -63,3 +66,17 @@ def amount(size: float) -> str:
         if abs(size) >= unit * 0.9995:
             return f"{digits(size / unit)} {name}"
     return f"{digits(size)} B"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names joined by commas; past `SHOWN` of them the rest is counted.
+
+    Examples
+    --------
+    >>> listed(["ada", "bob"])
+    'ada, bob'
+    """
+    some = list(names)
+    if len(some) <= SHOWN:
+        return ", ".join(some)
+    return f"{', '.join(some[:SHOWN])} and {len(some) - SHOWN} more"

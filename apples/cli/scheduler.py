@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 import nws
-from apples.agent.weather.conditions import listed
 from apples.cli import options
 from apples.cli.program import say
 from apples.cli.tokens import issue
@@ -46,6 +45,7 @@ from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
 from apples.scheduling.server.shepherds import ShepherdExecutor
 from apples.simulation.prepare import load_policy
+from apples.units import listed
 from apples.wire.tls import tls_of
 
 ACTUATORS = ("local", "ssh")

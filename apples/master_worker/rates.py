@@ -14,8 +14,9 @@ from math import inf
 from statistics import median
 from typing import Literal
 
-from apples.agent.weather.conditions import Conditions, listed
+from apples.agent.weather.conditions import Conditions
 from apples.resources import Host
+from apples.units import listed
 
 Bound = Literal["workers", "links", "master"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hat
-from apples.agent.weather.conditions import Conditions, listed
+from apples.agent.weather.conditions import Conditions
 from apples.agent.weather.source import read_weather
 from apples.errors import UsageError, within
 from apples.launch.actuators import actuator_class
@@ -16,6 +16,7 @@ from apples.pipelines.document import PipelineFile
 from apples.pipelines.estimate import PipelineCosts, PipelinePlan
 from apples.pipelines.mapping import PipelineDecision, plan_pipeline
 from apples.resources import Host, read_host_list
+from apples.units import listed
 from nws import Weather
 
 SCHEMA = "apples.pipeline/1"

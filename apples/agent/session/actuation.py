@@ -9,7 +9,6 @@ from typing import Any
 
 from apples.agent.information import InformationPool
 from apples.agent.models import recall
-from apples.agent.weather.conditions import listed
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
 from apples.launch.actuators import ACTUATORS, actuator_class
@@ -17,6 +16,7 @@ from apples.launch.actuators.local import LocalActuator
 from apples.launch.remote.addresses import remote_hosts
 from apples.refusals import unwritable
 from apples.resources import read_host_list
+from apples.units import listed
 
 
 def actuator_name(asked: str | None, hosts: str | Path, far: str = "ssh or slurm") -> str:

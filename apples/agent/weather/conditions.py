@@ -16,15 +16,12 @@ from typing import NamedTuple
 
 from apples.launch import quota as quotas
 from apples.resources import Host, HostList, Link
+from apples.units import SHOWN, listed
 from nws import Forecast, Interval, Weather, available_share, competitors_for, most_within
 
 STATIC = "host list"
 HERE = "this-machine"
 """The name of the machine that this process runs on, among `Conditions.machines`."""
-SHOWN = 12
-"""How many single assumptions are listed before they are counted instead."""
-
-
 NEGLIGIBLE = 0.01
 """Competitors: what crowding below this adds is less than a percent of a share."""
 LEAST_SHARE = 0.01
@@ -346,20 +343,6 @@ class Conditions:
                     f"link between {who}: not given, assumed at the worst known of its sites, "
                     f"{link.latency * 1e3:.3g} ms and {link.bandwidth / 1e6:.3g} MB/s"
                 )
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names joined by commas; past `SHOWN` of them the rest is counted.
-
-    Examples
-    --------
-    >>> listed(["ada", "bob"])
-    'ada, bob'
-    """
-    some = list(names)
-    if len(some) <= SHOWN:
-        return ", ".join(some)
-    return f"{', '.join(some[:SHOWN])} and {len(some) - SHOWN} more"
 
 
 def said_once(remarks: Iterable[tuple[str, str]]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.agent.weather import history
-from apples.agent.weather.conditions import HERE, Conditions, listed
+from apples.agent.weather.conditions import HERE, Conditions
 from apples.agent.weather.link_choice import TOLERANCE, ProposedPlan
 from apples.agent.weather.local import ROUNDS, Glance, LocalSensing, glance
 from apples.agent.weather.remote import RemoteSensing
@@ -19,7 +19,7 @@ from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
-from apples.units import duration
+from apples.units import duration, listed
 from nws import ProbeCorrection, Weather
 
 Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]
