@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from apples.errors import UsageError, text_of
+from apples.errors import UsageError, text_of, users_code
 
 T = TypeVar("T")
 
@@ -36,9 +36,6 @@ UNKNOWN_CODES: Mapping[str, str] = {
     "--actuator": "launcher-unknown",
 }
 """The code of a name that stands for nothing, by the kind of thing."""
-
-_loaded: dict[str, str] = {}
-"""Files that users' code was loaded from, with the option that loaded each."""
 
 
 class Catalogue(Mapping[str, T]):
@@ -102,7 +99,7 @@ def resolve(reference: str, known: Mapping[str, T], what: str, arguments: Sequen
             known=sorted(known),
         )
     module = _module_of(place, asked)
-    _loaded[_in_frames(place, module)] = asked
+    users_code[_in_frames(place, module)] = asked
     found: T | None = getattr(module, name, None)
     if found is None:
         public = [each for each in vars(module) if not each.startswith("_")]
@@ -153,19 +150,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean '{near[0]}'? " if near else ""
 
 
-def where_in_users_code(error: BaseException) -> str:
-    """Return which option's code raised an error, with file and line; empty if no user's code did."""
-    place = place_in_users_code(error)
-    return f"{_loaded[place['file']]} failed at {place['file']}:{place['line']}" if place else ""
-
-
-def place_in_users_code(error: BaseException) -> dict[str, Any]:
-    """Return `file` and `line` of the user's code that raised an error; empty if no user's code did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename in _loaded]
-    return {"file": own[-1].filename, "line": own[-1].lineno} if own else {}
-
-
 def _module_of(place: str, asked: str) -> ModuleType:
     """Return the module that a file or a dotted name stands for, imported."""
     from_file = place.endswith(".py")
@@ -174,7 +158,7 @@ def _module_of(place: str, asked: str) -> ModuleType:
         hint = _suggested(Path(place).name, beside)
         raise UsageError(f"{asked}: no file {place}{hint}", code="file-missing", file=place)
     if from_file:
-        _loaded[str(Path(place))] = (
+        users_code[str(Path(place))] = (
             asked  # before it runs, so that any other exception has its place too
         )
     try:

@@ -8,8 +8,8 @@ import sys
 import pytest
 from coding import with_code
 
-from apples.errors import UsageError
-from apples.plugins import did_you_mean, place_in_users_code, resolve, where_in_users_code
+from apples.errors import UsageError, place_in_users_code, where_in_users_code
+from apples.plugins import did_you_mean, resolve
 
 KNOWN = {"easy": dict, "fcfs": list}
 POLICY = """\

@@ -4,8 +4,7 @@ import pytest
 
 import hat
 import nws
-from apples.errors import ApplesError, UsageError, coded, within
-from apples.refusals import Failure, failure_of
+from apples.errors import ApplesError, Failure, UsageError, coded, failure_of, within
 
 
 @pytest.mark.parametrize("exit_code", [1, 2, 3, 4, 5, 6, 7])

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any, NoReturn
 
-from apples.errors import UsageError
-from apples.plugins import place_in_users_code, resolve, where_in_users_code
+from apples.errors import UsageError, place_in_users_code, where_in_users_code
+from apples.plugins import resolve
 from apples.schedule import Estimate
 from hat import MEASURES, Objective
 

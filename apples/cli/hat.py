@@ -12,8 +12,7 @@ import hat
 from apples.cli.files import check_files
 from apples.cli.options import Json
 from apples.cli.program import Entry, run, show, show_json
-from apples.errors import UsageError, coded
-from apples.refusals import unwritable
+from apples.errors import UsageError, coded, unwritable
 
 COMMANDS: Mapping[str, Entry] = {
     "new": Entry("apples.cli.hat:new", "Start an agent of your own in a new folder."),

@@ -25,7 +25,7 @@ import typer.core
 from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer._param_types import coerce_cli_path
 
-from apples.refusals import Failure, bounded_message, failure_of
+from apples.errors import Failure, bounded_message, failure_of, place_in_users_code
 from apples.views.terminal import escaped
 
 INTERRUPTED = 130
@@ -140,7 +140,7 @@ def _ended(name: str, error: BaseException) -> int:
     stop = isinstance(error, SystemExit)
     if isinstance(error, KeyboardInterrupt):
         code = _interrupted(name)
-    elif _is_of_users_code(error):  # also if it raised `typer.Abort` or `BrokenPipeError`
+    elif place_in_users_code(error):  # also if it raised `typer.Abort` or `BrokenPipeError`
         code = _refused(name, error)
     elif isinstance(error, typer.Exit):
         code = error.exit_code
@@ -155,12 +155,6 @@ def _ended(name: str, error: BaseException) -> int:
     else:
         code = _refused(name, error)
     return code
-
-
-def _is_of_users_code(error: BaseException) -> bool:
-    """Return whether an error was raised in a user's code that this process loaded."""
-    plugins = sys.modules.get("apples.plugins")
-    return plugins is not None and bool(plugins.place_in_users_code(error))
 
 
 def _interrupted(name: str) -> int:
@@ -253,7 +247,7 @@ def _printing_on_stderr(function: Callable[..., Any]) -> Callable[..., Any]:
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*arguments, **options)
         except typer.Exit as stop:
-            if _is_of_users_code(stop):  # typer would end the command with this exit code, even 0
+            if place_in_users_code(stop):  # typer would end the command with this exit code, even 0
                 raise SystemExit(stop.exit_code).with_traceback(stop.__traceback__) from None
             raise
         finally:

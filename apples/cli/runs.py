@@ -13,9 +13,8 @@ from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
 from apples.cli.record_completion import run_ids
 from apples.cli.scheduled import is_scheduled, record_of
-from apples.errors import UsageError
+from apples.errors import UsageError, unwritable
 from apples.jobs import store
-from apples.refusals import unwritable
 from apples.storage import documents
 from apples.units import amount
 

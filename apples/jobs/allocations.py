@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import hat
-from apples.errors import ApplesError, LaunchError, UsageError, coded, system_code
+from apples.errors import ApplesError, LaunchError, UsageError, coded, failure_of, system_code
 from apples.launch.slurm import client
 from apples.launch.slurm.nodes import (
     MOST_SLOTS,
@@ -25,7 +25,6 @@ from apples.launch.slurm.nodes import (
     left_out,
 )
 from apples.launch.slurm.replies import SlurmAllocationState
-from apples.refusals import failure_of
 from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
 from apples.scheduling.server.orders import HostTerm
 from apples.storage import documents

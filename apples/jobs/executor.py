@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from apples.errors import ApplesError, LaunchError
+from apples.errors import ApplesError, LaunchError, failure_of
 from apples.jobs import parked, service, store
 from apples.jobs.host_looks import HostLooks
 from apples.jobs.record_changes import RecordChanges
@@ -30,7 +30,6 @@ from apples.jobs.seals import bare
 from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
 from apples.launch.remote.addresses import is_here
 from apples.malleable.control.client import ControlClient
-from apples.refusals import failure_of
 from apples.resources import Host
 from apples.scheduling.server.orders import (
     LAST,

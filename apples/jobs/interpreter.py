@@ -24,6 +24,7 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
+from apples.errors import failure_of
 from apples.jobs.parked import (
     ALONE,
     BACKLOG,
@@ -34,7 +35,6 @@ from apples.jobs.parked import (
     log_of,
 )
 from apples.jobs.spec import MASTER_WORKER
-from apples.refusals import failure_of
 from apples.storage import documents
 from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode

@@ -28,8 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from apples.errors import LaunchError
-from apples.refusals import Failure
+from apples.errors import Failure, LaunchError
 from apples.storage import documents, state
 from apples.storage.naming import naming
 from apples.supervision import job_processes

@@ -31,7 +31,7 @@ from apples.agent.session.results import (
 from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.weather.conditions import STATIC
-from apples.errors import ApplesError, UsageError
+from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
 from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
@@ -39,7 +39,6 @@ from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk, unheard
 from apples.launch.plan import run_task
 from apples.malleable.control.messages import phases_in_order
-from apples.refusals import failure_of
 from apples.storage import documents
 from apples.storage.naming import naming
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from apples.agent.session.spec import RunSpec
-from apples.errors import DeadlineError, LaunchError, UsageError
+from apples.errors import DeadlineError, Failure, LaunchError, UsageError, failure_of
 from apples.jobs import parked, store
 from apples.jobs.records import (
     JobStatus,
@@ -35,7 +35,6 @@ from apples.jobs.records import (
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.launch.host_spec import place_of
 from apples.malleable.control.commits import whole_manifests
-from apples.refusals import Failure, failure_of
 from apples.supervision import job_processes
 
 Talk = Callable[[str], None]

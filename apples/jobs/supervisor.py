@@ -27,7 +27,14 @@ from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.agent.session.results import verification_error
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles, RunSpec
-from apples.errors import ApplesError, ApplicationError, LaunchError, UsageError
+from apples.errors import (
+    ApplesError,
+    ApplicationError,
+    Failure,
+    LaunchError,
+    UsageError,
+    failure_of,
+)
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import change_text, position_record
@@ -36,7 +43,6 @@ from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
 from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
-from apples.refusals import Failure, failure_of
 from apples.supervision import job_processes
 from apples.wire.json_lines import encode
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from selectors import DefaultSelector
 from threading import Event, Lock, Thread
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, failure_of
 from apples.jobs.recording import RunRecorder, known_of
 from apples.jobs.spec import UnitsSpec
 from apples.jobs.store import Record, StoredJob
@@ -34,7 +34,6 @@ from apples.master_worker.running import (
     plan_master_worker,
     run_master_worker,
 )
-from apples.refusals import failure_of
 from apples.resources import read_host_list
 from apples.wire.connection import call_ready
 

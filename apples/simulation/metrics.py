@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.errors import UsageError
-from apples.refusals import unwritable
+from apples.errors import UsageError, unwritable
 from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import SimulationConfig, SimulationResult

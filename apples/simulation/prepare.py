@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from apples.errors import UsageError
-from apples.plugins import did_you_mean, resolve, where_in_users_code
+from apples.errors import UsageError, where_in_users_code
+from apples.plugins import did_you_mean, resolve
 from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policies.migration import LoadMigration

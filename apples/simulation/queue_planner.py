@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from apples.errors import UsageError
-from apples.refusals import failure_of
+from apples.errors import UsageError, failure_of
 from apples.scheduling.driver import name_of
 from apples.scheduling.server.queue_snapshot import QueuedJob, QueueSnapshot
 from apples.simulation.prepare import load_policy

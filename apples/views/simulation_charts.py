@@ -14,8 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from apples.errors import UsageError
-from apples.refusals import unwritable
+from apples.errors import UsageError, unwritable
 from apples.simulation.gantt import GanttBar
 from apples.storage import documents
 from apples.views import drawing as draw

@@ -10,8 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 import hat
-from apples.errors import ApplesError
-from apples.refusals import failure_of
+from apples.errors import ApplesError, failure_of
 from apples.views.frame import Frame, said_page, served_script, served_style
 from apples.web.gate import HEADERS
 

@@ -10,8 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
 from apples.agent.weather.service import service_settings
-from apples.errors import ApplesError, UsageError
-from apples.refusals import failure_of
+from apples.errors import ApplesError, UsageError, failure_of
 from apples.resources import read_host_list
 from apples.views import served_files as served
 from apples.views.served_weather import host_page, hosts_page

@@ -12,8 +12,7 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
-from apples.errors import ApplesError, UsageError
-from apples.refusals import failure_of
+from apples.errors import ApplesError, UsageError, failure_of
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.server.client import missing
 from apples.views import served_cluster as served

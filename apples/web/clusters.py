@@ -11,9 +11,8 @@ from typing import Any
 import hat
 from apples import user_files
 from apples.agent.weather.service import service_settings
-from apples.errors import ApplesError, LaunchError, UsageError
+from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.jobs import JobStatus, store
-from apples.refusals import failure_of
 from apples.resources import HostList, read_host_list
 from apples.scheduling.server.client import OVER, SchedulerClient, scheduler_directories
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import hat
 from apples import user_files
-from apples.errors import LaunchError, UsageError, coded
-from apples.refusals import unwritable
+from apples.errors import LaunchError, UsageError, coded, unwritable
 from apples.storage.folder import Folder
 
 MOST_FILES = 200

@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 import hat
 from apples import user_files
-from apples.errors import UsageError, coded
-from apples.refusals import error_kind, unwritable
+from apples.errors import UsageError, coded, error_kind, unwritable
 from apples.storage import documents
 from apples.views.served_files import Form
 from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of

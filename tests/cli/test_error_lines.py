@@ -14,8 +14,15 @@ from pathlib import Path
 import pytest
 from commands import command, files, planned, refused
 
-from apples.errors import LaunchError, UsageError, coded
-from apples.refusals import MAX_LINE_CHARACTERS, Failure, failure_of, plain_fields
+from apples.errors import (
+    MAX_LINE_CHARACTERS,
+    Failure,
+    LaunchError,
+    UsageError,
+    coded,
+    failure_of,
+    plain_fields,
+)
 
 LONGEST = 100_000
 """Characters that an error may have."""

@@ -9,12 +9,11 @@ from typing import Any
 
 from apples.agent.information import InformationPool
 from apples.agent.models import recall
-from apples.errors import UsageError
+from apples.errors import UsageError, unwritable
 from apples.launch.actuator import Actuator
 from apples.launch.actuators import ACTUATORS, actuator_class
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.remote.addresses import remote_hosts
-from apples.refusals import unwritable
 from apples.resources import read_host_list
 from apples.units import listed
 

@@ -11,8 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
-from apples.errors import LaunchError, UsageError, coded
-from apples.refusals import Failure
+from apples.errors import Failure, LaunchError, UsageError, coded
 from apples.storage import state
 
 VARIABLE = "APPLES_SCHEDULER"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from apples.refusals import Failure
+from apples.errors import Failure
 from apples.scheduling.server.queue_snapshot import QueueSnapshot
 
 Document = dict[str, Any]

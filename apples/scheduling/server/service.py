@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, cast
 
-from apples.errors import ApplesError, DeadlineError, UsageError
-from apples.refusals import failure_of
+from apples.errors import ApplesError, DeadlineError, UsageError, failure_of
 from apples.scheduling.server.access import ForbiddenError, Principal
 from apples.scheduling.server.answers import (
     Document,

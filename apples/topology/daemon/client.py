@@ -10,8 +10,14 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-from apples.errors import ApplesError, DeadlineError, InfeasibleError, LaunchError, UsageError
-from apples.refusals import Failure
+from apples.errors import (
+    ApplesError,
+    DeadlineError,
+    Failure,
+    InfeasibleError,
+    LaunchError,
+    UsageError,
+)
 from apples.wire.connection import LineConnection
 from apples.wire.json_lines import LineError
 
