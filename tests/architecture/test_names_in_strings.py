@@ -1,0 +1,187 @@
+"""Each name of a module in a string, a program text or a template: a module that moves takes it along."""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import apples
+
+ROOT = Path(apples.__file__).parents[1]
+HERE = Path(__file__).resolve()
+PACKAGES = ("apples", "nws", "hat", "blueprints")
+TOP = "|".join(PACKAGES)
+# With braces a host replaces it by the module's file; with a last dot it is the beginning of names of modules.
+NAME = re.compile(rf"\{{?((?:{TOP})(?:\.\w+)+)(?::(\w+)|\.)?\}}?")
+IN_A_PROGRAM = re.compile(
+    rf"(?:-m|\bfrom|\bimport) ((?:{TOP})(?:\.\w+)*)(?: import \(?([\w, \t]+))?"
+)
+SCHEMA = re.compile(rf"((?:{TOP})\.\w+)/\d")
+TEXTS = {".j2", ".md", ".toml", ".py", ".pyi", ".sh", ""}
+
+
+def files(*folders, suffixes=(".py",), but=()):
+    found = (path for name in folders for path in (ROOT / name).rglob("*"))
+    return sorted(
+        path
+        for path in found
+        if path.suffix in suffixes and path.is_file() and "__pycache__" not in path.parts
+        if path not in but
+    )
+
+
+def called(path):
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+
+
+def strings(path):
+    """Yield line and text of each string of a file that is no docstring and does not name a logger."""
+    tree = ast.parse(path.read_text())
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "getLogger":
+            skipped |= {id(argument) for argument in node.args}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in skipped
+        ):
+            yield node.lineno, node.value
+
+
+def is_module(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # what stands before the last dot is no package
+        return False
+
+
+def has(module, *attributes):
+    """Return whether a module has an attribute, or a module below it; and that has the next one, and so on."""
+    if not is_module(module):
+        return False
+    value = importlib.import_module(module)
+    for attribute in attributes:
+        if not hasattr(value, attribute):
+            if not is_module(f"{getattr(value, '__name__', '')}.{attribute}"):
+                return False
+            importlib.import_module(f"{value.__name__}.{attribute}")
+        value = getattr(value, attribute)
+    return True
+
+
+@functools.cache
+def others():
+    """Return names that are none of modules: of documents, as ``apples.plan/1``, and of files, as ``apples.h``."""
+    texts = [*files(*PACKAGES), *files("docs", suffixes=(".md",))]
+    documents = {name for path in texts for name in SCHEMA.findall(path.read_text())}
+    return documents | {path.name for name in PACKAGES for path in (ROOT / name).rglob("*.*")}
+
+
+def missing_in_strings(paths, *, attributes=False):
+    """Return the strings that look like a module, or like ``module:name``, and are neither; with their places.
+
+    With `attributes` a string may be ``module.name`` as well, as in `monkeypatch.setattr`.
+    """
+    missing = []
+    for path in paths:
+        for line, text in strings(path):
+            found = NAME.fullmatch(text)
+            if not found or text in others():
+                continue
+            module, name = found.groups()
+            if not (has(module, name) if name else is_module(module)) and not (
+                attributes and has(*module.split("."))
+            ):
+                missing.append(f"{called(path)}:{line}: {text}")
+    return missing
+
+
+def missing_in_programs(paths):
+    """Return what is missing of ``-m MODULE``, ``import MODULE`` and ``from MODULE import NAME``."""
+    missing = []
+    for path in paths:
+        for found in IN_A_PROGRAM.finditer(path.read_text()):
+            module, names = (
+                found[1],
+                re.split(r"[,\s]+", re.sub(r"\s+as\s+\w+", "", found[2] or "")),
+            )
+            # As `nws.query` and `hat.check`, the kinds of documents.
+            if not all(has(module, *([name] if name else [])) for name in names):
+                missing.append(f"{called(path)}: {found[0]}")
+    return missing
+
+
+def test_every_module_named_in_a_string_of_the_product_is_there():
+    assert missing_in_strings(files(*PACKAGES, "examples")) == []
+
+
+def test_every_name_in_a_string_of_a_test_resolves():
+    """`monkeypatch.setattr("apples.x.NAME", ..)` and programs that tests write."""
+    assert missing_in_strings(files("tests", "benchmarks", but=[HERE]), attributes=True) == []
+
+
+def test_every_module_that_a_program_text_or_a_template_names_is_there():
+    paths = files(
+        *PACKAGES,
+        "examples",
+        "tests",
+        "benchmarks",
+        "docs",
+        "packaging",
+        suffixes=TEXTS,
+        but=[HERE],
+    )
+    assert missing_in_programs([*paths, ROOT / "README.md", ROOT / "Makefile"]) == []
+
+
+def test_every_console_script_is_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["scripts"], *project.get("entry-points", {}).values()]
+    places = [place for group in groups for place in group.values()]
+    assert places
+    assert [place for place in places if not has(*place.split(":"))] == []
+
+
+WRONG = '''
+"""A docstring may name apples.jobs.nothing."""
+MODULES = ("apples.jobs.nothing", "apples.jobs", "apples.jobs.nothing.", "{nws.nothing}")
+PLACES = {"a": "apples.jobs:nothing", "b": "apples.jobs:submit", "c": "apples.plan", "d": "apples.h"}
+TEXT = "from apples.nothing import main; from apples.jobs import nothing, submit; import hat"
+WORDS = f"{TEXT} -m apples.jobs.nothing" + "nws.forecasters.nothing"
+'''
+
+
+def test_names_that_do_not_exist_are_reported(tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(WRONG)
+    assert missing_in_strings([path]) == [
+        "wrong.py:3: apples.jobs.nothing",
+        "wrong.py:3: apples.jobs.nothing.",
+        "wrong.py:3: {nws.nothing}",
+        "wrong.py:4: apples.jobs:nothing",
+        "wrong.py:6: nws.forecasters.nothing",
+    ]
+    assert missing_in_programs([path]) == [
+        "wrong.py: from apples.nothing import main",
+        "wrong.py: from apples.jobs import nothing, submit",
+        "wrong.py: -m apples.jobs.nothing",
+    ]
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+def test_only_a_test_may_name_an_attribute_by_a_dot(tmp_path, attributes):
+    path = tmp_path / "test_wrong.py"
+    path.write_text('set("apples.jobs.submit"); set("apples.jobs.nothing")')
+    wrong = (
+        ["apples.jobs.nothing"] if attributes else ["apples.jobs.submit", "apples.jobs.nothing"]
+    )
+    assert missing_in_strings([path], attributes=attributes) == [
+        f"test_wrong.py:1: {name}" for name in wrong
+    ]
