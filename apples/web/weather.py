@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from apples.agent.weather.conditions import Conditions
-from apples.agent.weather.remembered import remembered_weather
+from apples.agent.weather.history import remembered_weather
 from apples.agent.weather.service import service_settings
 from apples.agent.weather.source import WeatherSource
 from apples.errors import LaunchError

@@ -1,15 +1,14 @@
 """What one decision knows: the Information Pool (Berman et al. 1996, section 4.3).
 
 Read `pool` (template, specifications, hosts, conditions and model, all of one moment; and what follows from
-them), then `loading` (files and options in, a pool out) and `live` (the pool under what is measured now, as
-`measuring` says).
+them), then `loading` (files and options in, a pool out, and the pool under what is measured now).
 """
 
 from apples.agent.information.loading import (
+    Measuring,
     at_a_glance,
     load_information,
 )
-from apples.agent.information.measuring import Measuring
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,

@@ -1,27 +1,69 @@
-"""Files and options in, `InformationPool` out."""
+"""Read files and options into an `InformationPool`, and put it under a weather.
+
+Only a live weather loads sensors, ssh and an HTTP client: the functions that measure import them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import hat
-from apples.agent.information.measuring import BRIEFLY, IN_FULL, Measuring
-from apples.agent.information.pool import MODELS, InformationPool
+from apples.agent.information.pool import MODELS, InformationPool, needs_of
 from apples.agent.models import Learned, recall
 from apples.agent.models.model import check_model
 from apples.agent.weather.conditions import Conditions
 from apples.errors import UsageError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
+from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
+from apples.schedule import Schedule
 from nws import Weather
+
+if TYPE_CHECKING:
+    from apples.agent.weather.link_choice import ProposedPlan
 
 Settings = Mapping[str, str | float]
 Others = Callable[[HostList], Sequence[Host]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How a live weather is measured.
+
+    Attributes
+    ----------
+    connections
+        Through which other machines are looked at and measured, and which stay open; None: some for that alone.
+    propose
+        Returns what would be planned under a pool, None where nothing would: then only those links are
+        measured that the plan can depend on.
+    fresh
+        Whether all links are measured, whatever is remembered.
+    phase
+        Is told what is being done now.
+    rounds
+        How often each part of this machine is measured.
+    """
+
+    connections: HostConnections | None = None
+    propose: Callable[[InformationPool], Schedule | None] | None = None
+    fresh: bool = False
+    phase: Talk = unheard
+    rounds: int = 5
+
+
+IN_FULL = Measuring()
+"""Measurements enough for an error before the first forecast, and short enough to wait for."""
+BRIEFLY = Measuring(rounds=3)
+"""Where an application runs on what is measured: every probe takes CPU time from it."""
 
 
 def load_information(
@@ -108,8 +150,6 @@ def under(
     if weather == "static":
         return information
     if weather == "live":
-        from apples.agent.information.live import under_live_weather  # noqa: PLC0415
-
         return under_live_weather(information, others, talk, measuring)
     if not Path(weather).exists():
         raise UsageError(
@@ -121,6 +161,95 @@ def under(
     from apples.agent.weather.source import read_weather  # noqa: PLC0415
 
     return information.with_weather(read_weather(weather), source=weather)
+
+
+def under_live_weather(
+    information: InformationPool,
+    others: Others,
+    talk: Talk,
+    measuring: Measuring,
+) -> InformationPool:
+    """Return the pool under this moment's weather, and with what past runs taught by now.
+
+    Parameters
+    ----------
+    others
+        Which hosts of the list are other machines, measured over ssh.
+    """
+    from apples.agent.weather.service import service_settings  # noqa: PLC0415 - see `under`
+    from apples.agent.weather.source import WeatherSource  # noqa: PLC0415
+
+    template = information.template
+    taught = replace(information, learned=recall(template.name, template.version))
+    propose = measuring.propose
+    source = WeatherSource(
+        information.hosts,
+        service_settings(),
+        _logged_into(information, others),
+        partial(_looked_at, information, talk),
+        talk,
+        measuring.rounds,
+        connections=measuring.connections,
+        propose=partial(_proposed, taught, propose) if propose else None,
+        fresh=measuring.fresh,
+        phase=measuring.phase,
+    )
+    conditions = source.conditions()
+    return replace(
+        taught, conditions=conditions, conditions_over=source.conditions, looked=source.looked
+    ).with_findings(source.seen)
+
+
+def _logged_into(information: InformationPool, others: Others) -> list[Host]:
+    """Return the other machines that the user may use and that answer, as far as is known.
+
+    Nobody logs in on a node before a queue gives it.
+    """
+    from apples.launch.slurm.nodes import behind_a_queue  # noqa: PLC0415 - see `under`
+
+    refused = information.specifications.constraints.refusal
+    unfit = {name for name, one in information.findings.items() if one.refusal}
+    queued = behind_a_queue(information.hosts)
+    return [
+        host
+        for host in others(information.hosts)
+        if host not in queued and host.name not in unfit and refused(host.name, host.site) is None
+    ]
+
+
+def _looked_at(
+    information: InformationPool, talk: Talk, far: Sequence[Host], connections: HostConnections
+) -> Mapping[str, Fitness]:
+    """Return what was found on other machines, and say which of them cannot be used."""
+    from apples.launch.remote.preflight import preflight  # noqa: PLC0415 - see `under`
+
+    seen = preflight(far, information.hosts, needs_of(information), connections=connections)
+    for name, one in seen.items():
+        if one.refusal:
+            talk(f"warning: {name} cannot be used: {one.refusal}")
+    return seen
+
+
+def _proposed(
+    information: InformationPool,
+    propose: Callable[[InformationPool], Schedule | None],
+    conditions: Conditions,
+    seen: Mapping[str, Fitness],
+) -> ProposedPlan | None:
+    """Return what would be planned under conditions on hosts of which this was found; None: nothing."""
+    from apples.agent.weather.link_choice import ProposedPlan  # noqa: PLC0415 - see `under`
+    from apples.agent.weather.service import joined  # noqa: PLC0415
+
+    schedule = propose(replace(information, conditions=conditions).with_findings(seen))
+    if schedule is None:
+        return None
+
+    def seconds(weather: Weather) -> float:
+        under = replace(conditions, weather=joined(weather, conditions.weather))
+        pool = replace(information, conditions=under).with_findings(seen)
+        return pool.model_of(schedule).iteration_seconds(schedule)
+
+    return ProposedPlan([host.name for host in schedule.resources], seconds)
 
 
 def _check_names(

@@ -9,9 +9,18 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from apples.resources import Host
+from apples.agent.weather import service
+from apples.agent.weather.conditions import Conditions
+from apples.resources import Host, HostList
 from apples.storage import state
-from nws import Measurement, ProbeCorrection, SeriesName
+from nws import (
+    Measurement,
+    NetworkWeatherService,
+    ProbeCorrection,
+    RingMemory,
+    SeriesName,
+    Weather,
+)
 
 DOCUMENT = "measurements"
 PROBES = "probes"
@@ -143,6 +152,36 @@ def remember_probes(found: Mapping[str, ProbeCorrection]) -> None:
 def probe_name(machine: str, cpus: str) -> str:
     """Return what a set of CPUs is called; `machine` is another name each time that it starts."""
     return f"{cpus} of {machine}"
+
+
+def remembered_weather(hosts: HostList, settings: service.ServiceSettings | None) -> Conditions:
+    """Return the weather of a list as a service tells it and as earlier plans measured it over ssh.
+
+    A host of which neither knows anything has what the list says of it.
+
+    Parameters
+    ----------
+    settings
+        The weather service that is configured; None: there is none.
+
+    Raises
+    ------
+    UsageError
+        The service refuses us. Permanent.
+    """
+    told, notes = Weather(), tuple[str, ...]()
+    if settings is not None:
+        from nws import ServiceError  # noqa: PLC0415 - an HTTP client, where there is a service
+
+        try:
+            told = service.by_names_of(hosts.hosts, service.ask(settings, None))
+        except ServiceError as error:
+            notes = (f"weather service: {error}; not used",)
+    measured = NetworkWeatherService(RingMemory())
+    for measurements in recall(hosts).values():
+        for one in measurements:
+            measured.memory.store(one)
+    return Conditions(hosts, service.joined(told, measured.weather()), "what is remembered", notes)
 
 
 def _is_pair(pair: object) -> bool:
