@@ -30,6 +30,7 @@ from apples.monitoring.master import LoadMonitor
 from apples.monitoring.node_load import NodeSnapshot
 from apples.monitoring.slave import EVERY_SECONDS
 from apples.resources import Host, HostList, read_host_list
+from apples.scheduling.loading import load_policy
 from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.policies import POLICIES, SlowdownDriven
 from apples.scheduling.policy import SchedulingPolicy
@@ -44,7 +45,6 @@ from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
 from apples.scheduling.server.shepherds import ShepherdExecutor
-from apples.simulation.prepare import load_policy
 from apples.units import listed
 from apples.wire.tls import tls_of
 
@@ -121,7 +121,7 @@ def scheduler(
     tls = tls_of(listen, certificate, key, known.path)
     place = (hosts or Path("hosts.toml")).absolute()
     words = options.settings_of(option, "--option")
-    decides = load_policy(policy, words, others=())
+    decides = load_policy(policy, words)
     log, watch, terms = None, None, list[HostTerm]()
     _check_slurm(slurm, reach, actuator, shared)
     if slurm:

@@ -7,8 +7,8 @@ and demands are read here, and the workload is cut and marked as the words say.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf, isfinite
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from apples.errors import UsageError, where_in_users_code
-from apples.plugins import did_you_mean, resolve
+from apples.errors import UsageError
 from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
+from apples.scheduling.loading import load_policy, option_value
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policies.migration import LoadMigration
 from apples.scheduling.policies.slurm import factors_of
@@ -256,7 +256,7 @@ class SimulationOptions:
 
     def switch(self, name: str) -> bool:
         """Return an option of the simulation that is on or off; off without it."""
-        value = _value(self.simulation.get(name, "off"))
+        value = option_value(self.simulation.get(name, "off"))
         if not isinstance(value, bool):
             raise UsageError(
                 f"option {name}={self.simulation[name]}: not on or off",
@@ -325,114 +325,6 @@ def parse_options(words: Sequence[str]) -> SimulationOptions:
         {key: value for key, value in pairs.items() if key in SIMULATION_OPTIONS},
         {key: value for key, value in pairs.items() if key not in SIMULATION_OPTIONS},
     )
-
-
-def load_policy(
-    name: str,
-    options: Mapping[str, str],
-    pass_seconds: float = PASS_SECONDS,
-    others: Collection[str] = SIMULATION_OPTIONS,
-) -> SchedulingPolicy:
-    """Return the policy of a name, or a user's own under guard: `FILE.py:NAME` or `module:NAME`.
-
-    Parameters
-    ----------
-    pass_seconds
-        Processor time that a user's policy may take in one pass.
-    others
-        Options that may be given besides those of the policy, for messages; empty: there are none.
-
-    Raises
-    ------
-    UsageError
-        No such policy, file or name; an option it does not have. Permanent.
-    """
-    if ":" in name and name not in POLICIES:
-        return GuardedPolicy(lambda: make_policy(name, options, others), name, pass_seconds)
-    return make_policy(name, options, others)
-
-
-def make_policy(
-    name: str, options: Mapping[str, str], others: Collection[str] = SIMULATION_OPTIONS
-) -> SchedulingPolicy:
-    """Return the policy of a name, made in this process.
-
-    Raises
-    ------
-    UsageError
-        As `load_policy`.
-    """
-    made = resolve(name, POLICIES, "policy")
-    known = _fields_of(made)
-    for key, text in options.items():
-        if known is not None and key not in known:
-            hint = did_you_mean(key, [*known, *others])
-            more = f"; a simulation has {', '.join(others)}" if others else ""
-            raise UsageError(
-                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}{more}",
-                code="option-unknown",
-                option=key,
-                policy=name,
-                known=[*known],
-            )
-        if known is not None and not _is_a(known[key], _value(text)):
-            raise UsageError(
-                f"option {key}={text}: not {MEANT[known[key]]}",
-                code="value-type",
-                option=key,
-                value=text,
-                policy=name,
-            )
-    values = {key: _value(text) for key, text in options.items()}
-    try:
-        policy = made(**values)
-    except UsageError:
-        raise
-    except Exception as error:
-        failed = where_in_users_code(error) or f"policy {name}"
-        raise UsageError(
-            f"{failed}: {type(error).__name__}: {error}",
-            code="user-code-failed",
-            policy=name,
-            where=failed,
-            kind=type(error).__name__,
-        ) from error
-    if not callable(getattr(policy, "decide", None)):
-        raise UsageError(
-            f"policy {name}: has no method decide(cluster)",
-            code="policy-invalid",
-            policy=name,
-            field="decide",
-        )
-    return policy
-
-
-def _fields_of(made: object) -> dict[str, str] | None:
-    """Return the fields of a dataclass and their annotations as text, None for anything else."""
-    if not (isinstance(made, type) and is_dataclass(made)):
-        return None
-    return {one.name: str(getattr(one.type, "__name__", one.type)) for one in fields(made)}
-
-
-#: What an option of a policy may be, by the annotation of its field.
-MEANT: Mapping[str, str] = {"bool": "on or off", "int": "a whole number", "float": "a number"}
-
-
-def _is_a(kind: str, value: bool | int | float | str) -> bool:
-    """Return whether a value is what a field's annotation says, where that is plain."""
-    allowed = {"bool": (bool,), "int": (int,), "float": (int, float)}
-    return kind not in allowed or type(value) in allowed[kind]
-
-
-def _value(text: str) -> bool | int | float | str:
-    words = {"true": True, "on": True, "false": False, "off": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if text.lstrip("+-").isdigit() else number
 
 
 def config_of(
@@ -746,7 +638,7 @@ def prepare(
             value=pass_seconds,
             bound=0,
         )
-    chosen = load_policy(policy, options.policy, pass_seconds)
+    chosen = load_policy(policy, options.policy, pass_seconds, SIMULATION_OPTIONS)
     if seed < 0:
         raise UsageError(
             f"--seed {seed}: a seed is 0 or more",
@@ -885,7 +777,9 @@ def explain_waits(
         )
     read, waits = waits_of_log(Path(log))
     policies = {
-        name: load_policy(name, parse_options(options_of_policy(name, words)).policy)
+        name: load_policy(
+            name, parse_options(options_of_policy(name, words)).policy, others=SIMULATION_OPTIONS
+        )
         for name in names
     }
     attributes = [name for one in policies.values() for name in _attributes_of(one)]

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from apples.errors import UsageError, failure_of
 from apples.scheduling.driver import name_of
+from apples.scheduling.loading import load_policy
 from apples.scheduling.server.queue_snapshot import QueuedJob, QueueSnapshot
-from apples.simulation.prepare import load_policy
 from apples.simulation.queue_future import (
     QueueForecaster,
     QueueFuture,
@@ -35,7 +35,7 @@ class QueuePlanner:
     """Answers questions about the queue of a scheduler with this policy."""
 
     def __init__(self, policy: str, options: Mapping[str, str]) -> None:
-        self.policy = load_policy(policy, options, others=())
+        self.policy = load_policy(policy, options)
         self._forecaster = QueueForecaster(self.policy)
 
     def answer(self, question: Mapping[str, Any]) -> Document:
@@ -64,7 +64,7 @@ class QueuePlanner:
                     code="policy-unsuitable",
                     policy=SHARES,
                 )
-            policy = load_policy(changes["policy"], changes.get("options") or {}, others=())
+            policy = load_policy(changes["policy"], changes.get("options") or {})
         changed = with_changes(snapshot, changes)
         # The same draws for both: what differs is not chance.
         now = queue_future(snapshot, self.policy, draws=DRAWS, seconds=seconds / 2.0)

@@ -1,0 +1,127 @@
+"""The scheduling policy of a name and its options, for the live scheduler and for simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
+
+from apples.errors import UsageError, where_in_users_code
+from apples.plugins import did_you_mean, resolve
+from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy
+from apples.scheduling.policies import POLICIES
+from apples.scheduling.policy import SchedulingPolicy
+
+
+def load_policy(
+    name: str,
+    options: Mapping[str, str],
+    pass_seconds: float = PASS_SECONDS,
+    others: Collection[str] = (),
+) -> SchedulingPolicy:
+    """Return the policy of a name, or a user's own under guard: `FILE.py:NAME` or `module:NAME`.
+
+    Parameters
+    ----------
+    pass_seconds
+        Processor time that a user's policy may take in one pass.
+    others
+        Names of a simulation's options, which may be given beside those of the policy, for messages.
+
+    Raises
+    ------
+    UsageError
+        No such policy, file or name; an option it does not have. Permanent.
+    """
+    if ":" in name and name not in POLICIES:
+        return GuardedPolicy(lambda: make_policy(name, options, others), name, pass_seconds)
+    return make_policy(name, options, others)
+
+
+def make_policy(
+    name: str, options: Mapping[str, str], others: Collection[str] = ()
+) -> SchedulingPolicy:
+    """Return the policy of a name, made in this process.
+
+    Raises
+    ------
+    UsageError
+        As `load_policy`.
+    """
+    made = resolve(name, POLICIES, "policy")
+    known = _fields_of(made)
+    for key, text in options.items():
+        if known is not None and key not in known:
+            hint = did_you_mean(key, [*known, *others])
+            more = f"; a simulation has {', '.join(others)}" if others else ""
+            raise UsageError(
+                f"option {key}: {hint}policy {name} has {', '.join(known) or 'none'}{more}",
+                code="option-unknown",
+                option=key,
+                policy=name,
+                known=[*known],
+            )
+        if known is not None and not _is_a(known[key], option_value(text)):
+            raise UsageError(
+                f"option {key}={text}: not {MEANT[known[key]]}",
+                code="value-type",
+                option=key,
+                value=text,
+                policy=name,
+            )
+    values = {key: option_value(text) for key, text in options.items()}
+    try:
+        policy = made(**values)
+    except UsageError:
+        raise
+    except Exception as error:
+        failed = where_in_users_code(error) or f"policy {name}"
+        raise UsageError(
+            f"{failed}: {type(error).__name__}: {error}",
+            code="user-code-failed",
+            policy=name,
+            where=failed,
+            kind=type(error).__name__,
+        ) from error
+    if not callable(getattr(policy, "decide", None)):
+        raise UsageError(
+            f"policy {name}: has no method decide(cluster)",
+            code="policy-invalid",
+            policy=name,
+            field="decide",
+        )
+    return policy
+
+
+def _fields_of(made: object) -> dict[str, str] | None:
+    """Return the fields of a dataclass and their annotations as text, None for anything else."""
+    if not (isinstance(made, type) and is_dataclass(made)):
+        return None
+    return {one.name: str(getattr(one.type, "__name__", one.type)) for one in fields(made)}
+
+
+#: What an option of a policy may be, by the annotation of its field.
+MEANT: Mapping[str, str] = {"bool": "on or off", "int": "a whole number", "float": "a number"}
+
+
+def _is_a(kind: str, value: bool | int | float | str) -> bool:
+    """Return whether a value is what a field's annotation says, where that is plain."""
+    allowed = {"bool": (bool,), "int": (int,), "float": (int, float)}
+    return kind not in allowed or type(value) in allowed[kind]
+
+
+def option_value(text: str) -> bool | int | float | str:
+    """Return the value that the text of an option means: on or off, a number, else the text.
+
+    Examples
+    --------
+    >>> option_value("on"), option_value("3"), option_value("0.5"), option_value("age")
+    (True, 3, 0.5, 'age')
+    """
+    words = {"true": True, "on": True, "false": False, "off": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if text.lstrip("+-").isdigit() else number
