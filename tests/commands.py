@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 
 import hat
-from apples.cli.hat import main as hat_main
+from apples.cli.files import main as hat_main
 from apples.cli.main import main as apples_main
 from apples.cli.nws import main as nws_main
 from apples.views import DOCUMENTS

@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, Entry] = {
     "forecast": Entry("apples.cli.nws_ask:forecast", "Forecast series of a service."),
     "query": Entry("apples.cli.nws_ask:query", "Which series a service has."),
     "extract": Entry("apples.cli.nws_ask:extract", "Print the measurements of a series."),
-    "top": Entry("apples.cli.nws_top:top", "Series, forecasts and bands, live."),
+    "top": Entry("apples.cli.nws_ask:top", "Series, forecasts and bands, live."),
     "import": Entry("apples.cli.nws_import:import_history", "Store the past that Prometheus has."),
     "doctor": Entry("apples.cli.nws_doctor:doctor", "Is a service fit, and what cures it."),
     "status": Entry("apples.cli.nws_ask:status", "How a service is."),

@@ -1,7 +1,10 @@
-"""``nws forecast | query | extract | status``: asking a service."""
+"""``nws forecast | query | extract | status | top``: asking a service."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,10 +15,17 @@ from urllib.parse import urlsplit
 import typer
 
 from apples.cli.options import Json
-from apples.cli.program import say, show_answer
+from apples.cli.program import answers_a_terminal, repaint, say, show_answer
 from apples.errors import LaunchError, UsageError, coded
 from apples.storage import state
-from apples.views.weather import forecasts_text, measurements_csv, series_text, service_text
+from apples.views.weather import (
+    Document,
+    forecasts_text,
+    measurements_csv,
+    series_text,
+    service_text,
+    top_text,
+)
 from nws import Client, SeriesName, ServiceError, read_token
 
 Service = Annotated[
@@ -221,3 +231,58 @@ def _check_url(url: str) -> None:
             code="address-invalid",
             value=url,
         )
+
+
+HEAD_LINES = 3
+"""Lines of `top` that are no series."""
+
+
+def top(
+    match: Match = "*",
+    over: Over = None,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, max=86400, help="Seconds between two.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    service: Service = None,
+    token_file: TokenPath = None,
+    certificate: Certificate = None,
+    json: Json = False,
+) -> int:
+    """Show series as they are measured: value, forecast and the band it is expected in.
+
+    Live on a terminal until Ctrl-C; once elsewhere, with --once and with --json.
+
+    Example: nws top 'availableCpu/*' --over 300
+    """
+    with asking(service, token_file, certificate) as client:
+        if once or json or not answers_a_terminal():
+            found = _look_at_series(client, match, over, 10_000)
+            show_answer(found, lambda: top_text(found, _width(), _blocks()), json)
+            return 0
+        try:
+            while True:
+                rows = max(1, shutil.get_terminal_size().lines - HEAD_LINES)
+                text = top_text(_look_at_series(client, match, over, rows), _width(), _blocks())
+                repaint(text)
+                time.sleep(every)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _look_at_series(client: Client, match: str, over: float | None, rows: int) -> Document:
+    listed = client.series(match, rows)
+    forecasts = client.forecasts([one["series"] for one in listed["series"]], over=over)
+    series = [
+        {**forecast, "latest": one["latest"]}
+        for one, forecast in zip(listed["series"], forecasts, strict=True)
+    ]
+    return {"schema": "nws.top/1", "time": time.time(), "total": listed["total"], "series": series}
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _blocks() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -247,7 +247,8 @@ def _printing_on_stderr(function: Callable[..., Any]) -> Callable[..., Any]:
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*arguments, **options)
         except typer.Exit as stop:
-            if place_in_users_code(stop):  # typer would end the command with this exit code, even 0
+            if place_in_users_code(stop):
+                # Typer would end the command with this exit code, even 0.
                 raise SystemExit(stop.exit_code).with_traceback(stop.__traceback__) from None
             raise
         finally:

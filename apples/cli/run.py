@@ -19,6 +19,7 @@ from apples.cli.agent_options import (
     WeatherName,
 )
 from apples.cli.message_options import Messages
+from apples.cli.program import say, show_answer
 from apples.cli.run_options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
@@ -119,9 +120,7 @@ def run(
         count_messages=count_messages, messages=messages_of(messages),
     )  # fmt: skip
     if dry_run:
-        from apples.cli.dry_run import show_dry_run  # noqa: PLC0415 - what runs needs none of what this loads
-
-        return show_dry_run(spec, json)
+        return _show_dry_run(spec, json)
     if detach:
         from apples.cli.jobs import detach_job  # noqa: PLC0415
         from apples.jobs import JobSpec  # noqa: PLC0415
@@ -130,6 +129,23 @@ def run(
     from apples.cli.foreground import run_here  # noqa: PLC0415 - what runs elsewhere needs none of what this loads
 
     return run_here(spec, report, json, timeline)
+
+
+def _show_dry_run(spec: RunSpec, json: bool) -> int:
+    """Show what would be started; return the exit code."""
+    # A run needs none of these.
+    from apples.agent.session.phases import of_this_process  # noqa: PLC0415
+    from apples.agent.session.results import dry_document  # noqa: PLC0415
+    from apples.agent.session.running import prepare  # noqa: PLC0415
+    from apples.views.run_text import dry_text  # noqa: PLC0415
+
+    prepared = prepare(spec, look=False, talk=say, phases=of_this_process())
+    prepared.close()
+    if prepared.plan.refusal is not None:
+        raise prepared.plan.refusal
+    document = dry_document(prepared.plan.document(), prepared.command())
+    show_answer(document, dry_text(document["command"]), json)
+    return 0
 
 
 def _check_report(report: Path | None, detach: bool, program: bool) -> None:

@@ -1,4 +1,4 @@
-"""``apples runs | compare``, and ``apples report`` of a run: what was recorded of runs and jobs."""
+"""``apples runs | compare | report``: what was recorded of runs and jobs, and pages of it and of simulations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from apples.cli.options import Json
 from apples.cli.program import say, show, show_answer
 from apples.cli.record_completion import run_ids
 from apples.cli.scheduled import is_scheduled, record_of
-from apples.errors import UsageError, unwritable
+from apples.errors import UsageError
 from apples.jobs import store
-from apples.storage import documents
+from apples.storage.documents import put_page
 from apples.units import amount
 
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
@@ -80,6 +80,59 @@ def compare(
     return 0
 
 
+def report(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A run or job by its id; or a log, a model, a sweep's file of results.",
+            autocompletion=run_ids,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write; of a run, ID.html.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="May be repeated; the first is the baseline. Of a sweep: the baseline."),
+    ] = None,
+    processors: Annotated[int | None, typer.Option(help="Processors of the machine.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Whole nodes are given to jobs.")] = None,
+    cores_per_node: Annotated[int | None, typer.Option(help="Cores inside a node.")] = None,
+    malleable: Annotated[
+        list[float] | None,
+        typer.Option(help="Fraction of jobs that can be resized [default: 1]; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="name=value, or POLICY:name=value; may be repeated.")
+    ] = None,
+    pictures: Annotated[Path | None, typer.Option(help="Folder for the charts as SVG.")] = None,
+    png: Annotated[bool, typer.Option("--png", help="PNG beside the SVG.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Of a run: show it over time here, too.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Write the page of a run or a job, at any time, or of simulations: one file that opens offline.
+
+    Example: apples report 1f2e3d4c -o run.html
+    """
+    if is_record(source):
+        report_run(source, out, json, timeline)
+        return
+    if out is None:
+        raise UsageError(
+            "--out is required for simulations: the file of the page",
+            code="option-missing",
+            option="--out",
+        )
+    from apples.cli.simulation_report import report_simulation  # noqa: PLC0415 - the simulator, for its pages only
+
+    report_simulation(
+        source, out, policy, processors, nodes, cores_per_node, malleable, seed, option, pictures, png, json
+    )  # fmt: skip
+
+
 def is_record(name: str) -> bool:
     """Whether a word names a record, and no file."""
     known = RECORD_NAME.fullmatch(name) is not None and not Path(name).exists()
@@ -116,11 +169,3 @@ def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) 
     put_page(path, page)
     if not json:
         show(f"{path}: {size} bytes, of {record.id}")
-
-
-def put_page(path: Path, page: str) -> None:
-    """Write the page that ``apples report`` was asked for, after its answer."""
-    try:
-        documents.put(path, page)
-    except OSError as error:
-        raise unwritable(f"--out {path}", error) from None

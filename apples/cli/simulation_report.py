@@ -11,7 +11,6 @@ from pathlib import Path
 import typer
 
 from apples.cli.program import say, show, show_answer
-from apples.cli.runs import put_page
 from apples.errors import UsageError
 from apples.scheduling.policies import POLICIES
 from apples.simulation.explained_waits import WaitExplanation
@@ -19,6 +18,7 @@ from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import explain_waits, options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
+from apples.storage.documents import put_page
 from apples.views.simulation import (
     baseline_of,
     preparation_notes,

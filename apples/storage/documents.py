@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
+from apples.errors import unwritable
 from apples.storage.naming import naming
 
 RETRY_SECONDS: Final = 0.02
@@ -137,3 +138,17 @@ def locked(path: Path, seconds: float | None = None, *, directory: bool = False)
         yield
     finally:
         os.close(descriptor)
+
+
+def put_page(path: Path, page: str) -> None:
+    """Write the page that ``--out`` names.
+
+    Raises
+    ------
+    ApplesError
+        The file cannot be written.
+    """
+    try:
+        put(path, page)
+    except OSError as error:
+        raise unwritable(f"--out {path}", error) from None

@@ -54,12 +54,14 @@ EASY = ("--policy", "easy", "--processors", "64")
 SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.views.simulation"}
 HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
 
+MAINS = {"apples": "main", "hat": "files", "nws": "nws"}
+
 
 def loaded_by(program, *words):
     """The names of all modules that are loaded when a command ends."""
     code = (
         f"import sys; sys.argv = {[program, *map(str, words)]!r}\n"
-        f"from apples.cli.{'main' if program == 'apples' else program} import main\n"
+        f"from apples.cli.{MAINS[program]} import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print(*sys.modules, file=sys.stderr)"
     )
