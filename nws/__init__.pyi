@@ -109,6 +109,8 @@ from nws.service.authorisation import BoundedBody as BoundedBody
 from nws.service.authorisation import RefusedRequestError as RefusedRequestError
 from nws.service.database import DirectoryLockedError as DirectoryLockedError
 from nws.service.database import ForecastDatabase as ForecastDatabase
+from nws.service.handler import LISTING_ORDERS as LISTING_ORDERS
+from nws.service.handler import ListingQuery as ListingQuery
 from nws.service.in_process import NetworkWeatherService as NetworkWeatherService
 from nws.service.in_process import Round as Round
 from nws.service.in_process import SensorFailure as SensorFailure
@@ -117,8 +119,6 @@ from nws.service.listening import ListenRefusedError as ListenRefusedError
 from nws.service.listening import address_of as address_of
 from nws.service.listening import check_exposure as check_exposure
 from nws.service.listening import check_installed as check_installed
-from nws.service.listing import LISTING_ORDERS as LISTING_ORDERS
-from nws.service.listing import ListingQuery as ListingQuery
 from nws.service.messages import LeaseAnswer as LeaseAnswer
 from nws.service.messages import NetworkForecast as NetworkForecast
 from nws.service.messages import SeriesLeague as SeriesLeague
@@ -261,10 +261,10 @@ from nws.service.database import makes as makes
 from nws.service.database import warm as warm
 from nws.service.events import EventBroker as EventBroker
 from nws.service.events import TooManyError as TooManyError
-from nws.service.grid import on_grid as on_grid
+from nws.service.handler import PER_PAGE as PER_PAGE
 from nws.service.handler import RequestHandler as RequestHandler
-from nws.service.listing import PER_PAGE as PER_PAGE
-from nws.service.listing import listed as listed
+from nws.service.handler import listed as listed
+from nws.service.handler import on_grid as on_grid
 from nws.service.messages import BATCH as BATCH
 from nws.service.messages import Batch as Batch
 from nws.service.messages import Forecasts as Forecasts
@@ -272,7 +272,7 @@ from nws.service.metrics import in_slices as in_slices
 from nws.service.registry import LeaseError as LeaseError
 from nws.service.registry import LeaseRegistry as LeaseRegistry
 from nws.service.registry import Registration as Registration
-from nws.service.service_manager import ServiceManager as ServiceManager
+from nws.service.server import ServiceManager as ServiceManager
 from nws.service.state_json import StateError as StateError
 from nws.service.state_json import deserialise as deserialise
 from nws.service.state_json import serialise as serialise

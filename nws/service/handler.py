@@ -5,15 +5,21 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from importlib import metadata
+from itertools import pairwise
 from operator import itemgetter
+from statistics import median_low
 from typing import Any, Final
 
+import numpy as np
+
 from nws.clique.sites import cliques_of
+from nws.errors import InputError
 from nws.forecast import Forecast, Interval
 from nws.forecasters.scored import FEWEST_FOR_INTERVAL
 from nws.memory.archive import Slot
@@ -23,8 +29,6 @@ from nws.memory.journalled import Submission
 from nws.service.arrival_order import ArrivalOrder
 from nws.service.database import CURRENT, Arrivals, ForecastDatabase
 from nws.service.events import EventBroker
-from nws.service.grid import on_grid
-from nws.service.listing import ListingQuery, listed
 from nws.service.messages import (
     MOST_REASONS,
     CliqueAnswer,
@@ -54,8 +58,216 @@ MOST_PROBLEMS: Final = 50
 MOST_PAGES: Final = 4
 """Questions for which a page of metrics is kept from scrape to scrape."""
 NOTHING_ARCHIVED: Final = "nothing is archived"
+PER_PAGE: Final = 100
+LISTING_ORDERS: Final = ("series", "value", "age")
+MOST_PLACES: Final = 100_000
+BESIDE: Final = 16
+"""Slots at an end of a grid that tell how often it was measured there."""
+LATE: Final = 1.5
+"""Usual spacings without a measurement after which one is missing."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ListingQuery:
+    """What is asked of the list of series.
+
+    Attributes
+    ----------
+    words
+        All of them must be in a name.
+    order
+        One of `LISTING_ORDERS`.
+    descending
+        Whether the last, the largest, the oldest come first.
+    page
+        From 1; one that is not there is the nearest that is.
+    """
+
+    words: str = ""
+    order: str = "series"
+    descending: bool = False
+    page: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesListing:
+    """A page of the list.
+
+    Attributes
+    ----------
+    columns
+        At most `PER_PAGE`.
+    found, total
+        How many series the words are in, and how many there are.
+    page, pages
+        Which page it is, of how many; there is one at least.
+    """
+
+    columns: Sequence[SeriesColumn]
+    found: int
+    total: int
+    page: int
+    pages: int
+
+
+async def listed(
+    columns: Sequence[SeriesColumn], query: ListingQuery, now: float
+) -> SeriesListing:
+    """Return the part of the series, given in the order of their names, that is asked for."""
+    words = query.words.lower().split()
+    found = list(columns)
+    if words:
+        names = await in_slices(columns, lambda column: column.text.lower())
+        fits = await in_slices(names, lambda name: all(word in name for word in words))
+        found = [column for column, fit in zip(columns, fits, strict=True) if fit]
+    if query.order == "series":
+        found = found[::-1] if query.descending else found
+    else:
+        keys = np.array(
+            await in_slices(
+                found,
+                (lambda column: column.latest)
+                if query.order == "value"
+                else (lambda column: now - column.seen(now)),
+            ),
+            dtype=float,
+        )
+        order = np.argsort(-keys if query.descending else keys, kind="stable")
+        found = [found[place] for place in order.tolist()]
+    pages = max(1, -(-len(found) // PER_PAGE))
+    page = min(max(1, query.page), pages)
+    shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
+    return SeriesListing(shown, len(found), len(columns), page, pages)
+
+
+@dataclass(frozen=True, slots=True)
+class RegularGrid:
+    """What was measured in each place of a grid; a gap has no mean and a count of 0.
+
+    Attributes
+    ----------
+    times
+        One a place. Of measurements alone the middle: a place takes those that are nearer to its
+        time than to any other. With slots of the archive the beginning, a multiple of the step.
+    means, lows, highs, counts
+        Of what was measured in it.
+    partial
+        The times of the first and the last place, where measuring began or ended within: their
+        mean is not that of the whole place.
+    """
+
+    times: list[float] = field(default_factory=list)
+    means: list[float | None] = field(default_factory=list)
+    lows: list[float | None] = field(default_factory=list)
+    highs: list[float | None] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    partial: list[float] = field(default_factory=list)
+
+
+def on_grid(slots: Sequence[Slot], step: float) -> RegularGrid:
+    """Return what was measured on a grid of `step` seconds from the first slot to the last.
+
+    No value is ever carried over a gap.
+
+    Parameters
+    ----------
+    slots
+        In the order of time; a measurement is a slot of 0 s.
+    step
+        Seconds from place to place, > 0.
+
+    Raises
+    ------
+    ValueError
+        A step that is not positive, or more than 100,000 places.
+
+    Examples
+    --------
+    >>> measured = [Slot(at, 0.0, 1, at, at, at) for at in (0.0, 10.4, 30.0)]
+    >>> grid = on_grid(measured, step=10.0)
+    >>> grid.times, grid.means
+    ([0.0, 10.0, 20.0, 30.0], [0.0, 10.4, None, 30.0])
+    >>> minutes = [Slot(60.0 * n, 60.0, 6, 0.5, 0.1, 0.9) for n in range(7, 62)]
+    >>> hours = on_grid(minutes, step=3600.0)
+    >>> hours.times, hours.counts, hours.partial
+    ([0.0, 3600.0], [318, 12], [0.0, 3600.0])
+    """
+    if not (step > 0 and math.isfinite(step)):
+        raise InputError(
+            f"must be a positive number of seconds (is {step})",
+            code="value-range",
+            field="step",
+            value=step,
+        )
+    if not slots:
+        return RegularGrid()
+    summed = any(slot.step for slot in slots)
+    first = slots[0].start
+    begin = math.floor(first / step) * step if summed else first - step / 2
+
+    def place_of(slot: Slot) -> int:
+        return math.floor((slot.start + slot.step / 2 - begin) / step)
+
+    count = place_of(slots[-1]) + 1
+    if count > MOST_PLACES:
+        raise InputError(
+            f"gives {count} places, more than {MOST_PLACES}; use a longer step",
+            code="value-range",
+            field="step",
+            value=count,
+            bound=MOST_PLACES,
+        )
+    found: dict[int, list[Slot]] = {}
+    for slot in slots:
+        found.setdefault(place_of(slot), []).append(slot)
+    grid = RegularGrid()
+    for place in range(count):
+        held = found.get(place, [])
+        mean, low, high = _band(held)
+        grid.times.append(begin + place * step + (0.0 if summed else step / 2))
+        grid.means.append(mean)
+        grid.lows.append(low)
+        grid.highs.append(high)
+        grid.counts.append(sum(slot.count for slot in held))
+    # Of the slots beside an end: its own may hold less.
+    early = min(_spacing(slots[1:BESIDE]), _spacing(slots[:BESIDE]))
+    late = min(_spacing(slots[-BESIDE:-1]), _spacing(slots[-BESIDE:]))
+    edges = set()
+    if _start(slots[0], early) - begin > LATE * early:
+        edges.add(grid.times[0])
+    if begin + count * step - _stop(slots[-1], late) > LATE * late:
+        edges.add(grid.times[-1])
+    grid.partial.extend(sorted(edges))
+    return grid
+
+
+def _band(slots: list[Slot]) -> tuple[float | None, float | None, float | None]:
+    """Return mean, low and high of slots together."""
+    if not slots:
+        return None, None, None
+    total = sum(slot.count for slot in slots)
+    mean = math.fsum(slot.mean * (slot.count / total) for slot in slots)
+    low, high = min(slot.low for slot in slots), max(slot.high for slot in slots)
+    return min(max(mean, low), high), low, high
+
+
+def _spacing(slots: Sequence[Slot]) -> float:
+    """Return the usual seconds from one measurement to the next; infinity where nothing tells."""
+    found = [slot.step / slot.count for slot in slots if slot.step]
+    found += [b.start - a.start for a, b in pairwise(slots) if not (a.step or b.step)]
+    return median_low(found) if found else math.inf
+
+
+def _start(slot: Slot, spacing: float) -> float:
+    """Return when measuring began in the first slot: as many as it holds, it holds at its end."""
+    return slot.start + max(0.0, slot.step - slot.count * spacing) if slot.step else slot.start
+
+
+def _stop(slot: Slot, spacing: float) -> float:
+    """Return when measuring ended in the last slot: as many as it holds, it holds at its beginning."""
+    return slot.start + min(slot.step, slot.count * spacing) if slot.step else slot.start
 
 
 @dataclass
@@ -171,7 +383,7 @@ class RequestHandler:
         """Return a page of the series, each as of `forecasts` with its ``latest`` value.
 
         No other is forecast. With them ``found``, ``total``, ``page`` and ``pages`` of a
-        `nws.service.listing.SeriesListing`.
+        `SeriesListing`.
         """
         asked = {key: value for key, value in question.items() if value is not None}
         found = await listed(self.database.columns(), query, self.clock())

@@ -2,14 +2,16 @@
 
 import contextlib
 import logging
+import os
 import re
 import secrets
 import signal
+import socket
 import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -23,7 +25,6 @@ from nws.service.authorisation import MOST_HEAD, BodyLimits
 from nws.service.database import Arrivals, ForecastDatabase, warm
 from nws.service.handler import CLIQUE_PERIOD, RequestHandler
 from nws.service.listening import Listen, check_exposure
-from nws.service.service_manager import ServiceManager
 from nws.service.tokens import SCOPES, TokenFile, write_secret
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,66 @@ SWEEP_TICKS: Final = 10
 KEPT_SECONDS: Final = 30
 NEXT_SECONDS: Final = 60.0
 """The same for a next request; one that sends nothing at all is closed in peace after 30 s."""
+
+
+class ServiceManager:
+    """The other end of ``$NOTIFY_SOCKET`` (sd_notify(3)); without one nothing is said.
+
+    Nothing waits for whoever listens there: what its queue has no room for is said again by
+    `alive`, which the event loop calls ten times a second.
+
+    Parameters
+    ----------
+    environment
+        Where ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` and ``WATCHDOG_PID`` are.
+
+    Attributes
+    ----------
+    every
+        Seconds after which `alive` is due, half of what the unit allows; None without a watchdog.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        given = os.environ if environment is None else environment
+        place = given.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + place[1:] if place.startswith("@") else place
+        allowed = given.get("WATCHDOG_USEC", "")
+        ours = given.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        watched = bool(self._address) and allowed.isdigit() and int(allowed) > 0 and ours
+        self.every = int(allowed) / 2e6 if watched else None
+        self._told = float("-inf")
+        self._unsaid = ""
+
+    def ready(self, status: str) -> None:
+        """Say that requests are answered."""
+        state = f"READY=1\nSTATUS={status}"
+        self._unsaid = "" if self._tell(state) else state
+
+    def alive(self, now: float) -> None:
+        """Say so, if it is due; first what there was no room for."""
+        if self._unsaid and self._tell(self._unsaid):
+            self._unsaid = ""
+        due = self.every is not None and now - self._told >= self.every
+        if due and self._tell("WATCHDOG=1"):
+            self._told = now
+
+    def ending(self) -> None:
+        """Say that what waits is being written."""
+        self._tell("STOPPING=1")
+
+    def _tell(self, state: str) -> bool:
+        """Say something; return False if there is no room for it now."""
+        if not self._address:
+            return True
+        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        try:
+            with socket.socket(socket.AF_UNIX, kind) as out:
+                out.sendto(state.encode(), self._address)
+        except BlockingIOError:
+            return False
+        except OSError:  # who supervises is gone: that is its own affair
+            return True
+        return True
 
 
 class Serving:
