@@ -946,7 +946,7 @@ class ProgramTask:
         else:
             if self._state is None:
                 self.state()
-            change = self._job.join(caller)
+            change = self._job.join(caller, ProgramTask)
         self.changed = bool(change)
         if change:
             self._begin(change)

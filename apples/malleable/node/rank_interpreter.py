@@ -36,10 +36,14 @@ from apples.supervision.job_processes import close_inherited, show_words
 from apples.wire.credentials import peer_credentials
 
 LOADED = (
-    *("numpy", "mpi4py", "mpi4py.run", "apples.malleable", "apples.program"),
+    *("numpy", "mpi4py", "mpi4py.run", "apples.malleable"),
     *("argparse", "json", "logging", "math", "pathlib", "threading", "time"),
+    *("hashlib", "statistics", "subprocess", "tomllib"),
 )
-"""What ranks load. None of it begins MPI, or reads a variable that is not in `DECIDE`."""
+"""What ranks load. None of it begins MPI, or reads a variable that is not in `DECIDE`.
+
+The last line is what a program's `Task` loads, whose module stands above this one.
+"""
 DECIDE = (
     *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_", "LANG", "HOME"),
     *("OPENBLAS_", "OMP_", "MKL_", "KMP_", "GOMP_", "BLIS_", "GOTO_", "NUMPY_", "NPY_"),

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from apples.launch.host_spec import HOSTS_LIMIT
 from apples.malleable.control.strips import RowRange
+from apples.malleable.runtime.agent_task import emit
 from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.tiles import Tile
-from apples.program import emit
 
 LINE_BYTES = 60_000
 """Of an event, at most: an agent takes no longer ones than 64 KiB."""

@@ -11,7 +11,7 @@
     job.finish()
 
 Started without a job manager the same program runs rigid on its MPI world: with the rows that the agent's task
-gives each host (`apples.program`), or started by hand with as many for each rank.
+gives each host (`agent_task`), or started by hand with as many for each rank.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from apples.malleable.balancers.contract import LoadBalancer, Processor
 from apples.malleable.control.command import ChangePlan, HostRows, HostShare
 from apples.malleable.control.strips import RowRange, rank_ranges, strips
 from apples.malleable.runtime import membership, saved_state, undeclared
+from apples.malleable.runtime.agent_task import TASK, AgentTaskError, AskedTask, task_of_agent
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
@@ -69,7 +70,6 @@ from apples.malleable.runtime.membership import (
 from apples.malleable.runtime.packing import Arrays
 from apples.malleable.runtime.row_memory import MAKING_SECONDS
 from apples.malleable.runtime.saved_state import RankState, UndecidedChange
-from apples.program import TASK, ProgramTask, TaskDocument, TaskError, task_of_agent
 
 T = TypeVar("T")
 S = TypeVar("S", RowArray, TileArray, CsrMatrix)
@@ -149,7 +149,7 @@ class MalleableJob:
     """
 
     def __init__(
-        self, commit_seconds: float | None = None, *, task: TaskDocument | None = None
+        self, commit_seconds: float | None = None, *, task: AskedTask | None = None
     ) -> None:
         self._world = MPI.COMM_WORLD
         self._local_rank = self._world.Get_rank()
@@ -171,17 +171,17 @@ class MalleableJob:
         self.strip = RowRange(0, 0)
         self.layout: list[tuple[str, RowRange]] = []
         self.host = os.environ.get(HOST, RIGID)
-        self._task = task if task or self._channel else task_of_agent(self._world, everywhere=True)
+        self._task = task if task or self._channel else task_of_agent(self._world)
         if self._channel is None and self._task is not None:
-            ranks = self._task.layout
-            if len(ranks) != self.size:
-                raise TaskError(
-                    f"the task is for {len(ranks)} ranks; MPI has {self.size}",
+            hosts = [piece.host for piece in self._task.pieces for _ in range(piece.ranks)]
+            if len(hosts) != self.size:
+                raise AgentTaskError(
+                    f"the task is for {len(hosts)} ranks; MPI has {self.size}",
                     code="program-ranks-differ",
                     value=self.size,
-                    bound=len(ranks),
+                    bound=len(hosts),
                 )
-            self.host = ranks[self._local_rank][0]
+            self.host = hosts[self._local_rank]
 
     @property
     def rank(self) -> int:
@@ -374,10 +374,18 @@ class MalleableJob:
             self._agreement.begin()
         return found
 
-    def join(self, caller: FrameType | None = None) -> HostChange | Rollback:
-        """Come to the first safe point; `caller` is where the loop around it is, whose names are looked at."""
+    def join(self, caller: FrameType | None = None, *kept: type) -> HostChange | Rollback:
+        """Come to the first safe point.
+
+        Parameters
+        ----------
+        caller
+            Frame of the loop around it: each value that the loop carries must be declared.
+        kept
+            Types of values that every new rank makes itself, such as the program's task.
+        """
         if caller is not None:
-            self._demand_declared(caller)
+            self._demand_declared(caller, kept)
         return self._join()
 
     @property
@@ -439,7 +447,8 @@ class MalleableJob:
             # A lost rank may show in the MPI library of the others before anybody has heard of it.
             word = "broken" if isinstance(error, MPI.Exception) else "failed"
             message = f"{type(said).__name__}: {said}"[:2000]
-            code = said.code if isinstance(said, ApplesError | TaskError) else ""
+            # An error of a program's task has a code too, and is no `ApplesError`.
+            code = getattr(said, "code", "") if hasattr(said, "fields") else ""
             self._channel.send(word, message=message, code=code, certain=False)
             while word == "broken":  # until this process is ended, or its supervisor is
                 self._channel.wait()
@@ -801,11 +810,11 @@ class MalleableJob:
                 f"{name!r} is declared twice", code="declared-name-repeated", name=name
             )
 
-    def _demand_declared(self, frame: FrameType) -> None:
+    def _demand_declared(self, frame: FrameType, kept: Sequence[type] = ()) -> None:
         """Refuse a loop that carries an undeclared value from one safe point to the next."""
-        kept = (MalleableJob, ProgramTask, DistributedArray, CsrMatrix, Replicated, State, Blocks)
+        own = (MalleableJob, DistributedArray, CsrMatrix, Replicated, State, Blocks, *kept)
         # `isinstance` would ask a weak proxy for the class of what it stood for, which may be gone.
-        known = {name for name, it in frame.f_locals.items() if issubclass(type(it), kept)}
+        known = {name for name, it in frame.f_locals.items() if issubclass(type(it), own)}
         found = undeclared.carried(frame, known | self._losable)
         if found:
             names = ", ".join(f"{name} (line {line})" for name, line in found)
