@@ -13,7 +13,7 @@ from apples.agent.session.spec import PlanSpec
 from apples.cli import options
 from apples.cli.program import say, show_answer
 from apples.errors import LaunchError, UsageError
-from apples.views.hosts import calibration_document, calibration_text
+from apples.views.calibration import calibration_document, calibration_text
 
 
 def calibrate(

@@ -1,5 +1,6 @@
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.views.calibration import calibration_text as calibration_text
 from apples.views.cluster import PER_PAGE as PER_PAGE
 from apples.views.cluster import ClusterQuery as ClusterQuery
 from apples.views.cluster import cluster_parts as cluster_parts
@@ -15,7 +16,6 @@ from apples.views.drawing import Scale as Scale
 from apples.views.drawing import abbreviated as abbreviated
 from apples.views.foretold import Supposition as Supposition
 from apples.views.frame import Frame as Frame
-from apples.views.hosts import calibration_text as calibration_text
 from apples.views.hosts import checks_text as checks_text
 from apples.views.hosts import hosts_text as hosts_text
 from apples.views.hosts import program_checks_text as program_checks_text
