@@ -151,7 +151,7 @@ def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) 
     answer = {"schema": "apples.report/1", "page": str(path), "bytes": size, "record": record.id}
     text = ""
     if timeline:
-        from apples.jobs.unfinished import document_so_far  # noqa: PLC0415 - text only, as what follows
+        from apples.jobs.records import document_so_far  # noqa: PLC0415 - text only, as what follows
         from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415
 
         document = document_so_far(record)

@@ -40,6 +40,7 @@ from apples.jobs.recording import EventLog as EventLog
 from apples.jobs.recording import RunRecorder as RunRecorder
 from apples.jobs.recording import recorded as recorded
 from apples.jobs.records import conversation as conversation
+from apples.jobs.records import document_so_far as document_so_far
 from apples.jobs.records import position_record as position_record
 from apples.jobs.seals import bare as bare
 from apples.jobs.seals import sealed as sealed
@@ -55,4 +56,3 @@ from apples.jobs.supervisor import Supervisor as Supervisor
 from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
 from apples.jobs.topology_daemons import SilentDaemonError as SilentDaemonError
 from apples.jobs.topology_daemons import TopologyDaemons as TopologyDaemons
-from apples.jobs.unfinished import document_so_far as document_so_far

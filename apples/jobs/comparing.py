@@ -13,8 +13,7 @@ from math import ceil, floor
 from typing import Any
 
 from apples.errors import UsageError
-from apples.jobs.records import RunRecord
-from apples.jobs.unfinished import document_so_far
+from apples.jobs.records import RunRecord, document_so_far
 
 Document = dict[str, Any]
 

@@ -58,12 +58,15 @@ from apples.scheduling.profile import Profile as Profile
 from apples.scheduling.proposals import Change as Change
 from apples.scheduling.server import log as log
 from apples.scheduling.server import scheduler as scheduler
+from apples.scheduling.server.access import AT_ONCE as AT_ONCE
 from apples.scheduling.server.access import EVERYTHING as EVERYTHING
 from apples.scheduling.server.access import GIVEN as GIVEN
+from apples.scheduling.server.access import REQUESTS_A_SECOND as REQUESTS_A_SECOND
 from apples.scheduling.server.access import ROUTES as ROUTES
 from apples.scheduling.server.access import USERS as USERS
 from apples.scheduling.server.access import ForbiddenError as ForbiddenError
 from apples.scheduling.server.access import Principal as Principal
+from apples.scheduling.server.access import RequestRate as RequestRate
 from apples.scheduling.server.access import Scope as Scope
 from apples.scheduling.server.answers import history_document as history_document
 from apples.scheduling.server.answers import job_document as job_document
@@ -120,9 +123,6 @@ from apples.scheduling.server.queue_snapshot import QueueSnapshot as QueueSnapsh
 from apples.scheduling.server.queue_snapshot import snapshot_of as snapshot_of
 from apples.scheduling.server.replay import replayed as replayed
 from apples.scheduling.server.replay import report_of as report_of
-from apples.scheduling.server.request_rate import AT_ONCE as AT_ONCE
-from apples.scheduling.server.request_rate import REQUESTS_A_SECOND as REQUESTS_A_SECOND
-from apples.scheduling.server.request_rate import RequestRate as RequestRate
 from apples.scheduling.server.scheduler import CrowdedError as CrowdedError
 from apples.scheduling.server.scheduler import LiveScheduler as LiveScheduler
 from apples.scheduling.server.scheduler import Patience as Patience

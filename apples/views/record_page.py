@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apples.errors import UsageError
-from apples.jobs.records import RunRecord
-from apples.jobs.unfinished import document_so_far
+from apples.jobs.records import RunRecord, document_so_far
 from apples.units import duration
 from apples.views.demo import demo_page
 from apples.views.master_worker import master_worker_text

@@ -16,7 +16,7 @@ from apples import jobs
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
 from apples.jobs.comparing import comparison_of
-from apples.jobs.unfinished import document_so_far
+from apples.jobs.records import document_so_far
 from apples.resources import read_host_list
 from apples.scheduling.server.client import scheduler_directories
 from apples.views import served_jobs as served

@@ -26,8 +26,11 @@ from typing import Any, Final
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.scheduling.server.access import (
+    AT_ONCE,
+    REQUESTS_A_SECOND,
     ForbiddenError,
     Principal,
+    RequestRate,
     Scope,
     UnknownCallerError,
     bearer,
@@ -36,7 +39,6 @@ from apples.scheduling.server.access import (
 )
 from apples.scheduling.server.events import Event
 from apples.scheduling.server.orders import JobExecutor
-from apples.scheduling.server.request_rate import AT_ONCE, REQUESTS_A_SECOND, RequestRate
 from apples.scheduling.server.scheduler import CrowdedError
 from apples.scheduling.server.service import TEXT, Call, SchedulerService
 from apples.topology.daemon.fairness import ConnectionTable
