@@ -86,6 +86,49 @@ def in_order(*ids):
         os.utime(store.folder() / one / "order.json", (k, k))
 
 
+@pytest.fixture
+def silent_scheduler(tmp_path, monkeypatch):
+    """A scheduler's directory in which nobody listens, and two attempts at its job 7."""
+    folder = tmp_path / "local"
+    folder.mkdir()
+    monkeypatch.setenv("APPLES_SCHEDULER", str(folder))
+    others = [
+        store.create({"scheduled": {"scheduler": name, "job": number, "attempt": 1}}, "heat").id
+        for name, number in (("local", 70), ("other", 7))
+    ]
+    attempts = [
+        store.create({"scheduled": {"scheduler": "local", "job": 7, "attempt": k}}, "heat")
+        for k in (1, 2)
+    ]
+    in_order(*(one.id for one in attempts), *others)
+    return attempts
+
+
+def test_record_of_last_attempt_is_found_while_scheduler_does_not_answer(silent_scheduler):
+    _, last = silent_scheduler
+    assert command("apples", "logs", "local.7", "--json").document["id"] == last.id
+    failure = refused("apples", "logs", "local.8")
+    assert (failure["exit_code"], failure["code"]) == (4, "scheduler-unreachable")
+
+
+def test_damaged_order_hides_no_other_record(silent_scheduler):
+    first, last = silent_scheduler
+    (last.folder / "order.json").write_text("[]")
+    assert command("apples", "logs", "local.7", "--json").document["id"] == first.id
+
+
+def test_messages_option_takes_job_of_scheduler(silent_scheduler, monkeypatch):
+    _, last = silent_scheduler
+    last.write_result(run())
+    words = ("topology", "fit", "package:1 core:2 pu:1", "--ranks", "2", "--messages")
+    monkeypatch.delenv("APPLES_SCHEDULER")
+    failure = refused("apples", *words, "local.7")
+    assert failure["fields"]["file"] == str(last.result)
+    failure = refused("apples", *words, "local.8")
+    assert (failure["exit_code"], failure["code"]) == (2, "run-unknown")
+    assert failure["fields"]["option"] == "--messages"
+
+
 def test_every_run_is_in_the_list_with_what_was_predicted_and_measured():
     assert command("apples", "runs", "--json").document == {"schema": "apples.runs/1", "runs": []}
     assert "apples run" in command("apples", "runs").err
