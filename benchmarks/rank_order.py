@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.launch.rank_order import distances
-from apples.monitoring.placement import PlacementProblem, place
+from apples.monitoring.placement import PlacementProblem, distances, place
 from apples.topology import origin, synthetic
 from apples.topology.bindings import per_rank
 

@@ -15,7 +15,7 @@ from apples.agent.information import InformationPool
 from apples.agent.launching import distances
 from apples.agent.models.rectangle import contacts
 from apples.monitoring.distances import between
-from apples.monitoring.message_counts import MOST_RANKS_SHOWN, MessageMatrix
+from apples.monitoring.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 from apples.monitoring.placement import Array, PlacementProblem, place
 from apples.resources import names
 from apples.schedule import Schedule

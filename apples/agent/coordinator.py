@@ -31,7 +31,7 @@ from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError, UsageError
 from apples.launch.actuator import Actuator, Execution, Progress, Resized
 from apples.launch.actuators.recording import RecordingActuator
-from apples.monitoring.message_counts import MessageMatrix
+from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, ResourceSet, names
 from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 

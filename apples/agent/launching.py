@@ -17,9 +17,8 @@ from apples.launch.plan import (
     Strip,
     strips_of,
 )
-from apples.monitoring.distances import HostDistances, tells
-from apples.monitoring.host_distances import host_distances
-from apples.monitoring.message_counts import MessageMatrix
+from apples.monitoring.distances import HostDistances, host_distances, tells
+from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, Link
 from apples.schedule import Allocation, Schedule
 

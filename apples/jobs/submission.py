@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ KINDS = ("rigid", "moldable", "malleable", "evolving")
 UNESTIMATED = 3600.0
 """The run time of a job that neither its user nor its model has estimated, seconds."""
 MOST_TEMPLATE = 1 << 20
-MASTER_WORKER_FILE = "apples.master_worker.document"
-"""What reads the file of a master with its workers: in a room above this one, found by its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,9 @@ class JobRequest:
                 code="option-not-applicable",
                 option="--user",
             )
-        import_module(MASTER_WORKER_FILE).MasterWorkerProgram.read(self.template, self.settings)
+        from apples.master_worker.document import MasterWorkerProgram  # noqa: PLC0415 - few jobs are
+
+        MasterWorkerProgram.read(self.template, self.settings)
         weather = "static" if self.weather == "live" else self.weather
         verify = "none" if self.verify == "none" else "sample"
         return UnitsSpec(
@@ -139,7 +138,7 @@ def between_hosts(run: Path) -> list[list[int]]:
 
     Empty where it was on more hosts than a submission may tell of.
     """
-    from apples.monitoring.message_counts import MessageMatrix  # noqa: PLC0415 - few jobs name a run
+    from apples.monitoring.message_matrix import MessageMatrix  # noqa: PLC0415 - few jobs name a run
     from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING  # noqa: PLC0415
 
     found = MessageMatrix.of_run(run)

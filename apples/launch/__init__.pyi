@@ -63,8 +63,6 @@ from apples.launch.quota import Quotas as Quotas
 from apples.launch.quota import find as find
 from apples.launch.quota import limits as limits
 from apples.launch.quota import writable as writable
-from apples.launch.rank_order import distances as distances
-from apples.launch.rank_order import rank_order as order_ranks
 from apples.launch.remote import look as look
 from apples.launch.remote import sharing as sharing
 from apples.launch.remote import shipping as shipping
@@ -112,3 +110,5 @@ from apples.launch.slurm.replies import allocations as allocations
 from apples.launch.ssh import LaunchTarget as LaunchTarget
 from apples.launch.supervisor import HELLO as HELLO
 from apples.launch.supervisor import MANAGER as MANAGER
+from apples.monitoring.placement import distances as distances
+from apples.monitoring.placement import rank_order as order_ranks

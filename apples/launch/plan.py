@@ -14,7 +14,7 @@ from typing import Any
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.monitoring.distances import HostDistances
-from apples.monitoring.message_counts import Matrix
+from apples.monitoring.message_matrix import Matrix
 from apples.resources import Host, HostList
 from apples.schedule import Allocation
 

@@ -1,17 +1,29 @@
-"""What a byte between two hosts costs beside one between others: one table for all that places by communication.
+"""Relative cost of a byte between two hosts, for everything that places tasks by communication.
 
-`host_distances` makes the table from a host list and its links. Ranks load this file, and no host list.
+`host_distances` makes the table from hosts and their links. A machine, a site and the links between sites are
+three levels; a link that a user wrote or a run measured counts more than its level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # ranks load this file, and no host list
+    from apples.resources import Host, Link
 
 HostDistances = Mapping[str, Mapping[str, float]]
 """Host -> other host -> what a byte between them costs, where one between the nearest two costs 1."""
 
 NEAR = 0.05
 """What a byte inside a machine costs, where one between the nearest two machines costs 1."""
+
+MESSAGE = 1 << 16
+"""Bytes of the message whose time is compared: so many that latency counts and does not decide."""
+SITE = 10.0
+"""How much farther hosts of two sites are than those of one, where nobody wrote or measured it."""
+DIGITS = 4
 
 
 def tells(distances: HostDistances) -> bool:
@@ -36,3 +48,59 @@ def between(places: Sequence[str], distances: HostDistances) -> list[list[float]
         ]
         for i, one in enumerate(places)
     ]
+
+
+def host_distances(
+    hosts: Sequence[Host], link: Callable[[Host, Host], Link]
+) -> dict[str, dict[str, float]]:
+    """Return how far each two of some hosts are from each other, as far as their links are known.
+
+    Parameters
+    ----------
+    link
+        Returns the link from one host to another, as it was written, measured or forecast. One that is only
+        assumed is not believed: hosts of one site are then as far as the farthest known pair of one site, hosts of
+        two sites at least `SITE` times as far.
+
+    Examples
+    --------
+    >>> from apples.resources import Host, Link
+    >>> a, b, c = Host("a", site="east"), Host("b", site="east"), Host("c", site="west")
+    >>> host_distances([a, b, c], lambda one, other: Link(1e-3, 1e7, assumed=True))["a"]
+    {'b': 1.0, 'c': 10.0}
+    """
+    known: dict[tuple[str, str], float] = {}
+    pairs = list(combinations(hosts, 2))
+    for one, other in pairs:
+        there, back = link(one, other), link(other, one)
+        if _apart(one, other) and not (there.assumed and back.assumed):
+            known[one.name, other.name] = there.seconds(MESSAGE) + back.seconds(MESSAGE)
+    sites = {host.name: host.site for host in hosts}
+    inside = [far for (one, other), far in known.items() if sites[one] == sites[other]]
+    outside = [far for (one, other), far in known.items() if sites[one] != sites[other]]
+    same_site = max(inside, default=min(outside, default=SITE) / SITE)
+    two_sites = max([*outside, SITE * same_site])
+    found: dict[str, dict[str, float]] = {host.name: {} for host in hosts}
+    for one, other in pairs:
+        assumed = same_site if one.site == other.site else two_sites
+        found[one.name][other.name] = found[other.name][one.name] = (
+            known.get((one.name, other.name), assumed) if _apart(one, other) else 0.0
+        )
+    return _relative(found)
+
+
+def _apart(one: Host, other: Host) -> bool:
+    """Whether two hosts of a list are two machines: parts of one are reached at one address."""
+    return one.reached_at != other.reached_at
+
+
+def _relative(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Return distances beside the least; those inside a machine, 0 until here, get theirs."""
+    nearest = min((far for row in seconds.values() for far in row.values() if far), default=1.0)
+    return {
+        one: {
+            other: float(f"{far / nearest:.{DIGITS}g}") if far else NEAR
+            for other, far in row.items()
+        }
+        for one, row in seconds.items()
+    }

@@ -132,5 +132,10 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
         "apples.scheduling.server",
         "apples.scheduling.server.client",
     }
-    others = {"pydantic", "apples.monitoring.message_counts", "apples.storage.journal"}
+    others = {
+        "pydantic",
+        "apples.monitoring.message_counts",
+        "apples.monitoring.message_matrix",
+        "apples.storage.journal",
+    }
     assert loaded & {*HEAVY, *others} - {"ssl"} == set()  # http.client loads it

@@ -24,7 +24,7 @@ from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
-from apples.monitoring.message_counts import MessageMatrix
+from apples.monitoring.message_matrix import MessageMatrix
 from apples.plugins import resolve
 from apples.resources import Host, HostList
 from apples.schedule import Estimate, NoFeasiblePlanError, Schedule

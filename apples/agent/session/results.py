@@ -22,7 +22,7 @@ from apples.agent.weather.conditions import error_of
 from apples.errors import VerificationError
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
-from apples.monitoring.message_counts import MOST_RANKS_SHOWN, MessageMatrix
+from apples.monitoring.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from apples.monitoring.distances import between
-from apples.monitoring.host_distances import host_distances
+from apples.monitoring.distances import between, host_distances
 from apples.resources import HostList
 
 WEIGHED = 64
