@@ -12,8 +12,8 @@ import os
 import sys
 import tempfile
 
-import hat
 from apples.pipelines import PipelineSpec, run_pipeline
+from hat.scaffold import new
 
 HOST = '[[host]]\nname = "{name}"\naddress = "127.0.0.1"\nseconds_per_point = {seconds}\n'
 WAITS = """
@@ -40,7 +40,7 @@ def main():
     seconds = asked.milliseconds / 1e3
     speeds = {"a": seconds, "b": seconds, "c": seconds, "d": 2 * seconds}
     with tempfile.TemporaryDirectory() as name:
-        folder = hat.new("waits", name, kind="pipeline")[0].parent
+        folder = new("waits", name, kind="pipeline")[0].parent
         hosts = "".join(HOST.format(name=host, seconds=each) for host, each in speeds.items())
         (folder / "hosts.toml").write_text(
             f"{hosts}[default_link]\nlatency = 1e-4\nbandwidth = {bandwidth}\n"

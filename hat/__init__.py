@@ -5,8 +5,7 @@ In the order to read it: `expression` (sizes), `modules` (those of the paper's F
 `active_sets` (which implementation runs on which host), `specifications` (the user's side).
 Underneath, the reader that knows file, line and field: `document`, on `toml` (text to values, values
 to text), `positions` (on which line a value stands), `validation` (pydantic's errors in words),
-`fields` (the kinds of values) and `problem`. On top, `inspection` (``hat check``) and `scaffold`
-(``hat new``).
+`fields` (the kinds of values) and `problem`. On top, `inspection` (``hat check``).
 
 Berman et al. 1996, sections 4.3.2 and 4.3.3.
 

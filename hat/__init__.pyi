@@ -41,10 +41,6 @@ from hat.problem import Problem as Problem
 from hat.problem import nearest as nearest
 from hat.problem import printable as printable
 from hat.problem import shown as shown
-from hat.scaffold import ProgramKind as ProgramKind
-from hat.scaffold import ScaffoldError as ScaffoldError
-from hat.scaffold import new as new
-from hat.scaffold import new_document as new_document
 from hat.specifications import MEASURES as MEASURES
 from hat.specifications import Constraints as Constraints
 from hat.specifications import Objective as Objective
@@ -58,4 +54,3 @@ from hat.toml import dump as dump
 # Not public: the tests import these names from here, so that a module can move.
 from hat.editing import comments_of as comments_of
 from hat.positions import lines_of as lines_of
-from hat.scaffold import rendered as rendered

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hat.problem import HatError, shown
+from hat import HatError, shown
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -158,7 +158,7 @@ def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
     if file in COPIED:
         return (TEMPLATES / COPIED[file]).read_text(encoding="utf-8")
     environment = Environment(
-        loader=PackageLoader("hat", "templates"),
+        loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
         keep_trailing_newline=True,

@@ -15,6 +15,8 @@ from apples import user_files
 from apples.cli.options import Json
 from apples.cli.program import Entry, run, say, show, show_answer, show_json
 from apples.errors import UsageError, coded, unwritable
+from hat.scaffold import ProgramKind, ScaffoldError
+from hat.scaffold import new as new_folder
 
 SCHEMA = "hat.check/1"
 
@@ -24,7 +26,7 @@ COMMANDS: Mapping[str, Entry] = {
     "check": Entry("apples.cli.files:check", "Check templates, user files and host lists."),
     "schema": Entry("apples.cli.files:schema", "Print a JSON Schema."),
 }
-MODELS: tuple[hat.ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
+MODELS: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
 """What ``--model`` may say besides ``strip``: each is a kind of scaffold."""
 
 
@@ -83,17 +85,17 @@ def new(
             code="option-conflict",
             option="--c" if c else "--fortran",
         )
-    asked: dict[hat.ProgramKind, bool] = {
+    asked: dict[ProgramKind, bool] = {
         **{one: model == one for one in MODELS},
         "blocks": blocks,
         "malleable": malleable,
         "c": c,
         "fortran": fortran,
     }
-    kind: hat.ProgramKind = next((one for one, wanted in asked.items() if wanted), "rigid")
+    kind: ProgramKind = next((one for one, wanted in asked.items() if wanted), "rigid")
     try:
-        paths = hat.new(name, into, kind=kind)
-    except hat.ScaffoldError as error:
+        paths = new_folder(name, into, kind=kind)
+    except ScaffoldError as error:
         if isinstance(error.__cause__, OSError):
             raise unwritable(str(into / name), error.__cause__) from None
         raise UsageError(str(error), **coded(error)) from None

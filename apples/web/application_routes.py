@@ -20,6 +20,7 @@ from apples.web.folder import DocumentFolder
 from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.web.host_series import known_of
 from apples.web.weather import HostWeather, host_rows
+from hat.scaffold import ProgramKind
 
 Name = Annotated[str, Query(max_length=1000)]
 
@@ -37,7 +38,7 @@ def _add_files(app: FastAPI, site: Site, folder: DocumentFolder) -> None:
     @app.get("/files", response_class=HTMLResponse)
     def files(request: Request) -> str:
         return served.files_page(
-            site.frame(request, "Files"), folder.checked(), KINDS_OF_NEW, get_args(hat.ProgramKind)
+            site.frame(request, "Files"), folder.checked(), KINDS_OF_NEW, get_args(ProgramKind)
         )  # fmt: skip
 
 

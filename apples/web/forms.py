@@ -13,6 +13,7 @@ from apples.errors import UsageError, coded, error_kind, unwritable
 from apples.storage import documents
 from apples.views.served_files import Form
 from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of
+from hat.scaffold import ProgramKind, ScaffoldError, new, new_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +154,8 @@ def create(folder: DocumentFolder, name: str, kind: str) -> None:
             value=name,
         )
     try:
-        text = hat.new_document(kind, Path(name).stem)
-    except hat.ScaffoldError as error:
+        text = new_document(kind, Path(name).stem)
+    except ScaffoldError as error:
         raise UsageError(f"'{hat.printable(name)}': {error}", **coded(error)) from None
     folder.create(name, text)
 
@@ -167,15 +168,15 @@ def start_agent(folder: DocumentFolder, name: str, kind: str) -> str:
     UsageError
         Its name or its kind is unfit, or the folder is there already.
     """
-    known = {one: one for one in get_args(hat.ProgramKind)}
+    known = {one: one for one in get_args(ProgramKind)}
     if kind not in known:
         raise UsageError(
             f"'{hat.printable(kind)}': known are {', '.join(known)}",
             code="value-unknown", field="kind", value=kind, known=list(known),
         )  # fmt: skip
     try:
-        made = hat.new(name, folder.path, kind=known[kind])
-    except hat.ScaffoldError as error:
+        made = new(name, folder.path, kind=known[kind])
+    except ScaffoldError as error:
         if isinstance(error.__cause__, OSError):
             raise error_kind(error.__cause__)(str(error)) from None
         raise UsageError(str(error), **coded(error)) from None

@@ -17,9 +17,9 @@ from hat import (
     check,
     dump,
     parse,
-    rendered,
     schema,
 )
+from hat.scaffold import rendered
 
 MODELS = (ApplicationTemplate, UserSpecifications)
 

@@ -11,7 +11,7 @@ from sshd import Sshd, missing
 
 from apples import ApplicationError, UsageError, VerificationError
 from apples.pipelines import PipelineSpec, run_pipeline
-from hat import new
+from hat.scaffold import new
 
 MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 pytestmark = [

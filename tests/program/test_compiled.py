@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 from commands import command
 
-import hat
 from apples.launch import ProblemSize, check_program, hydra
 from apples.program import TaskError, read_task
-from hat import new
+from hat.scaffold import TEMPLATES, new
 
-TEMPLATES = Path(hat.__file__).parent / "templates"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "c-and-fortran.md"
 HEADER, MODULE = TEMPLATES / "c" / "apples.h", TEMPLATES / "fortran" / "apples.f90"
 WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Werror")

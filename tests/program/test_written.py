@@ -12,7 +12,7 @@ from commands import command
 from apples.launch import ProblemSize, check_program, hydra
 from apples.malleable import HostShare, ResizeDone
 from apples.testing import rehearse
-from hat import new
+from hat.scaffold import new
 
 HERE = Path(__file__).parent / "written"
 PARAMETERS = {

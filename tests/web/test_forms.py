@@ -10,9 +10,9 @@ import pytest
 from commands import EXAMPLE, command
 from web.test_pages import is_tame
 
-import hat
 from apples.jobs import store
 from apples.web import MOST_BYTES, DocumentFolder, choices
+from hat.scaffold import new
 
 HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
@@ -53,7 +53,7 @@ def test_a_file_that_was_only_looked_at_is_saved_as_it_was(site, visitor, hosts)
 def test_every_file_of_a_scaffold_has_a_form_and_is_saved_as_it_was(
     site, visitor, own_state, kind
 ):
-    hat.new("made", own_state, kind=kind)
+    new("made", own_state, kind=kind)
     files = sorted((own_state / "made").glob("*.toml"))
     assert len(files) > 1
     for path in files:

@@ -7,11 +7,11 @@ import pytest
 from coding import with_code
 from web.test_pages import is_tame
 
-import hat
 from apples import user_files
 from apples.errors import UsageError
 from apples.storage import Folder
 from apples.web import KINDS_OF_NEW, DocumentFolder, FileChangedError, digest_of
+from hat.scaffold import new, new_document
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NEW)
@@ -21,7 +21,7 @@ def test_a_new_file_says_what_hat_new_writes_and_has_a_form(site, visitor, own_s
         answer = site.post(visitor, "/files/new", "/files", name=name, kind=kind)
         assert answer.status_code == 303, answer.text
         text = (own_state / name).read_text()
-        assert text == hat.new_document(kind, "heat")
+        assert text == new_document(kind, "heat")
         page = visitor.get(site.url + answer.headers["location"]).text
         assert name in page
         assert is_tame(page)
@@ -31,7 +31,7 @@ def test_a_new_file_says_what_hat_new_writes_and_has_a_form(site, visitor, own_s
 
 
 def test_a_new_agent_is_the_folder_that_hat_new_makes(site, visitor, own_state, tmp_path):
-    hat.new("heat", tmp_path, kind="malleable")
+    new("heat", tmp_path, kind="malleable")
     answer = site.post(visitor, "/files/agent", "/files", name="heat", kind="malleable")
     assert answer.headers["location"] == "/file?name=heat%2Ftemplate.toml"
     for made in (tmp_path / "heat").iterdir():
