@@ -1,14 +1,13 @@
 """The files that users write: of which kind one is, and what is wrong with it.
 
 `hat` knows templates and user specifications and nothing of ours; the host list, the parameter sweep, the
-master/worker program and the pipeline are added here, for every face that checks a file. Their models are found by
-their places, as commands are: a file loads what its own kind needs, and this room stands below those it names.
+master/worker program and the pipeline are added here, for every face that checks a file. A model is imported when
+a file of its kind is read, so that a file loads what its own kind needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,29 @@ MASTER_WORKER = "master/worker"
 PIPELINE = "pipeline"
 
 
-def _model(place: str) -> Callable[[], type[Any]]:
-    """Return what loads the model at ``module:name``."""
+def host_list_model() -> type[Any]:
+    """Return the model of a host list."""
+    from apples.resources import HostListDocument  # noqa: PLC0415 - see the module's docstring
 
-    def load() -> type[Any]:
-        module, _, name = place.partition(":")
-        model: type[Any] = getattr(import_module(module), name)
-        return model
-
-    return load
+    return HostListDocument
 
 
-host_list_model = _model("apples.resources:HostListDocument")
+def _sweep_model() -> type[Any]:
+    from apples.sweeps.document import ParameterSweepFile  # noqa: PLC0415 - likewise
+
+    return ParameterSweepFile
+
+
+def _master_worker_model() -> type[Any]:
+    from apples.master_worker.document import MasterWorkerFile  # noqa: PLC0415 - likewise
+
+    return MasterWorkerFile
+
+
+def _pipeline_model() -> type[Any]:
+    from apples.pipelines.document import PipelineFile  # noqa: PLC0415 - likewise
+
+    return PipelineFile
 
 
 def is_host_list(document: Mapping[str, Any]) -> bool:
@@ -56,9 +66,9 @@ def is_pipeline(document: Mapping[str, Any]) -> bool:
 
 KINDS: Mapping[str, hat.Kind] = {
     HOST_LIST: (is_host_list, host_list_model),
-    SWEEP: (is_sweep, _model("apples.sweeps.document:ParameterSweepFile")),
-    MASTER_WORKER: (is_master_worker, _model("apples.master_worker.document:MasterWorkerFile")),
-    PIPELINE: (is_pipeline, _model("apples.pipelines.document:PipelineFile")),
+    SWEEP: (is_sweep, _sweep_model),
+    MASTER_WORKER: (is_master_worker, _master_worker_model),
+    PIPELINE: (is_pipeline, _pipeline_model),
 }
 
 

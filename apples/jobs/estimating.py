@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load, plan
 from apples.errors import UsageError
-from apples.jobs.spec import MASTER_WORKER, ProgramSpec, UnitsSpec, read
+from apples.jobs.spec import ProgramSpec, UnitsSpec, read
 from apples.resources import read_host_list
 from apples.scheduling.server.host_preference import HostPreference
 
@@ -51,9 +50,10 @@ def estimate(order: Mapping[str, Any], hosts: int) -> float:
         )
     first = HostPreference.of(listed).best([host.name for host in listed], hosts, ())
     if isinstance(spec, UnitsSpec):
+        from apples.master_worker.job import estimate_job  # noqa: PLC0415 - for such jobs only
+
         with chdir(spec.directory):
-            seconds: float = import_module(MASTER_WORKER).estimate_job(replace(spec, on=first))
-        return seconds
+            return estimate_job(replace(spec, on=tuple(first)))
     run = replace(spec.run, on=tuple(first), weather="static")
     with chdir(spec.directory):
         information = load(run)

@@ -73,6 +73,11 @@ SELECTIONS_AT_ONCE = 2
 """Models that are asked at the same time which hosts are best."""
 FILES_OF_ESTIMATES = ("template", "user", "messages", "units")
 """Files of a job by which it is estimated, beside the host list."""
+QUESTIONS = {
+    "estimate": "apples.jobs.estimating:estimate",
+    "select": "apples.jobs.selecting:select",
+}
+"""The functions that a fork of the parked interpreter runs to answer an order."""
 
 
 @dataclass
@@ -115,6 +120,11 @@ class _Attempt:
         return self.number, self.attempt
 
 
+def asked_of_a_fork(do: str, **arguments: Any) -> Any:
+    """Return the answer of a fork of the parked interpreter to one of `QUESTIONS`; raises as `parked.call`."""
+    return parked.call(do, at=QUESTIONS[do], **arguments)
+
+
 @dataclass(frozen=True)
 class JobVerbs:
     """The calls of the job service that an executor makes, and the source of changes of records.
@@ -126,7 +136,7 @@ class JobVerbs:
     control
         Returns the control client of a running job.
     ask
-        Asks a fork of the parked interpreter (`apples.jobs.parked.call`).
+        Asks a fork of the parked interpreter, as `asked_of_a_fork`.
     changes
         Reports which records have changed.
     poll_seconds
@@ -136,7 +146,7 @@ class JobVerbs:
     begin: Callable[[store.StoredJob], Any] = service.begin
     resize: Callable[[str, dict[str, float]], Any] = service.resize
     control: Callable[[store.StoredJob], ControlClient] = conversation
-    ask: Callable[..., Any] = parked.call
+    ask: Callable[..., Any] = asked_of_a_fork
     changes: RecordChanges = field(default_factory=RecordChanges)
     poll_seconds: float = SURE_SECONDS
 

@@ -34,7 +34,6 @@ from apples.jobs.parked import (
     in_its_folder,
     log_of,
 )
-from apples.jobs.spec import MASTER_WORKER
 from apples.storage import documents
 from apples.wire.credentials import peer_credentials
 from apples.wire.json_lines import LineBuffer, LineError, decode, encode
@@ -52,15 +51,13 @@ done: int | None = None
 ANSWERS = {
     "check": "apples.jobs.supervisor:checked",
     "plan": "apples.jobs.resizing:plan",
-    "estimate": "apples.jobs.estimating:estimate",
-    "select": "apples.jobs.selecting:select",
 }
-"""What is answered."""
+"""What is answered, besides the functions that a question names itself."""
 TASKS = {"supervise": "apples.jobs.supervisor:supervise"}
 """What lasts: it gets the open files that came with the request."""
 USED = (
     *("numpy.random", "encodings.idna", "encodings.ascii", "psutil", "email.parser"),
-    *("apples.launch.actuators.ssh", MASTER_WORKER),
+    *("apples.launch.actuators.ssh", "apples.master_worker.job"),
 )
 """What these load only when they need it, and they always do."""
 
@@ -174,8 +171,8 @@ def serve(connection: socket.socket) -> int:
         except (OSError, LineError, KeyError, ValueError) as error:
             print(f"a request that is none: {error}", file=sys.stderr, flush=True)  # noqa: T201 - its log
             return 1
-        if request["do"] in ANSWERS:
-            function = _named(ANSWERS[request["do"]])
+        if place := request.get("at") or ANSWERS.get(request["do"]):
+            function = _named(place)
             _answer(connection, lambda: function(**request["arguments"]))
             return 0
     task: Callable[..., int] = _named(TASKS[request["do"]])

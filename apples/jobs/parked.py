@@ -85,13 +85,15 @@ class UnansweredError(LaunchError):
     code = "fork-unanswered"
 
 
-def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
+def call(do: str, *, at: str = "", seconds: float | None = None, **arguments: object) -> Any:
     """Return what a fork answers; it ends when nobody waits for the answer any more.
 
     Parameters
     ----------
     do
-        What is asked for: a name of `apples.jobs.interpreter.ANSWERS`.
+        What is asked for: a name of `apples.jobs.interpreter.ANSWERS`, or any other with `at`.
+    at
+        The function that answers, as ``module:name``; the fork imports it.
     seconds
         At most, for the answer of a fork that is there; None: as long as it takes.
 
@@ -103,7 +105,7 @@ def call(do: str, *, seconds: float | None = None, **arguments: object) -> Any:
         What kept it from answering, as if it had been asked in this process; or there is no fork (`LaunchError`).
     """
     with forked() as connection, Path(os.devnull).open("wb") as nobody:
-        _ask(connection, do, arguments, 2 if sys.__stderr__ else nobody.fileno())
+        _ask(connection, do, at, arguments, 2 if sys.__stderr__ else nobody.fileno())
         lines, found = LineBuffer(LINE_LIMIT), list[bytes]()
         until = None if seconds is None else time.monotonic() + seconds
         try:
@@ -152,7 +154,7 @@ def start(do: str, talk: int, handles: Sequence[int], **arguments: object) -> No
         There is no fork.
     """
     with forked() as connection:
-        _ask(connection, do, arguments, talk, *handles)
+        _ask(connection, do, "", arguments, talk, *handles)
 
 
 # ---------------------------------------------------------------------------- reaching it
@@ -375,11 +377,17 @@ def greeted(connection: socket.socket) -> bool:
 
 
 def _ask(
-    connection: socket.socket, do: str, arguments: Mapping[str, object], talk: int, *handles: int
+    connection: socket.socket,
+    do: str,
+    at: str,
+    arguments: Mapping[str, object],
+    talk: int,
+    *handles: int,
 ) -> None:
     """Say what a fork is to do, and in whose place."""
     request = {
         "do": do,
+        "at": at,
         "arguments": arguments,
         "environment": dict(os.environ),
         "umask": int(_own("status").partition("\nUmask:")[2].split()[0], 8),

@@ -17,8 +17,6 @@ from apples.agent.session.spec import RunSpec
 from apples.errors import LaunchError, UsageError
 
 Document = dict[str, Any]
-MASTER_WORKER = "apples.master_worker.job"
-"""What runs a `UnitsSpec`, and estimates it: a room above this one, found by its place as commands are."""
 
 
 def working_directory() -> Path:

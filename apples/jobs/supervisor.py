@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from apples.errors import (
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import change_text, position_record
-from apples.jobs.spec import MASTER_WORKER, JobSpec, ProgramSpec, UnitsSpec, read
+from apples.jobs.spec import JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
 from apples.launch.actuators.malleable import NO_RECTANGLES
@@ -121,10 +120,10 @@ class Supervisor:
         spec = read(self.job.order())
         os.chdir(spec.directory)
         if isinstance(spec, UnitsSpec):
+            from apples.master_worker.job import run_job  # noqa: PLC0415 - for such jobs only
+
             os.environ[job_processes.MARK] = self.job.id  # what is started here bears it
-            model = import_module(MASTER_WORKER)  # the room above, found by its place
-            document: Record = model.run_job(spec, self.job, self.recorder, lambda: self._told({}))
-            return document
+            return run_job(spec, self.job, self.recorder, lambda: self._told({}))
         return self._program(spec) if isinstance(spec, ProgramSpec) else self._application(spec)
 
     def _application(self, spec: JobSpec) -> Record:

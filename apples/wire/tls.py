@@ -98,3 +98,18 @@ def client_context(authority: Path | None) -> ssl.SSLContext:
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context
+
+
+def authorization(token_file: Path) -> dict[str, str]:
+    """Return the header by which a client presents the token in a file.
+
+    Raises
+    ------
+    UsageError
+        Others may read the file, or it holds no token. Permanent.
+    """
+    try:
+        return {"Authorization": f"Bearer {nws.read_token(token_file)}"}
+    except ValueError as error:
+        fields = {**coded(error, code="token-invalid"), "option": "--token-file"}
+        raise UsageError(f"{error} (--token-file)", **fields) from None

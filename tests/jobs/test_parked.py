@@ -29,7 +29,8 @@ HEAVY = {
     "hat.document",
     "nws",
     "apples.resources",
-    "apples.launch",
+    "apples.launch.actuators",
+    "apples.launch.run",
 }
 LIMIT = 60.0
 MINE = """

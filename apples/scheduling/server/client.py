@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
-from apples.errors import Failure, LaunchError, UsageError, coded
+from apples.errors import Failure, LaunchError, UsageError
 from apples.storage import state
 
 VARIABLE = "APPLES_SCHEDULER"
@@ -210,13 +210,9 @@ class SchedulerClient:
                 f"{self.place}: a token is required (--token-file)",
                 code="token-missing", place=self.place, option="--token-file",
             )  # fmt: skip
-        from nws import read_token  # noqa: PLC0415 - for who asks over TLS only
+        from apples.wire.tls import authorization  # noqa: PLC0415 - for who asks over TLS only
 
-        try:
-            return {"Authorization": f"Bearer {read_token(file)}"}
-        except ValueError as error:
-            fields = {**coded(error, code="token-invalid"), "option": "--token-file"}
-            raise UsageError(f"{error} (--token-file)", **fields) from None
+        return authorization(file)
 
 
 def _address(url: str) -> tuple[str, int]:
