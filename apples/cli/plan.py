@@ -22,7 +22,7 @@ from apples.cli.agent_options import (
 from apples.cli.message_options import Messages
 from apples.cli.program import say, show_answer
 from apples.launch.remote.addresses import remote_hosts
-from apples.monitoring.message_matrix_file import messages_of
+from apples.monitoring.message_matrix import messages_of
 from apples.resources import read_host_list
 from apples.views.plan import explained_text, plan_text
 

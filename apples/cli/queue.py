@@ -18,7 +18,6 @@ from apples.cli.options import Json
 from apples.cli.program import answers_a_terminal, repaint, show, show_answer
 from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.errors import ApplesError, LaunchError, UsageError
-from apples.monitoring.message_matrix_file import messages_of
 from apples.scheduling.server.client import SchedulerClient
 from apples.views.queue import (
     history_text,
@@ -100,9 +99,14 @@ def submit(
     client = client_of(scheduler, token_file, certificate)
     nothing = Path(os.devnull)  # the scheduler has a list of its own
     _, place, wishes = options.files_of(nothing, template or Path("template.toml"), user)
+    matrix = None
+    if messages is not None:
+        from apples.monitoring.message_matrix import messages_of  # noqa: PLC0415 - for this option only
+
+        matrix = messages_of(messages)
     body = JobRequest(
         place, wishes, options.settings_of(settings), minimum, maximum, kind, seconds, priority, after or (),
-        weather, "none" if no_verify else "auto", count_messages, messages_of(messages),
+        weather, "none" if no_verify else "auto", count_messages, matrix,
     ).body()  # fmt: skip
     answer = client.ask("POST", "/v1/jobs", body)
     shown = {key: value for key, value in answer.items() if key != "state"}

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.units import counted
 
 MOST_READ = 1 << 23
@@ -316,3 +316,42 @@ def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matri
             needed=size,
         )
     return tuple(map(tuple, rows))
+
+
+@overload
+def messages_of(run: str) -> Path: ...
+
+
+@overload
+def messages_of(run: str | None) -> Path | None: ...
+
+
+def messages_of(run: str | None) -> Path | None:
+    """Return the document of a run that ``--messages`` names: a file, or the result of a record.
+
+    Raises
+    ------
+    UsageError
+        There is no such file and no such record, or it cannot be read.
+    """
+    if run is None:
+        return None
+    try:
+        if Path(run).is_file():
+            return Path(run)
+    except OSError as error:
+        raise UsageError(
+            f"--messages: {run[:200]}: {error.strerror}",
+            code="file-unreadable",
+            option="--messages",
+            file=run[:200],
+        ) from None
+    from apples.storage import record_folders  # noqa: PLC0415 - for the id of a record only
+
+    try:
+        return record_folders.named(run) / record_folders.RESULT
+    except UsageError as error:
+        raise UsageError(
+            f"--messages: no file of that name, and {error}",
+            **{**coded(error), "option": "--messages"},
+        ) from None
