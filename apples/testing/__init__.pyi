@@ -12,7 +12,6 @@ from apples.testing.rehearsal import rehearse as rehearse
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
-from apples.testing.actuator_checks import TEMPLATE as TEMPLATE
 from apples.testing.actuator_checks import main as main
 from apples.testing.balancer_checks import BalancerCheckError as BalancerCheckError
 from apples.testing.faulty_folder import KILL as KILL

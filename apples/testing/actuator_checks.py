@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from apples.agent.information import load_information
-from apples.agent.launching import host_survey, launch_plan
 from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.launch.actuator import Actuator, Execution, LaunchCommand
 from apples.launch.actuators import actuator_class
-from apples.launch.plan import LaunchPlan, run_task
-from apples.schedule import Allocation, Schedule
+from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, run_task, strips_of
+from apples.launch.remote.fitness import Needs
+from apples.resources import Host, read_host_list
+from apples.schedule import Allocation
 from apples.testing import checked_program
 
 HOSTS = """
@@ -36,15 +36,13 @@ slots = 2
 name = "second"
 """
 """Two hosts and three ranks, all of this machine: where the user names no host list."""
-TEMPLATE = """
-name = "checked"
-program = ["{{python}}", "{program}"]
-[parameters]
-grid = {{default = {rows}}}
-iterations = {{default = 2}}
-record = {{default = "{record}"}}
-how = {{default = "{how}"}}
-"""
+ROWS, ITERATIONS = 100, 2
+ITERATION_SECONDS = 0.002
+"""The predicted seconds of an iteration, of which a queue takes its time limit."""
+RESULT_SECONDS = 0.1
+"""Longest time that the result may be on its way."""
+PROBE = "apples.topology.sources.probe"
+"""The module that describes the CPUs of a host on another machine."""
 LEFT_SECONDS = 60.0
 """From the end of an agent that was killed to the end of all ranks."""
 
@@ -137,7 +135,7 @@ class ActuatorChecks:
         self._expect("files that command wrote", written, before)
 
     def _look(self) -> None:
-        actuator, survey = self._actuator(), host_survey(self._information("finishes"))
+        actuator, survey = self._actuator(), self._survey()
         found = actuator.look(survey)
         self._expect(
             "hosts it found that are not listed",
@@ -215,26 +213,34 @@ class ActuatorChecks:
     def _actuator(self) -> Actuator:
         return self.kind.create(None, save=False)
 
-    def _information(self, how: str) -> Any:
+    def _survey(self) -> HostSurvey:
+        hosts = read_host_list(self.hosts)
+        return HostSurvey(hosts, tuple(hosts), Needs(probe=PROBE))
+
+    def _plan(self, how: str) -> LaunchPlan:
+        """Return the plan that uses all hosts, the last of them first, with as unlike strips as can be."""
         record = self.folder / "records"
         record.mkdir(exist_ok=True)
         for old in record.iterdir():
             old.unlink()
-        template, user = self.folder / "template.toml", self.folder / "user.toml"
-        text = TEMPLATE.format(program=checked_program.__file__, rows=100, record=record, how=how)
-        template.write_text(text, encoding="utf-8")
-        user.write_text("", encoding="utf-8")
-        return load_information(self.hosts, template, user, weather="static")
-
-    def _plan(self, how: str) -> LaunchPlan:
-        """Return the plan that uses all hosts, the last of them first, with as unlike strips as can be."""
-        information = self._information(how)
-        hosts = tuple(reversed(list(information.hosts)))
+        survey = self._survey()
+        hosts = tuple(reversed(list(survey.hosts)))
         rows = [host.slots + place for place, host in enumerate(hosts)]
-        rows[-1] += 100 - sum(rows)
-        strips = (Allocation(h, r, "default") for h, r in zip(hosts, rows, strict=True))
-        found = self._actuator().look(host_survey(information))
-        return launch_plan(Schedule(tuple(strips)), information.with_findings(found))
+        rows[-1] += ROWS - sum(rows)
+        strips = [Allocation(h, r, "default") for h, r in zip(hosts, rows, strict=True)]
+        return LaunchPlan(
+            "checked",
+            {"grid": ROWS, "iterations": ITERATIONS, "record": str(record), "how": how},
+            strips_of(strips, lambda one: _program(one.host)),
+            ROWS,
+            survey.hosts,
+            iterations=ITERATIONS,
+            iteration_seconds=ITERATION_SECONDS,
+            result_seconds=RESULT_SECONDS,
+            cpu_quotas={host.name: host.cpu * host.slots for host in hosts if host.cpu < 1},
+            findings=self._actuator().look(survey),
+            needs=survey.needs,
+        )
 
     @contextmanager
     def _started(self, plan: LaunchPlan) -> Iterator[Execution]:
@@ -265,6 +271,12 @@ class ActuatorChecks:
 
     def _broken(self, how: str, **fields: Any) -> LaunchError:
         return LaunchError(how, code="actuator-check-failed", **fields)
+
+
+def _program(host: Host) -> HostProgram:
+    """Return how the checked program is started on a host."""
+    here = (sys.executable, checked_program.__file__)
+    return HostProgram(host, "default", here, (host.python or sys.executable, here[1]))
 
 
 def _runs(record: Mapping[str, Any]) -> bool:

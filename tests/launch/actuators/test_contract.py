@@ -8,10 +8,19 @@ from commands import command
 
 from apples.errors import LaunchError, UsageError
 from apples.launch import ACTUATORS, actuator_class
-from apples.testing import TEMPLATE, check_actuator, checked_program, main
+from apples.testing import check_actuator, checked_program, main
 
 OWN = Path(__file__).parents[1] / "programs" / "fork_launcher.py"
 CLAIMS = 9
+TEMPLATE = """
+name = "checked"
+program = ["{{python}}", "{program}"]
+[parameters]
+grid = {{default = {rows}}}
+iterations = {{default = 2}}
+record = {{default = "{record}"}}
+how = {{default = "{how}"}}
+"""
 
 
 @pytest.fixture(autouse=True)
