@@ -45,7 +45,8 @@ from apples.master_worker.node import LEAVE, MASTERLESS, PORT, PROGRESS, host_of
 from apples.master_worker.rates import MasterChoice, WorkerRates, choose
 from apples.resources import Host, HostList, read_host_list
 from apples.sweeps.document import Value
-from apples.sweeps.hosts import (
+from apples.sweeps.running import recorded_weather
+from apples.sweeps.workers import (
     HostWorkers,
     WorkerConnection,
     ending,
@@ -53,7 +54,6 @@ from apples.sweeps.hosts import (
     last_line,
     result_of,
 )
-from apples.sweeps.running import recorded_weather
 from apples.units import counted
 
 SCHEMA = "apples.master-worker/1"

@@ -35,7 +35,7 @@ from apples.sweeps.tasks import one_cache_a_site as one_cache_a_site
 from apples.sweeps.dask_hosts import DaskHosts as DaskHosts
 from apples.sweeps.document import ParameterSweepFile as ParameterSweepFile
 from apples.sweeps.hosts import HostsExecutor as HostsExecutor
-from apples.sweeps.hosts import HostWorker as HostWorker
 from apples.sweeps.hosts import SweepCommand as SweepCommand
 from apples.sweeps.worker import HELLO as HELLO
 from apples.sweeps.worker import Worker as Worker
+from apples.sweeps.workers import HostWorker as HostWorker

@@ -26,7 +26,7 @@ from apples.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
 from apples.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
 from apples.errors import ApplesError, LaunchError, coded
 from apples.resources import Host, HostList
-from apples.sweeps.hosts import (
+from apples.sweeps.workers import (
     ANSWER_SECONDS,
     END_SECONDS,
     HELLO_SECONDS,

@@ -41,9 +41,10 @@ from apples.sweeps.document import (
 from apples.sweeps.driver import SweepDriver, SweepOutcome
 from apples.sweeps.executor import TaskEnded
 from apples.sweeps.heuristics import HEURISTICS, Heuristic
-from apples.sweeps.hosts import HostsExecutor, HostWorkers, SweepCommand, host_workers
+from apples.sweeps.hosts import HostsExecutor, SweepCommand
 from apples.sweeps.planning import SweepDecision, plan_sweep
 from apples.sweeps.tasks import InputFile, ParameterSweep, SiteCache, SweepTask, one_cache_a_site
+from apples.sweeps.workers import HostWorkers, host_workers
 from apples.units import counted
 from nws import Weather
 
