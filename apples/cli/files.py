@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,9 @@ from apples import user_files
 from apples.cli.options import Json
 from apples.cli.program import Entry, run, say, show, show_answer, show_json
 from apples.errors import UsageError, coded, unwritable
-from hat.scaffold import ProgramKind, ScaffoldError
-from hat.scaffold import new as new_folder
+
+if TYPE_CHECKING:  # that module loads Jinja, which `check` and `schema` have no use for
+    from hat.scaffold import ProgramKind
 
 SCHEMA = "hat.check/1"
 
@@ -93,6 +94,9 @@ def new(
         "fortran": fortran,
     }
     kind: ProgramKind = next((one for one, wanted in asked.items() if wanted), "rigid")
+    from hat.scaffold import ScaffoldError  # noqa: PLC0415 - it loads Jinja
+    from hat.scaffold import new as new_folder  # noqa: PLC0415 - likewise
+
     try:
         paths = new_folder(name, into, kind=kind)
     except ScaffoldError as error:
