@@ -15,13 +15,14 @@ from apples.agent.information import InformationPool, refusal
 from apples.agent.launching import host_program, host_survey
 from apples.agent.planners import balanced
 from apples.agent.rescheduling import as_measured
-from apples.agent.session.actuation import actuator_name, actuator_of, with_learned
+from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.jobs.records import ResizeEstimate, conversation
 from apples.jobs.spec import JobSpec, read
 from apples.jobs.store import Record, StoredJob
 from apples.launch.actuators import actuator_class
+from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.host_spec import HostSpec
 from apples.launch.plan import LaunchPlan, MalleableLimits
 from apples.launch.remote.connection import HostConnections

@@ -22,7 +22,6 @@ from typing import Any
 import hat
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import PerformanceMonitor, best_of_size
-from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.agent.session.results import verification_error
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles, RunSpec
@@ -40,6 +39,7 @@ from apples.jobs.records import change_text, position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch.actuator import Execution, Progress
+from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
 from apples.supervision import job_processes

@@ -12,8 +12,8 @@ from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
-from apples.agent.session.actuation import actuator_name, actuator_of
 from apples.errors import UsageError, VerificationError
+from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.plan import HostProgram, LaunchPlan, strips_of
 from apples.pipelines.estimate import PipelinePlan

@@ -19,12 +19,7 @@ from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
 from apples.agent.partitioning import host_loads
 from apples.agent.rescheduling import AdaptiveExecution
-from apples.agent.session.actuation import (
-    actuator_name,
-    actuator_of,
-    malleable_of,
-    with_learned,
-)
+from apples.agent.session.actuation import malleable_of, with_learned
 from apples.agent.session.phases import PhaseTimes
 from apples.agent.session.planning import (
     blueprint_of,
@@ -39,6 +34,7 @@ from apples.agent.verification import FinishedRun, Reference, Verification, veri
 from apples.errors import ApplicationError
 from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
 from apples.launch.actuators import actuator_class
+from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.recording import RecordingActuator
 from apples.launch.events import Talk, unheard
