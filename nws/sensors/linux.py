@@ -29,11 +29,6 @@ class ThreadState:
     idle: bool = False
     cpu: int | None = None
 
-    @property
-    def is_runnable(self) -> bool:
-        """Whether it runs or waits for a CPU."""
-        return self.state == RUNNABLE
-
 
 def parse_running(loadavg: str) -> int:
     """Return how many threads are runnable, this one included: field 4 of /proc/loadavg.

@@ -46,7 +46,6 @@ def test_a_thread_may_call_itself_anything():
     name = "a) R (b c"
     stat = STAT.format(pid=7, name=name, state="S", nice=-5, cpu=1)
     assert parse_thread(stat) == ThreadState("S", nice=-5, cpu=1)
-    assert not parse_thread(stat).is_runnable
 
 
 def test_cpu_lists_are_read_in_the_kernels_notation():

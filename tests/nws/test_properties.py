@@ -282,7 +282,7 @@ def test_only_the_ratios_of_weights_below_one_group_matter(threads, factor):
 def test_no_name_of_a_thread_misleads_the_parser(name, nice):
     stat = f"7 ({name}) R 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 {20 + nice} {nice} 1 0"
     thread = parse_thread(stat)
-    assert (thread.is_runnable, thread.nice) == (True, nice)
+    assert (thread.state, thread.nice) == ("R", nice)
 
 
 @SOME

@@ -2,22 +2,11 @@
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import random_machine
-from worlds import pool
 
-from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent import (
-    DISTANCES,
-    FILTERS,
-    HOST_FILTERS,
-    ResourceSelector,
-    TopologyDistance,
-    TopologyFilter,
-)
 from apples.scheduling import ClusterState, Easy, FirstFit, Job, Reject, Start, TopologyAwarePolicy
 from apples.topology import (
     BrokerAnswer,
@@ -36,7 +25,6 @@ from apples.topology import (
     read_hwloc_xml,
     synthetic,
 )
-from blueprints import minimum_execution_time
 
 
 class GpuBroker(RequirementBroker):
@@ -133,48 +121,6 @@ def test_the_name_in_front_of_the_bracket_selects_the_broker():
         broker_of(parse("RMS[nodes=2]"), brokers)
     assert raised.value.code == "broker-unknown"
     assert raised.value.fields == {"value": "RMS", "known": ["CPUSET", "GPU"]}
-
-
-# ------------------------------------------------------------------ in the Resource Selector
-HOSTS = [Host(f"h{i}", seconds_per_point=1e-9, slots=2) for i in range(3)]
-
-
-def chosen(refuse, **selection):
-    selector = ResourceSelector(host_filters=[*HOST_FILTERS, refuse], filters=FILTERS, **selection)
-    coordinator = Coordinator(pool(HOSTS), selector=selector)
-    coordinator.execute(minimum_execution_time)
-    return coordinator.decision_log
-
-
-def test_a_broker_is_a_filter_among_the_others_and_says_why():
-    hosts = {"h0": CpuSet.parse("0"), "h1": CpuSet.parse("0-1"), "h2": CpuSet.parse("1-2")}
-    broker = CpusetBroker(lambda name: HostCpus(SMALL, hosts[name]))
-    record = chosen(TopologyFilter(broker, parse("MAX_RADIUS=1")))
-    assert [host.name for host in record.usable] == ["h1"]
-    refused = {r.hosts[0]: (r.figures, r.filter) for r in record.rejections[:2]}
-    assert refused == {"h0": ((1, 2), "topology"), "h2": ((2, 1), "topology")}
-
-
-def test_a_second_broker_plugs_in_where_the_first_does():
-    record = chosen(TopologyFilter(GPUS, parse("GPU[COUNT=1]")))
-    assert [host.name for host in record.usable] == ["h1", "h2"]
-    with pytest.raises(NoFeasiblePlanError) as raised:
-        chosen(TopologyFilter(GPUS, parse("GPU[COUNT=9]")))
-    assert raised.value.code == "no-feasible-plan"
-    assert "COUNT asks 9" in str(raised.value)  # the toy broker's own words
-
-
-def test_as_a_distance_it_puts_the_better_topology_nearer_and_asks_another_among_equals():
-    hosts = {"h0": CpuSet.parse("0-3"), "h1": CpuSet.parse("0,2"), "h2": CpuSet.parse("0-1")}
-    broker = CpusetBroker(lambda name: HostCpus(SMALL, hosts[name]))
-    distance = TopologyDistance(TopologyFilter(broker, parse("")), DISTANCES["paper"])
-    links = {(a.name, b.name): Link(1e-3, 1e6) for a in HOSTS for b in HOSTS if a != b}
-    information = pool(HOSTS, links)
-    found = distance(HOSTS[0], HOSTS[1:], information)
-    assert found[1] < found[0]
-    assert np.isfinite(found).all()
-    record = chosen(TopologyFilter(broker, parse("")), distance=distance)
-    assert record.chosen is not None
 
 
 # ------------------------------------------------------------------ in a scheduling policy

@@ -1,8 +1,7 @@
 """The Resource Selector (Berman et al. 1996, section 4.4): viable sets of hosts, and why others are not.
 
 Read `chains` (logical distance, and Figure 3), `search` (every prefix of a chain at once, and moves that
-improve a set), `filters` (what refuses hosts and schedules), `selector`; `placement` makes a filter of a
-topology broker.
+improve a set), `filters` (what refuses hosts and schedules), `selector`.
 """
 
 from apples.agent.selector.chains import DISTANCES, Distance
