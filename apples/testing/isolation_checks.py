@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from apples.topology import CpuSet
-from apples.topology.cpus import MOST_CPUS
+from apples.topology.cpus import MOST_CPUS, CpuSet
 from apples.topology.isolation.affinity import MARK
 from apples.topology.isolation.backend import (
     CpuContainer,
