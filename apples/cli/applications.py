@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -14,12 +14,8 @@ from apples.cli import options
 from apples.cli.program import say, show_answer
 from apples.cli.run_options import NoVerify, how_verified
 
-if TYPE_CHECKING:
-    from apples.jobs.recording import RunRecorder
-    from apples.launch.events import Talk
-    from apples.pipelines import PipelineResult
-
 Document = dict[str, Any]
+Talk = Callable[[str], None]
 
 HEURISTIC_HELP = "The only one that plans, or queue: nobody plans. Default: the best of all."
 
@@ -177,7 +173,7 @@ def pipeline(
         return 0
     with recorded_command(store.PIPELINE, file) as record, _long_search_said() as planned:
 
-        def began(result: PipelineResult) -> None:
+        def began(result: Documented) -> None:
             planned()
             record.began(result)
 
@@ -206,6 +202,19 @@ class Documented(Protocol):
         """Return the JSON document."""
 
 
+class Recorder(Protocol):
+    """The part of an `apples.jobs.recording.RunRecorder` that is used here; help does without that module."""
+
+    def heard(self, talk: Talk) -> Talk:
+        """Return a function that passes lines on and keeps them."""
+
+    def began(self, document: Document, **known: Any) -> None:
+        """Keep the plan."""
+
+    def came_to(self, document: Document, **known: Any) -> None:
+        """Keep the result."""
+
+
 class CommandRecord:
     """Writes what becomes of one command into its record.
 
@@ -215,7 +224,7 @@ class CommandRecord:
         Says a line, and keeps it in the record's log.
     """
 
-    def __init__(self, record: RunRecorder) -> None:
+    def __init__(self, record: Recorder) -> None:
         self.talk: Talk = record.heard(say)
         self._record = record
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +16,6 @@ from apples.cli.options import Json
 from apples.cli.program import Entry, run, say, show, show_answer, show_json
 from apples.errors import UsageError, coded, unwritable
 
-if TYPE_CHECKING:  # that module loads Jinja, which `check` and `schema` have no use for
-    from hat.scaffold import ProgramKind
-
 SCHEMA = "hat.check/1"
 
 
@@ -27,8 +24,6 @@ COMMANDS: Mapping[str, Entry] = {
     "check": Entry("apples.cli.files:check", "Check templates, user files and host lists."),
     "schema": Entry("apples.cli.files:schema", "Print a JSON Schema."),
 }
-MODELS: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
-"""What ``--model`` may say besides ``strip``: each is a kind of scaffold."""
 
 
 def main() -> None:
@@ -64,13 +59,17 @@ def new(
 
     Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
-    if model not in {"strip", *MODELS}:
+    from hat.scaffold import ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
+    from hat.scaffold import new as new_folder  # noqa: PLC0415 - likewise
+
+    models: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
+    if model not in {"strip", *models}:
         raise UsageError(
-            f"--model '{model}': known are strip, {', '.join(MODELS)}",
+            f"--model '{model}': known are strip, {', '.join(models)}",
             code="model-unknown",
             option="--model",
             value=model,
-            known=["strip", *MODELS],
+            known=["strip", *models],
         )
     if model != "strip" and (c or fortran or malleable or blocks):
         raise UsageError(
@@ -87,16 +86,13 @@ def new(
             option="--c" if c else "--fortran",
         )
     asked: dict[ProgramKind, bool] = {
-        **{one: model == one for one in MODELS},
+        **{one: model == one for one in models},
         "blocks": blocks,
         "malleable": malleable,
         "c": c,
         "fortran": fortran,
     }
     kind: ProgramKind = next((one for one, wanted in asked.items() if wanted), "rigid")
-    from hat.scaffold import ScaffoldError  # noqa: PLC0415 - it loads Jinja
-    from hat.scaffold import new as new_folder  # noqa: PLC0415 - likewise
-
     try:
         paths = new_folder(name, into, kind=kind)
     except ScaffoldError as error:
