@@ -96,7 +96,6 @@ from apples.scheduling.server.live_job import submission_of as submission_of
 from apples.scheduling.server.log import SchedulerLog as SchedulerLog
 from apples.scheduling.server.log import read_history as read_history
 from apples.scheduling.server.log import read_state as read_state
-from apples.scheduling.server.log import recorded_job as recorded_job
 from apples.scheduling.server.orders import LAST as LAST
 from apples.scheduling.server.orders import AskOrder as AskOrder
 from apples.scheduling.server.orders import AttemptPhase as AttemptPhase

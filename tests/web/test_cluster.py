@@ -5,6 +5,7 @@ import html
 import re
 import shutil
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,8 @@ from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
-from apples.scheduling import recorded_job
+from apples.scheduling import read_state
+from apples.storage import Folder
 from apples.views import (
     MOST_HOSTS,
     MOST_WAITING,
@@ -239,7 +241,9 @@ def test_a_form_submits_what_apples_submit_does(
     monkeypatch.chdir(own_state)
     said = command(*typed, "--set", "iterations=7", "--max", "3", "--scheduler", live.folder)
     assert said.code == 0, said.err
-    ours, theirs = (recorded_job(live.folder, k).submission for k in (1, 2))
+    with closing(Folder.open(live.folder)) as folder:
+        recorded = read_state(folder).jobs
+    ours, theirs = (recorded[k].submission for k in (1, 2))
     assert replace(ours, work={}) == replace(theirs, work={})
     assert {**ours.work, "seal": ""} == {**theirs.work, "seal": ""}
 

@@ -13,7 +13,6 @@ from apples.scheduling.server.state import (
     Record,
     SchedulerState,
     submitted_record,
-    unknown_job,
 )
 from apples.storage import documents
 from apples.storage.folder import Folder, check_private
@@ -167,26 +166,3 @@ def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problems.append(f"a record that cannot be read: {type(error).__name__}: {error}"[:300])
     return state, problems
-
-
-def recorded_job(directory: Path, number: int) -> LiveJob:
-    """Return a job as the log in a scheduler's directory has it, whether or not a scheduler works there.
-
-    Raises
-    ------
-    UsageError
-        There is none of this number.
-    LaunchError
-        The log cannot be read.
-    """
-    try:
-        folder = Folder.open(directory)
-    except OSError as error:
-        raise unusable(str(directory), error) from None
-    try:
-        jobs = read_state(folder).jobs | {job.number: job for job in read_history(folder)}
-    finally:
-        folder.close()
-    if number not in jobs:
-        raise unknown_job(f"{directory.name}.{number}")
-    return jobs[number]
