@@ -8,10 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:  # ranks load this file, and no host list
-    from apples.resources import Host, Link
+
+class Located(Protocol):
+    """A host. Ranks load this file, so it does without `apples.resources.Host`, which loads pydantic."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the host list."""
+
+    @property
+    def site(self) -> str:
+        """Its site."""
+
+    @property
+    def reached_at(self) -> str:
+        """Its address; parts of one machine have the same."""
+
+
+class TimedLink(Protocol):
+    """A link between two hosts, such as `apples.resources.Link`."""
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nobody wrote or measured it."""
+
+    def seconds(self, size: float, /) -> float:
+        """Return the seconds that a message of so many bytes takes."""
+
+
+H = TypeVar("H", bound=Located)
 
 HostDistances = Mapping[str, Mapping[str, float]]
 """Host -> other host -> what a byte between them costs, where one between the nearest two costs 1."""
@@ -51,7 +78,7 @@ def between(places: Sequence[str], distances: HostDistances) -> list[list[float]
 
 
 def host_distances(
-    hosts: Sequence[Host], link: Callable[[Host, Host], Link]
+    hosts: Sequence[H], link: Callable[[H, H], TimedLink]
 ) -> dict[str, dict[str, float]]:
     """Return how far each two of some hosts are from each other, as far as their links are known.
 
@@ -89,7 +116,7 @@ def host_distances(
     return _relative(found)
 
 
-def _apart(one: Host, other: Host) -> bool:
+def _apart(one: Located, other: Located) -> bool:
     """Whether two hosts of a list are two machines: parts of one are reached at one address."""
     return one.reached_at != other.reached_at
 

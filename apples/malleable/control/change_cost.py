@@ -6,15 +6,12 @@ holds. Standard library only, since the manager loads this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apples.malleable.control.command import HostRows, HostShare
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
-
-if TYPE_CHECKING:  # a job manager has no site packages, which that module loads
-    from apples.launch.actuator import Bandwidth
 
 CHANGE_SECONDS = 60.0
 """From the safe point until the new map holds, beside what the data takes to move."""
@@ -110,7 +107,7 @@ class ChangeCost:
 def expected_cost(
     position: Mapping[str, Any],
     shares: Sequence[HostShare],
-    bandwidth: Bandwidth,
+    bandwidth: Callable[[str, str], float],
     *,
     ordered: bool = False,
 ) -> ChangeCost:
@@ -150,7 +147,7 @@ def rate_of(
     old: Sequence[HostRows],
     new: Sequence[HostRows],
     row_bytes: float,
-    bandwidth: Bandwidth,
+    bandwidth: Callable[[str, str], float],
 ) -> float:
     """Return bytes a second at which the rows of a change move, all links together; 0 where none move.
 

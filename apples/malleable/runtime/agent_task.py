@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 
 from mpi4py import MPI
 
-from apples.errors import ApplicationError
 from apples.malleable.runtime.collectives import broadcast_document
 
 TASK = "APPLES_TASK"
@@ -24,10 +23,22 @@ SCHEMA = "apples.task/1"
 STANDARD_OUTPUT = 1
 
 
-class AgentTaskError(ApplicationError):
-    """The agent's task is not one that this job can run. Permanent."""
+class TaskError(ValueError):
+    """The agent's task is not one that this job can run. Permanent.
 
-    code = "task-invalid"
+    As `apples.program.TaskError`: an error of the program, which its own line reports.
+
+    Parameters
+    ----------
+    code
+        The error's stable name in kebab case.
+    fields
+        Values that the message contains, as plain JSON.
+    """
+
+    def __init__(self, message: str, *, code: str = "task-invalid", **fields: Any) -> None:
+        super().__init__(message)
+        self.code, self.fields = code, fields
 
 
 class AskedPiece(Protocol):
@@ -97,7 +108,7 @@ def task_of_agent(comm: MPI.Intracomm) -> AgentTask | None:
 
     Raises
     ------
-    AgentTaskError
+    TaskError
         Rank 0 cannot read the task, or it has rectangles. Every rank raises it. Permanent.
     """
     path = os.environ.get(TASK)
@@ -109,11 +120,11 @@ def task_of_agent(comm: MPI.Intracomm) -> AgentTask | None:
             text = _text(path)
             read(text)
             answer = {"task": text.decode()}
-        except AgentTaskError as error:
+        except TaskError as error:
             answer = {"wrong": str(error), "fields": {"code": error.code, **error.fields}}
     answer = broadcast_document(comm, answer)
     if "wrong" in answer:
-        raise AgentTaskError(answer["wrong"], **answer["fields"])
+        raise TaskError(answer["wrong"], **answer["fields"])
     return read(answer["task"])
 
 
@@ -121,7 +132,7 @@ def _text(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise AgentTaskError(
+        raise TaskError(
             f"the task {path} cannot be read: {error.strerror}", code="task-unreadable", file=path
         ) from None
 
@@ -131,7 +142,7 @@ def read(text: str | bytes) -> AgentTask:
 
     Raises
     ------
-    AgentTaskError
+    TaskError
         The text is no task, or one of rectangles. Permanent.
 
     Examples
@@ -143,15 +154,15 @@ def read(text: str | bytes) -> AgentTask:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise AgentTaskError(
+        raise TaskError(
             f"the task is not JSON: {error}", code="task-not-json", reason=str(error)
         ) from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise AgentTaskError(f"the task's schema is not {SCHEMA}", field="schema")
+        raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode, distances = raw.get("mode"), raw.get("distances", {})
     partitions = raw.get("partitions", "")
     if mode not in ("run", "calibrate"):
-        raise AgentTaskError(
+        raise TaskError(
             f"the task's mode is {mode!r}, neither run nor calibrate",
             field="mode",
             value=mode,
@@ -161,7 +172,7 @@ def read(text: str | bytes) -> AgentTask:
         ("partitions", isinstance(partitions, str)),
     ):
         if not right:
-            raise AgentTaskError(
+            raise TaskError(
                 f"the task's {name} is {raw.get(name)!r}",
                 field=name,
                 value=raw.get(name),
@@ -182,7 +193,7 @@ def _are_distances(distances: Any) -> bool:
 def _pieces(partition: object) -> Iterator[HostPiece]:
     """Yield the strips; each rank must have a row, and each row be in one strip."""
     if not isinstance(partition, list) or not partition:
-        raise AgentTaskError(
+        raise TaskError(
             "the task's partition is not a list of one entry or more",
             field="partition",
         )
@@ -197,7 +208,7 @@ def _pieces(partition: object) -> Iterator[HostPiece]:
 
 def _piece(index: int, entry: object) -> HostPiece:
     if isinstance(entry, dict) and "columns" in entry:
-        raise AgentTaskError(
+        raise TaskError(
             f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
             " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program",
             code="rectangles-undeclared",
@@ -206,14 +217,14 @@ def _piece(index: int, entry: object) -> HostPiece:
     try:
         piece = HostPiece(*(entry[name] for name in HostPiece._fields))  # type: ignore[index]
     except (TypeError, KeyError):
-        raise AgentTaskError(
+        raise TaskError(
             f"the task's partition[{index}] does not say {', '.join(HostPiece._fields)}",
             code="partition-invalid",
             index=index,
             known=list(HostPiece._fields),
         ) from None
     if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
-        raise AgentTaskError(
+        raise TaskError(
             f"the task's partition[{index}] is {entry!r}", code="partition-invalid", index=index
         )
     if not 1 <= piece.ranks <= piece.rows:
@@ -221,8 +232,8 @@ def _piece(index: int, entry: object) -> HostPiece:
     return piece
 
 
-def _misplaced(index: int, piece: HostPiece, begins: str) -> AgentTaskError:
-    return AgentTaskError(
+def _misplaced(index: int, piece: HostPiece, begins: str) -> TaskError:
+    return TaskError(
         f"the task's partition[{index}] has rows {piece.first_row} to {piece.first_row + piece.rows} for"
         f" {piece.ranks} ranks; {begins}each rank has a row",
         code="partition-invalid",
