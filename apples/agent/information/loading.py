@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import hat
 from apples.agent.information.pool import MODELS, InformationPool, needs_of
 from apples.agent.models import Learned, recall
 from apples.agent.models.model import check_model
 from apples.agent.weather.conditions import Conditions
+from apples.agent.weather.link_choice import ProposedPlan
 from apples.errors import UsageError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
@@ -26,9 +26,6 @@ from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
 from apples.schedule import Schedule
 from nws import Weather
-
-if TYPE_CHECKING:
-    from apples.agent.weather.link_choice import ProposedPlan
 
 Settings = Mapping[str, str | float]
 Others = Callable[[HostList], Sequence[Host]]
@@ -237,8 +234,7 @@ def _proposed(
     seen: Mapping[str, Fitness],
 ) -> ProposedPlan | None:
     """Return what would be planned under conditions on hosts of which this was found; None: nothing."""
-    from apples.agent.weather.link_choice import ProposedPlan  # noqa: PLC0415 - see `under`
-    from apples.agent.weather.service import joined  # noqa: PLC0415
+    from apples.agent.weather.service import joined  # noqa: PLC0415 - see `under`
 
     schedule = propose(replace(information, conditions=conditions).with_findings(seen))
     if schedule is None:
