@@ -28,13 +28,13 @@ def lazy(
 
         __getattr__, __dir__, __all__ = lazy(__name__, __file__)
 
-    A line of the stub is ``from MODULE import NAME as ALIAS``, or ``ALIAS = NAME`` after it; nothing else counts.
-    NAME may be a module.
+    A statement of the stub is ``from MODULE import NAME as ALIAS``, or ``ALIAS = NAME`` after it; nothing else
+    counts. NAME may be a module. The formatter sets a long statement on three lines, with NAME in parentheses.
     """
     homes: dict[str, tuple[str, str]] = {}
     public: list[str] | None = None
     with open(f"{file}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib costs more than the rest
-        for line in stub:
+        for line in stub.read().replace("(\n    ", "").replace(",\n)", "").splitlines():
             words = line.split()
             if words[:1] == ["from"]:
                 homes[words[5]] = words[1], words[3]
