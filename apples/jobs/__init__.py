@@ -1,8 +1,8 @@
 """Jobs: runs that outlive the command that submitted them, and can be resized while they run.
 
 Read `spec` (what a job is to do), `service` (the verbs), `store` (the folder of a run's record), `recording` (how
-it is filled, of jobs and of runs that their commands wait for), `records` (what is known of a run), `unfinished`
-and `comparing` (what is made of that), then `parked` (how verbs have things done by forks of an `interpreter` that
+it is filled, of jobs and of runs that their commands wait for), `records` (what is known of a run),
+`comparing` (runs side by side), then `parked` (how verbs have things done by forks of an `interpreter` that
 has loaded all), `resizing` (plans of moves), `supervisor` (the process that owns one job) and `programs` (jobs of
 unmodified programs).
 
