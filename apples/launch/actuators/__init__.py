@@ -8,9 +8,11 @@ from apples.errors import UsageError
 from apples.launch.actuator import Actuator
 from apples.plugins import Catalogue, resolve
 
+LOCAL = "local"
+"""The actuator of hosts that are all parts of this machine."""
 ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
     {
-        "local": "apples.launch.actuators.local:LocalActuator",
+        LOCAL: "apples.launch.actuators.local:LocalActuator",
         "ssh": "apples.launch.actuators.ssh:SshActuator",
         "slurm": "apples.launch.actuators.slurm:SlurmActuator",
         "recording": "apples.launch.actuators.recording:RecordingActuator",
@@ -43,4 +45,4 @@ def actuator_class(name: str) -> type[Actuator]:
     return found
 
 
-__all__ = ["ACTUATORS", "actuator_class"]
+__all__ = ["ACTUATORS", "LOCAL", "actuator_class"]

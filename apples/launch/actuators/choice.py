@@ -7,8 +7,7 @@ from pathlib import Path
 
 from apples.errors import UsageError, unwritable
 from apples.launch.actuator import Actuator
-from apples.launch.actuators import ACTUATORS, actuator_class
-from apples.launch.actuators.local import LocalActuator
+from apples.launch.actuators import ACTUATORS, LOCAL, actuator_class
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.units import listed
@@ -41,7 +40,7 @@ def actuator_name(asked: str | None, hosts: str | Path, far: str = "ssh or slurm
             file=hosts,
             hosts=[host.name for host in others],
         )
-    return LocalActuator.name
+    return LOCAL
 
 
 def actuator_of(
