@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from apples import lab
 from apples.agent.session.spec import RunSpec
 from apples.errors import UsageError
+from apples.io.journal import parse
 from apples.jobs.spec import JobSpec
 from apples.resources import read_host_list
 from apples.scheduling import Equipartition, FirstFit
@@ -60,7 +61,6 @@ from apples.simulation.config import ReconfigurationCost
 from apples.simulation.sources import load_workload
 from apples.simulation.speedup import Speedup
 from apples.simulation.workload import Workload, rigid
-from apples.storage.journal import parse
 from apples.supervision.job_processes import kill_marked
 
 HERE = Path(__file__).resolve().parent

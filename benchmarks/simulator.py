@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from apples.scheduling import (
+    ENGINE,
     Easy,
     Equipartition,
     FirstFit,
@@ -34,7 +35,6 @@ from apples.scheduling.guard import GuardedPolicy
 from apples.scheduling.ledger import ClusterLedger
 from apples.scheduling.policies import Conservative
 from apples.simulation import (
-    ENGINE,
     Log,
     SimulationConfig,
     Workload,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.storage import Folder, identity_of
+from apples.io import Folder, identity_of
 from apples.testing import FaultyFolder, FolderFaults
 from apples.topology import (
     CpuSet,

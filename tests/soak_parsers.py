@@ -33,14 +33,15 @@ from pathlib import Path
 import hat
 import nws
 from apples.errors import ApplesError
+from apples.io import encode as sealed_line
+from apples.io import json_lines
+from apples.io import parse as parse_journal
 from apples.lab import LabDocument, steps_without_checksums
 from apples.launch import events, host_list, nodes, replies
 from apples.malleable import job_file, messages, sealing
 from apples.monitoring import MessageMatrix
 from apples.resources import HostListDocument
 from apples.simulation import MachineDocument, read_log
-from apples.storage import encode as sealed_line
-from apples.storage import parse as parse_journal
 from apples.sweeps import ParameterSweepFile
 from apples.topology import (
     language,
@@ -51,7 +52,6 @@ from apples.topology import (
     synthetic,
 )
 from apples.views import escaped
-from apples.wire import json_lines
 from nws import (
     SegmentHead,
     decode,

@@ -40,6 +40,7 @@ from soak_nws import (
 )
 
 from apples.errors import ApplesError
+from apples.io import Folder
 from apples.scheduling import (
     AttemptPhase,
     Equipartition,
@@ -52,7 +53,6 @@ from apples.scheduling import (
     read_state,
 )
 from apples.scheduling import log as scheduler_log
-from apples.storage import Folder
 from apples.testing import BrokenPromiseError, Clockwork, SimulatedJobs
 
 HOSTS = tuple(f"h{k}" for k in range(6))

@@ -28,7 +28,7 @@ from bad_jobs import BAD_JOBS, Started
 from daemons import CPUSETS, Daemon, quick_folder
 
 from apples.errors import ApplesError
-from apples.storage import Folder, JournalError
+from apples.io import Folder, JournalError
 from apples.topology import (
     NO_CPUS,
     CpuAllocation,

@@ -9,7 +9,7 @@ import pytest
 from coding import with_code
 
 from apples.errors import UsageError, place_in_users_code, where_in_users_code
-from apples.plugins import did_you_mean, resolve
+from apples.io import did_you_mean, resolve
 
 KNOWN = {"easy": dict, "fcfs": list}
 POLICY = """\
@@ -66,7 +66,7 @@ def test_a_file_called_random_replaces_no_standard_module(file):
 def test_a_file_called_like_an_installed_module_that_is_not_loaded_yet_hides_nothing(file):
     path = file(POLICY, "antigravity.py")
     code = (
-        "import sys; from apples.plugins import resolve; "
+        "import sys; from apples.io.plugins import resolve; "
         f"resolve({str(path) + ':Mine'!r}, {{}}, 'policy'); "
         "assert 'antigravity' not in sys.modules"
     )

@@ -13,6 +13,7 @@ from apples.agent.models import recall as recall
 from apples.agent.models import store_speeds as store_speeds
 from apples.agent.models.model import ModelTemplate as ModelTemplate
 from apples.agent.models.model import SpeedFunction as SpeedFunction
+from apples.agent.models.model import check_model as check_model
 from apples.agent.planners import balanced as balanced
 from apples.agent.planners.time_balancing import balance as balance
 from apples.agent.rescheduling import AdaptiveExecution as AdaptiveExecution

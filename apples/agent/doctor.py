@@ -19,6 +19,7 @@ import hat
 from apples.agent.information import available_here
 from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
+from apples.io import state
 from apples.launch import hydra, quota
 from apples.launch.conformance import Check, ProblemSize, check_program
 from apples.launch.remote.addresses import is_here
@@ -27,7 +28,6 @@ from apples.launch.remote.preflight import preflight
 from apples.malleable.migration.criu import version_of, working_criu
 from apples.malleable.migration.supervisors import trial_migration
 from apples.resources import Host, HostList, Network
-from apples.storage import state
 from apples.units import amount, digits
 
 LEAST_PYTHON = (3, 11)

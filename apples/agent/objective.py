@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any, NoReturn
 
 from apples.errors import UsageError, place_in_users_code, where_in_users_code
-from apples.plugins import resolve
+from apples.io.plugins import resolve
 from apples.schedule import Estimate
 from hat import MEASURES, Objective
 

@@ -11,7 +11,7 @@ import typer
 def _records(incomplete: str) -> list[str]:
     """Return the ids of this user's records that begin so."""
     with contextlib.suppress(Exception):
-        from apples.storage import record_folders  # noqa: PLC0415 - for this word only
+        from apples.io import record_folders  # noqa: PLC0415 - for this word only
 
         names = (path.name for path in record_folders.folders())
         return [name for name in names if name.startswith(incomplete)]

@@ -13,8 +13,8 @@ import typer
 from apples.agent.weather.local import LocalSensing
 from apples.cli.program import Entry, run, say, show
 from apples.errors import UsageError
+from apples.io.state import directory
 from apples.resources import Host, HostList, Network, read_host_list
-from apples.storage.state import directory
 
 COMMANDS: Mapping[str, Entry] = {
     "serve": Entry("apples.cli.nws_serve:serve", "Run the service: memory and forecasts."),

@@ -17,7 +17,7 @@ import typer
 from apples.cli.options import Json
 from apples.cli.program import answers_a_terminal, repaint, say, show_answer
 from apples.errors import LaunchError, UsageError, coded
-from apples.storage import state
+from apples.io import state
 from apples.views.weather import (
     Document,
     forecasts_text,

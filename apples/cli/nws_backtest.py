@@ -12,7 +12,7 @@ import typer
 import nws
 from apples.cli.program import say, show_answer
 from apples.errors import UsageError, coded, unwritable
-from apples.storage import documents
+from apples.io import documents
 from apples.views.weather import backtest_text
 
 Engine = Literal["numpy", "numba"]

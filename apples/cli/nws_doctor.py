@@ -20,8 +20,8 @@ from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
 from apples.cli.options import Json
 from apples.cli.program import show_answer
 from apples.errors import ApplesError
+from apples.io import state
 from apples.launch.remote.fitness import Finding
-from apples.storage import state
 from apples.units import amount, duration
 from apples.views.hosts import checks_document, checks_text
 

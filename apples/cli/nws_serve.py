@@ -14,7 +14,7 @@ from apples.cli.program import say, show_json
 from apples.cli.tokens import issue
 from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import LaunchError, UsageError, coded
-from apples.storage import documents, state
+from apples.io import documents, state
 from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
 
 PAGES = "apples.web.weather_service"

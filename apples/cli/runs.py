@@ -14,8 +14,8 @@ from apples.cli.program import say, show, show_answer
 from apples.cli.record_completion import run_ids
 from apples.cli.scheduled import is_scheduled, record_of
 from apples.errors import UsageError
+from apples.io.documents import put_page
 from apples.jobs import store
-from apples.storage.documents import put_page
 from apples.units import amount
 
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")

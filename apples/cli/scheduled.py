@@ -9,8 +9,8 @@ from typing import Any
 
 from apples.cli.program import say, show_answer
 from apples.errors import DeadlineError, LaunchError, UsageError
+from apples.io import record_folders
 from apples.scheduling.server.client import OVER, SchedulerClient, found
-from apples.storage import record_folders
 
 WATCH_SECONDS = 2.0
 AWAY_SECONDS = 600.0

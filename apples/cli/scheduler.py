@@ -19,6 +19,7 @@ from apples.cli.program import say
 from apples.cli.tokens import issue
 from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import UsageError
+from apples.io.tls import tls_of
 from apples.jobs.allocations import MOST_HOSTS, AllocationFollower, AllocationWatch
 from apples.jobs.executor import JobServiceExecutor
 from apples.jobs.host_looks import HostLooks
@@ -46,7 +47,6 @@ from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
 from apples.scheduling.server.shepherds import ShepherdExecutor
 from apples.units import listed
-from apples.wire.tls import tls_of
 
 ACTUATORS = ("local", "ssh")
 REACHES = ("ssh", "srun")

@@ -12,13 +12,13 @@ import typer
 
 from apples.cli.program import say, show, show_answer
 from apples.errors import UsageError
+from apples.io.documents import put_page
 from apples.scheduling.policies import POLICIES
 from apples.simulation.explained_waits import WaitExplanation
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import explain_waits, options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
-from apples.storage.documents import put_page
 from apples.views.simulation import (
     baseline_of,
     preparation_notes,

@@ -11,6 +11,7 @@ import nws
 from apples.cli.options import Json
 from apples.cli.program import say, show_answer
 from apples.cli.tokens import issue
+from apples.io.tls import tls_of
 from apples.topology import CpuSet, load_topology
 from apples.topology.daemon.client import SOCKET, TopologyClient, default_socket, fresh_id
 from apples.topology.daemon.node import DaemonOptions
@@ -23,7 +24,6 @@ from apples.topology.daemon.serving import (
 from apples.topology.isolation.detection import BACKENDS, probe
 from apples.topology.sources.this_machine import live_topology
 from apples.views.topology import daemon_text, fences_document, fences_text
-from apples.wire.tls import tls_of
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import hat
 from apples.errors import ApplesError, LaunchError, UsageError, coded, failure_of, system_code
+from apples.io import documents
 from apples.launch.slurm import client
 from apples.launch.slurm.nodes import (
     MOST_SLOTS,
@@ -27,7 +28,6 @@ from apples.launch.slurm.nodes import (
 from apples.launch.slurm.replies import SlurmAllocationState
 from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
 from apples.scheduling.server.orders import HostTerm
-from apples.storage import documents
 
 OWN: Final = "own"
 """Stands for the allocation that this process is in."""

@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from apples.errors import ApplesError, LaunchError, failure_of
+from apples.io import record_folders
 from apples.jobs import parked, service, store
 from apples.jobs.host_looks import HostLooks
 from apples.jobs.record_changes import RecordChanges
@@ -49,7 +50,6 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
-from apples.storage import record_folders
 from apples.supervision import job_processes
 
 # Without inotify watches (each user has a limited number) records are polled at this interval.

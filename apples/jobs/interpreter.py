@@ -25,6 +25,9 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from apples.errors import failure_of
+from apples.io import documents
+from apples.io.credentials import peer_credentials
+from apples.io.json_lines import LineBuffer, LineError, decode, encode
 from apples.jobs.parked import (
     ALONE,
     BACKLOG,
@@ -34,9 +37,6 @@ from apples.jobs.parked import (
     in_its_folder,
     log_of,
 )
-from apples.storage import documents
-from apples.wire.credentials import peer_credentials
-from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 IDLE_SECONDS = 10.0
 """It stays for so long after its last fork has ended."""

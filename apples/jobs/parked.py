@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import Failure, LaunchError
-from apples.storage import documents, state
-from apples.storage.naming import naming
+from apples.io import documents, state
+from apples.io.credentials import peer_credentials
+from apples.io.json_lines import LineBuffer, LineError, decode, encode
+from apples.io.naming import naming
 from apples.supervision import job_processes
 from apples.supervision.this_host import own_machine
-from apples.wire.credentials import peer_credentials
-from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 ROOT = str(Path(__file__).parents[2])
 INTERPRETER = (

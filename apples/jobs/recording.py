@@ -32,6 +32,8 @@ from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.weather.conditions import STATIC
 from apples.errors import ApplesError, UsageError, failure_of
+from apples.io import documents
+from apples.io.naming import naming
 from apples.jobs import store
 from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
@@ -39,8 +41,6 @@ from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk, unheard
 from apples.launch.plan import run_task
 from apples.malleable.control.messages import phases_in_order
-from apples.storage import documents
-from apples.storage.naming import naming
 
 PROGRESS = "progress"
 MOST_PROGRESS = 10_000

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from apples.errors import LaunchError, coded, system_code
-from apples.storage import documents, state
+from apples.io import documents, state
 
 SEAL: Final = "seal"
 KEY: Final = "submission-key"

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
-from apples.storage import documents, record_folders
-from apples.storage.journal import parse
-from apples.storage.naming import naming
+from apples.io import documents, record_folders
+from apples.io.journal import parse
+from apples.io.naming import naming
 from apples.supervision import job_processes
 
 SCHEMA = "apples.job/1"

@@ -33,6 +33,7 @@ from apples.errors import (
     UsageError,
     failure_of,
 )
+from apples.io.json_lines import encode
 from apples.jobs import programs
 from apples.jobs.recording import RunRecorder
 from apples.jobs.records import change_text, position_record
@@ -43,7 +44,6 @@ from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
 from apples.supervision import job_processes
-from apples.wire.json_lines import encode
 
 STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from apples.errors import LaunchError
-from apples.storage import documents
-from apples.storage.folder import Folder
-from apples.storage.journal import Journal, Record, parse
+from apples.io import documents
+from apples.io.folder import Folder
+from apples.io.journal import Journal, Record, parse
 
 FILE: Final = "journal.jsonl"
 SCHEMA: Final = "apples.lab-journal/1"

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import UsageError
+from apples.io import documents, state
 from apples.lab import enter
 from apples.lab.journal import FILE as JOURNAL
-from apples.storage import documents, state
 
 FILE = "lab.json"
 MARK = "APPLES_LAB"

@@ -47,6 +47,8 @@ from apples.launch.events import Resumed as Resumed
 from apples.launch.events import RowDigests as RowDigests
 from apples.launch.events import parse as parse
 from apples.launch.events import readable as readable
+from apples.launch.host_spec import HOSTS_LIMIT as HOSTS_LIMIT
+from apples.launch.host_spec import HostSpec as HostSpec
 from apples.launch.host_spec_builders import AllocatedNode as AllocatedNode
 from apples.launch.host_spec_builders import allocation_spec as allocation_spec
 from apples.launch.host_spec_builders import local_spec as local_spec
@@ -110,5 +112,3 @@ from apples.launch.slurm.replies import allocations as allocations
 from apples.launch.ssh import LaunchTarget as LaunchTarget
 from apples.launch.supervisor import HELLO as HELLO
 from apples.launch.supervisor import MANAGER as MANAGER
-from apples.monitoring.placement import distances as distances
-from apples.monitoring.placement import rank_order as order_ranks

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from apples.io.json_lines import Greeting, LineBuffer, LineError
 from apples.launch.events import LINE_LIMIT
 from apples.launch.remote.connection import HostConnection
 from apples.launch.supervisor import HELLO
-from apples.wire.json_lines import Greeting, LineBuffer, LineError
 
 LONGEST_FRAME = 1 << 20
 LONGEST_HEAD = 64

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from apples.errors import LaunchError, coded, system_code
+from apples.io.json_lines import LineBuffer
+from apples.io.naming import naming
 from apples.launch import reach, supervisor
 from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
@@ -30,9 +32,7 @@ from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
 from apples.launch.supervisor import MOST_OWN_ERRORS, OWN_ERRORS
-from apples.storage.naming import naming
 from apples.supervision import job_processes
-from apples.wire.json_lines import LineBuffer
 
 Source = str
 """Where a line comes from: ``output``, ``error``, ``report``; ``error-N`` where it is known to be rank N's. Of the

@@ -28,11 +28,11 @@ from typing import Any
 if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
-from apples.storage.naming import naming
+from apples.io.json_lines import LineBuffer
+from apples.io.naming import naming
 from apples.supervision import counting, job_processes
 from apples.supervision.program_counter import waiting_in_mpi
 from apples.supervision.this_host import located, network
-from apples.wire.json_lines import LineBuffer
 
 SHARED_MEMORY = job_processes.SHARED_MEMORY + "/mpich_shm_"
 """How the names begin that MPICH gives its segments, removed here."""

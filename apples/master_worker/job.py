@@ -13,6 +13,7 @@ from selectors import DefaultSelector
 from threading import Event, Lock, Thread
 
 from apples.errors import LaunchError, failure_of
+from apples.io.connection import call_ready
 from apples.jobs.recording import RunRecorder, known_of
 from apples.jobs.spec import UnitsSpec
 from apples.jobs.store import Record, StoredJob
@@ -35,7 +36,6 @@ from apples.master_worker.running import (
     run_master_worker,
 )
 from apples.resources import read_host_list
-from apples.wire.connection import call_ready
 
 TICK_SECONDS = 0.1
 

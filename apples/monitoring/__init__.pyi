@@ -29,6 +29,8 @@ from apples.monitoring.payback import SharedHost as SharedHost
 from apples.monitoring.payback import SharedHosts as SharedHosts
 from apples.monitoring.payback import migrate as migrate
 from apples.monitoring.placement import PlacementProblem as PlacementProblem
+from apples.monitoring.placement import distances as distances
 from apples.monitoring.placement import place as place
+from apples.monitoring.placement import rank_order as order_ranks
 from apples.monitoring.series import LoadReporter as LoadReporter
 from apples.monitoring.series import LoadSeries as LoadSeries

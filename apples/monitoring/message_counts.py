@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apples.errors import LaunchError
+from apples.io import state
 from apples.monitoring.message_matrix import CountedRank, MessageMatrix
-from apples.storage import state
 from apples.supervision.counting import COMPILER_FLAGS, FOLDER, LIBRARY, digest_of, mpi_library
 
 SOURCE = Path(__file__).with_name("count_messages.c")

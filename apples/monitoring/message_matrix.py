@@ -346,7 +346,7 @@ def messages_of(run: str | None) -> Path | None:
             option="--messages",
             file=run[:200],
         ) from None
-    from apples.storage import record_folders  # noqa: PLC0415 - for the id of a record only
+    from apples.io import record_folders  # noqa: PLC0415 - for the id of a record only
 
     try:
         return record_folders.named(run) / record_folders.RESULT

@@ -10,6 +10,7 @@ from apples.scheduling.jobs import Resize as Resize
 from apples.scheduling.jobs import Start as Start
 from apples.scheduling.jobs import Wait as Wait
 from apples.scheduling.jobs import Wake as Wake
+from apples.scheduling.loops.compiled import ENGINE as ENGINE
 from apples.scheduling.policies import POLICIES as POLICIES
 from apples.scheduling.policies import Easy as Easy
 from apples.scheduling.policies import Equipartition as Equipartition
@@ -34,7 +35,6 @@ from apples.scheduling.ledger import Accepted as Accepted
 from apples.scheduling.ledger import ClusterLedger as ClusterLedger
 from apples.scheduling.ledger import Refused as Refused
 from apples.scheduling.loops import compression as compression
-from apples.scheduling.loops.compiled import ENGINE as ENGINE
 from apples.scheduling.mates import contiguous_mates as contiguous_mates
 from apples.scheduling.mates import find_mates as find_mates
 from apples.scheduling.mates import is_contiguous as is_contiguous

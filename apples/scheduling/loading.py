@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 
 from apples.errors import UsageError, where_in_users_code
-from apples.plugins import did_you_mean, resolve
+from apples.io.plugins import did_you_mean, resolve
 from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy

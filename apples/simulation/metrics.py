@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError, unwritable
+from apples.io import documents
 from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.workload import Workload
-from apples.storage import documents
 
 TAU = 10.0
 PERCENTILES = (50, 75, 90, 95, 99, 100)

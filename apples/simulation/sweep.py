@@ -23,12 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
+from apples.io.folder import Folder
+from apples.io.journal import Journal, parse
 from apples.scheduling.policies import POLICIES
 from apples.simulation.metrics import JobOutcomes, job_outcomes, summary
 from apples.simulation.prepare import options_of_policy, prepare
 from apples.simulation.sources import is_generated
-from apples.storage.folder import Folder
-from apples.storage.journal import Journal, parse
 
 METRICS = (
     "mean_wait", "mean_response", "mean_slowdown", "mean_bounded_slowdown", "makespan",

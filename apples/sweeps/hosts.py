@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from apples.errors import LaunchError, system_code
-from apples.storage import documents
+from apples.io import documents
 from apples.sweeps.costs import SweepCosts
 from apples.sweeps.executor import FileMoved, HostLost, SweepEvent, SweepExecutor, TaskEnded
 from apples.sweeps.tasks import InputFile, SiteCache

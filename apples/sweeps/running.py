@@ -22,12 +22,12 @@ from typing import Any
 import hat
 from apples.agent.weather.conditions import Conditions
 from apples.errors import ApplicationError, LaunchError, UsageError, system_code, within
+from apples.io import documents
+from apples.io.folder import Folder
+from apples.io.journal import Journal
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList, read_host_list
-from apples.storage import documents
-from apples.storage.folder import Folder
-from apples.storage.journal import Journal
 from apples.sweeps.costs import SweepCosts, sweep_costs
 from apples.sweeps.dask_hosts import DaskHosts, dask_hosts
 from apples.sweeps.document import (

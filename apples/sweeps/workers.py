@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import hat
 from apples.errors import LaunchError
+from apples.io.json_lines import Greeting, LineError, decode
 from apples.launch.bind import signal_name
 from apples.launch.events import Talk
 from apples.launch.remote import shipping, ssh
@@ -26,7 +27,6 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList
 from apples.supervision.job_processes import MARK, mark
 from apples.sweeps.worker import HELLO, LONGEST_OUTPUT, MOST_BYTES
-from apples.wire.json_lines import Greeting, LineError, decode
 
 WORKER = "apples.sweeps.worker:serve"
 ANSWER_SECONDS = 60.0

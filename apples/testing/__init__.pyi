@@ -1,4 +1,3 @@
-from apples.agent.models.model import check_model as check_model
 from apples.testing.actuator_checks import check_actuator as check_actuator
 from apples.testing.balancer_checks import check_balancer as check_balancer
 from apples.testing.isolation_checks import ISOLATION_CHECKS as ISOLATION_CHECKS

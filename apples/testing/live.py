@@ -34,6 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
+from apples.io.folder import Folder
+from apples.io.journal import parse
 from apples.jobs.allocations import LOOK_SECONDS, AllocationFollower, AllocationWatch
 from apples.resources import Host
 from apples.scheduling.jobs import JobKind
@@ -62,8 +64,6 @@ from apples.scheduling.server.orders import (
 )
 from apples.scheduling.server.replay import replayed
 from apples.scheduling.server.scheduler import MOVABLE, LiveScheduler, Patience
-from apples.storage.folder import Folder
-from apples.storage.journal import parse
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
 from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
 from apples.testing.protocol.simulation import BrokenPromiseError

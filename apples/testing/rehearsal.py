@@ -15,6 +15,7 @@ from pathlib import Path
 from selectors import BaseSelector
 from typing import Any
 
+from apples.io.json_lines import LineBuffer
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
@@ -32,7 +33,6 @@ from apples.malleable.control.command import (
 from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
 from apples.supervision.job_processes import kill_marked, marked, remove_run
-from apples.wire.json_lines import LineBuffer
 
 
 class ScriptedControl(CommandSource):

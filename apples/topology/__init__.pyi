@@ -115,4 +115,3 @@ from apples.topology.sources.this_machine import live_topology as live_topology
 from apples.topology.sources.this_machine import own_cpus as own_cpus
 from apples.topology.sources.this_machine import own_memory as own_memory
 from apples.topology.threads import set_threads as set_threads
-from apples.wire.tls import Tls as Tls

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 # Run by path and without site packages: the root of our packages is found from this file.
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
-from apples.wire.connection import LineConnection
+from apples.io.connection import LineConnection
 
 CANNOT_START = 127
 CANNOT_BIND = 4

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from apples.errors import LaunchError, coded
+from apples.io.connection import LineConnection
 from apples.topology.cpus import CpuSet
 from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, error_of
-from apples.wire.connection import LineConnection
 
 OPENING_SECONDS: Final = 5.0
 

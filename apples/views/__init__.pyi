@@ -58,7 +58,7 @@ from apples.views.simulation import baseline_of as baseline_of
 from apples.views.simulation import sweep_table as sweep_table
 from apples.views.simulation_charts import CELLS as CELLS
 from apples.views.simulation_charts import ChartSeries as ChartSeries
-from apples.views.simulation_charts import gantt as gantt
+from apples.views.simulation_charts import gantt as gantt_chart
 from apples.views.simulation_charts import is_drawn_singly as is_drawn_singly
 from apples.views.simulation_charts import lines as lines
 from apples.views.simulation_charts import occupied_shares as occupied_shares

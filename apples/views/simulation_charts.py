@@ -15,8 +15,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from apples.errors import UsageError, unwritable
+from apples.io import documents
 from apples.simulation.gantt import GanttBar
-from apples.storage import documents
 from apples.views import drawing as draw
 from apples.views.drawing import STRETCH, Scale, line, path, text
 from apples.views.formats import count, plain, signed

@@ -14,7 +14,7 @@ from pathlib import Path
 import hat
 from apples import user_files
 from apples.errors import LaunchError, UsageError, coded, unwritable
-from apples.storage.folder import Folder
+from apples.io.folder import Folder
 
 MOST_FILES = 200
 MOST_BYTES = 256 << 10

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import hat
 from apples import user_files
 from apples.errors import UsageError, coded, error_kind, unwritable
-from apples.storage import documents
+from apples.io import documents
 from apples.views.served_files import Form
 from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of
 from hat.scaffold import ProgramKind, ScaffoldError, new, new_document

@@ -24,10 +24,10 @@ from typing import Any
 from bad_jobs import BAD_JOBS
 
 from apples.errors import ApplesError
+from apples.io.folder import Folder
+from apples.io.identity import identity_of
 from apples.launch import quota as quotas_of
 from apples.launch.quota import Controller
-from apples.storage.folder import Folder
-from apples.storage.identity import identity_of
 from apples.testing.isolation_checks import ISOLATION_CHECKS
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient

@@ -165,14 +165,14 @@ def test_what_travels_is_what_a_module_imports_first(tmp_path, monkeypatch):
     write(
         tmp_path,
         {
-            "shop.desk": "from apples.wire.connection import (\n    LineConnection,  # (one end)\n)\n"
+            "shop.desk": "from apples.io.connection import (\n    LineConnection,  # (one end)\n)\n"
             "from apples.supervision import counting, this_host\n",
         },
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert shipping.Program("shop.desk:main").modules == [
-        "apples.wire.json_lines",
-        "apples.wire.connection",
+        "apples.io.json_lines",
+        "apples.io.connection",
         "apples.supervision.counting",
         "apples.supervision.this_host",
         "shop.desk",

@@ -136,6 +136,6 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
         "pydantic",
         "apples.monitoring.message_counts",
         "apples.monitoring.message_matrix",
-        "apples.storage.journal",
+        "apples.io.journal",
     }
     assert loaded & {*HEAVY, *others} - {"ssl"} == set()  # http.client loads it

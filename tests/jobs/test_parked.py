@@ -15,8 +15,8 @@ import pytest
 from waiting import until
 
 from apples import LaunchError, RunSpec, UsageError
+from apples.io import state
 from apples.jobs import JobSpec, parked
-from apples.storage import state
 from apples.supervision import MARK, kill_marked, marked
 
 HERE = Path(__file__).parent / "sample"

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from apples.errors import ApplicationError, LaunchError, UsageError
+from apples.io import documents
 from apples.jobs import (
     CancelledError,
     JobStatus,
@@ -17,7 +18,6 @@ from apples.jobs import (
     service,
     store,
 )
-from apples.storage import documents
 
 KEYS = [
     "schema", "id", "state", "hosts", "rows", "epoch", "iteration", "last_resize",

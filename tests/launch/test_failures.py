@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from apples.errors import ApplicationError, LaunchError, ManagerUnreachableError
+from apples.io import documents
 from apples.launch import RankGroup, Run, client, command
-from apples.storage import documents
 
 PROGRAMS = Path(__file__).with_name("programs")
 LEAVER = (sys.executable, str(PROGRAMS / "leaver.py"))

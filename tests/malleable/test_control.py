@@ -9,6 +9,7 @@ import time
 import pytest
 
 from apples.errors import LaunchError
+from apples.launch import HostSpec
 from apples.malleable import (
     LOOPBACK,
     UNAUTHENTICATED_SESSIONS,
@@ -17,7 +18,6 @@ from apples.malleable import (
     HostLimits,
     HostRows,
     HostShare,
-    HostSpec,
     JobEnded,
     JobFile,
     JobFileError,

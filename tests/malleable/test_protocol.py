@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError, UsageError
+from apples.launch import HOSTS_LIMIT, HostSpec
 from apples.malleable import (
-    HOSTS_LIMIT,
     PROTOCOL,
     CloseSession,
     CommandOutcome,
@@ -22,7 +22,6 @@ from apples.malleable import (
     ForgeryError,
     HostLimits,
     HostShare,
-    HostSpec,
     Opener,
     Proof,
     Requester,

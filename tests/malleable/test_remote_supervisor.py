@@ -20,6 +20,7 @@ from apples import Host, Link, LocalActuator, MalleableActuator
 from apples.agent import launch_plan
 from apples.launch import (
     AllocatedNode,
+    HostSpec,
     LaunchTarget,
     RankGroup,
     Reach,
@@ -33,7 +34,6 @@ from apples.malleable import (
     REPORT_INVALID,
     SUPERVISOR,
     HostShare,
-    HostSpec,
     JobFile,
     ProcessGroup,
     ProcessGroups,

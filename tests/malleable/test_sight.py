@@ -24,7 +24,9 @@ from sites import masters
 from strikes import AFTER, Strike, strike_in_loop
 from waiting import until
 
-from apples.launch import sharing
+from apples.io import LineBuffer, ResumableStream
+from apples.io import wire_encode as encode
+from apples.launch import HostSpec, sharing
 from apples.launch import ssh_connection as ssh
 from apples.malleable import (
     BIRTH_SECONDS,
@@ -34,7 +36,6 @@ from apples.malleable import (
     RECONNECTED,
     SUPERVISOR_ENDED,
     HostShare,
-    HostSpec,
     JobEnded,
     JobFile,
     ProcessGroup,
@@ -49,7 +50,6 @@ from apples.malleable import (
 from apples.malleable import supervisor as node
 from apples.supervision import descendants, mark, peer
 from apples.testing import rehearse
-from apples.wire import LineBuffer, ResumableStream, encode
 
 COUNTING = Path(__file__).parent / "programs_mpi" / "counting.py"
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}

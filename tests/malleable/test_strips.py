@@ -7,11 +7,11 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apples.launch import HostSpec
 from apples.malleable import (
     ChangeCost,
     CommandRequest,
     HostShare,
-    HostSpec,
     JobFile,
     ResizeCommand,
     loads,

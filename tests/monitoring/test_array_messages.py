@@ -15,9 +15,8 @@ from waiting import until
 from apples import RunSpec, jobs
 from apples.agent import prepare
 from apples.jobs import RunRecord, document_so_far, store
-from apples.launch import ArrayMessages, MessagesSent, array_messages, parse
+from apples.launch import HOSTS_LIMIT, ArrayMessages, MessagesSent, array_messages, parse
 from apples.malleable import (
-    HOSTS_LIMIT,
     LINE_BYTES,
     MOST_RANKS,
     HaloMessages,

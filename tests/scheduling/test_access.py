@@ -16,6 +16,7 @@ from waiting import until
 
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
+from apples.io import Tls, tls_of
 from apples.scheduling import (
     GIVEN,
     MOST_OF_ONE,
@@ -30,7 +31,6 @@ from apples.scheduling import (
     Scope,
     serve,
 )
-from apples.wire import Tls, tls_of
 
 PAGE = Path(__file__).parents[2] / "docs/reference/scheduler.md"
 SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}

@@ -22,6 +22,7 @@ from soak_live import first_broken
 from waiting import until
 
 from apples.errors import LaunchError, UsageError
+from apples.io import Folder
 from apples.resources import Host, HostList, Link, Network
 from apples.scheduling import (
     EVERYTHING,
@@ -82,7 +83,6 @@ from apples.scheduling import (
     why_document,
 )
 from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid
-from apples.storage import Folder
 from apples.testing import SHARING, FaultyFolder, FolderFaults
 from apples.views import queue_text, swf_lines, why_text
 from apples.views import watched_queue_text as watched_text

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
+from apples.io import LONGEST_LINE, encode, parse
 from apples.scheduling import (
     LAST,
     MOST_BYTES,
@@ -36,7 +37,6 @@ from apples.scheduling import (
     with_inputs,
     written,
 )
-from apples.storage import LONGEST_LINE, encode, parse
 from apples.testing import LIVE_POLICIES, SHARING, NetworkFaults, SimulatedCluster
 
 SHORT = NetworkFaults(stop=150.0, partitions=3, crashes=False)

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from coding import with_errno
 
-from apples.storage import lock, locked, put, replace, written
+from apples.io import lock, locked, put, replace, written
 
 
 def test_a_lock_that_another_holds_is_not_had_until_it_is_let_go(tmp_path):

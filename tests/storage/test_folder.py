@@ -7,7 +7,7 @@ import os
 import pytest
 from coding import with_errno
 
-from apples.storage import DIRECTORY, Folder, Journal, JournalError, walk
+from apples.io import DIRECTORY, Folder, Journal, JournalError, walk
 
 SECRET = b"the user must not change this"
 

@@ -11,7 +11,7 @@ import pytest
 from coding import with_code, with_errno
 
 from apples.errors import UsageError
-from apples.storage import Folder, identity_of
+from apples.io import Folder, identity_of
 
 
 @pytest.fixture

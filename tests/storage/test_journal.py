@@ -8,7 +8,7 @@ from daemons import quick_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.storage import Folder, Journal, JournalError, encode, parse
+from apples.io import Folder, Journal, JournalError, encode, parse
 from apples.testing import FaultyFolder, FolderFaults
 
 RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]

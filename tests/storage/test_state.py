@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from coding import with_errno
 
-from apples.storage import documents, state
+from apples.io import documents, state
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
+from apples.io import WIRE_LONGEST_LINE as LONGEST_LINE
 from apples.topology import Connection, CpuSet, DaemonOptions, DryRun, parse_request
-from apples.wire import LONGEST_LINE
 
 TOLD = {"until": "told"}
 

@@ -12,7 +12,8 @@ from commands import command
 from daemons import QUICK, Daemon, needs_cpusets, quick_folder
 from waiting import until
 
-from apples.topology import Affinity, CpuSet, Tls, find_backend, started, starter, synthetic
+from apples.io import Tls
+from apples.topology import Affinity, CpuSet, find_backend, started, starter, synthetic
 
 ROOT = Path(__file__).parents[2]
 EXEC = [sys.executable, "-m", "apples", "exec", "--socket"]

@@ -13,7 +13,7 @@ from bad_jobs import BAD_JOBS
 from daemons import CPUSETS, needs_cpusets
 from waiting import until
 
-from apples.storage import Folder
+from apples.io import Folder
 from apples.testing import ISOLATION_CHECKS
 from apples.topology import (
     BACKENDS,

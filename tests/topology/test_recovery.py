@@ -10,7 +10,7 @@ import pytest
 from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError
-from apples.storage import Folder, Journal
+from apples.io import Folder, Journal
 from apples.testing import KILL, FaultyFolder, FolderFaults
 from apples.topology import (
     JOURNAL,

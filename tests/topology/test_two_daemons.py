@@ -17,7 +17,7 @@ import pytest
 from daemons import CPUSETS, FakeCpusets, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError, UsageError
-from apples.storage import Folder, identity_of
+from apples.io import Folder, identity_of
 from apples.testing import FolderFaults
 from apples.topology import (
     Caller,

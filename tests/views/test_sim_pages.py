@@ -35,7 +35,6 @@ from apples.views import (
     baseline_of,
     comparison_document,
     comparison_page,
-    gantt,
     heat_maps,
     is_drawn_singly,
     lines,
@@ -48,6 +47,9 @@ from apples.views import (
     story,
     sweep_page,
     sweep_table,
+)
+from apples.views import (
+    gantt_chart as gantt,
 )
 
 SETTING = SimulationConfig(16, 4)

@@ -17,8 +17,8 @@ from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
+from apples.io import Folder
 from apples.scheduling import read_state
-from apples.storage import Folder
 from apples.views import (
     MOST_HOSTS,
     MOST_WAITING,

@@ -9,7 +9,7 @@ from web.test_pages import is_tame
 
 from apples import user_files
 from apples.errors import UsageError
-from apples.storage import Folder
+from apples.io import Folder
 from apples.web import KINDS_OF_NEW, DocumentFolder, FileChangedError, digest_of
 from hat.scaffold import new, new_document
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import apples.wire
-from apples.wire import LineConnection, LineError
+from apples.io import LineConnection, LineError
 
 
 def exceeds(code, bound):
@@ -81,5 +81,5 @@ def test_a_peer_that_speaks_something_else_is_refused(ends, bad):
 
 def test_the_room_loads_without_site_packages():
     root = Path(apples.wire.__file__).parents[2]
-    code = f"import sys; sys.path.append({str(root)!r}); import apples.wire.connection"
+    code = f"import sys; sys.path.append({str(root)!r}); import apples.io.connection"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)

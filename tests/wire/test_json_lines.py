@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.wire import DEEPEST, LONGEST_LINE, Greeting, LineBuffer, LineError, decode, encode
+from apples.io import (
+    DEEPEST,
+    Greeting,
+    LineBuffer,
+    LineError,
+    decode,
+)
+from apples.io import (
+    WIRE_LONGEST_LINE as LONGEST_LINE,
+)
+from apples.io import (
+    wire_encode as encode,
+)
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

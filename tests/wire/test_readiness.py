@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from apples.wire import call_ready
+from apples.io import call_ready
 
 
 @pytest.fixture

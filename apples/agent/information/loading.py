@@ -18,11 +18,11 @@ from apples.agent.models.model import check_model
 from apples.agent.weather.conditions import Conditions
 from apples.agent.weather.link_choice import ProposedPlan
 from apples.errors import UsageError
+from apples.io.plugins import resolve
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
-from apples.plugins import resolve
 from apples.resources import Host, HostList, read_host_list
 from apples.schedule import Schedule
 from nws import Weather

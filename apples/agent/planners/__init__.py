@@ -7,7 +7,7 @@ and sites), `rectangles` (columns of unequal rows in place of strips; `columns` 
 
 from apples.agent.planners.planner import Planner, equal_strips
 from apples.agent.planners.time_balancing import balanced, time_balancing
-from apples.plugins import Catalogue
+from apples.io.plugins import Catalogue
 
 PLANNERS: Catalogue[Planner] = Catalogue(
     {

@@ -19,13 +19,13 @@ from apples.agent.selector.filters import HOST_FILTERS, chosen_already
 from apples.agent.session.results import Explanation, PlanResult
 from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
+from apples.io.plugins import resolve
 from apples.launch.actuator import Actuator
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.monitoring.message_matrix import MessageMatrix
-from apples.plugins import resolve
 from apples.resources import Host, HostList
 from apples.schedule import Estimate, NoFeasiblePlanError, Schedule
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from apples.agent.weather import service
 from apples.agent.weather.conditions import Conditions
+from apples.io import state
 from apples.resources import Host, HostList
-from apples.storage import state
 from nws import (
     Measurement,
     NetworkWeatherService,

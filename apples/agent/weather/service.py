@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from apples.errors import UsageError, coded
+from apples.io import state
 from apples.resources import Host
-from apples.storage import state
 from nws import Forecast, Weather, read_token
 
 DEADLINE = 5.0

@@ -5,8 +5,8 @@ be moved, through any of them), then `recording` (starts nothing: plans, dry run
 """
 
 from apples.errors import UsageError
+from apples.io.plugins import Catalogue, resolve
 from apples.launch.actuator import Actuator
-from apples.plugins import Catalogue, resolve
 
 LOCAL = "local"
 """The actuator of hosts that are all parts of this machine."""

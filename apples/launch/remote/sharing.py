@@ -16,8 +16,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from apples.io import state
 from apples.launch.remote.ssh import Reach
-from apples.storage import state
 from apples.supervision.job_processes import MARK
 
 # A job looks at hosts through a shared login but does not live on one: the process that holds it

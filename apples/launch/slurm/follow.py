@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
+from apples.io.naming import naming
 from apples.launch.bind import OUTPUT, TOLD
 from apples.launch.endings import time_limit_words
 from apples.launch.slurm import cancel, client
 from apples.launch.slurm.options import SCRIPT
 from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.supervisor import OWN_ERRORS
-from apples.storage.naming import naming
 from apples.units import duration
 
 LOOK_SECONDS = 0.05

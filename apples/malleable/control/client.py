@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from apples.errors import LaunchError, UsageError
+from apples.io.json_lines import LineBuffer, LineError
 from apples.malleable.control.command import ResizeCommand
 from apples.malleable.control.messages import (
     PROTOCOL,
@@ -39,7 +40,6 @@ from apples.malleable.control.sealing import (
     parse,
     text_of,
 )
-from apples.wire.json_lines import LineBuffer, LineError
 
 ANSWER_SECONDS = 2.0
 """How long an answer may take before the question is asked again."""

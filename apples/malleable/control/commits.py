@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from apples.storage.naming import naming
+from apples.io.naming import naming
 
 SCHEMA = "apples.commit/1"
 KEPT_COMMITS = 2

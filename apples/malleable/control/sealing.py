@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from apples.wire.json_lines import LineError, decode
+from apples.io.json_lines import LineError, decode
 
 SECRET_BYTES = 32
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from apples.io.json_lines import LineBuffer, LineError
 from apples.malleable.control.command import (
     CommandSource,
     JobEnded,
@@ -38,7 +39,6 @@ from apples.malleable.control.responder import (
     SendToSession,
 )
 from apples.malleable.control.sealing import SECRET_BYTES, Body
-from apples.wire.json_lines import LineBuffer, LineError
 
 LOOPBACK = "127.0.0.1"
 # Further connections wait in the kernel's queue, so a flood costs a few per cent of a CPU and the

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from apples.io.connection import call_ready
 from apples.malleable.control.command import (
     CommandSource,
     JobEnded,
@@ -25,7 +26,6 @@ from apples.malleable.control.command import (
 from apples.malleable.control.job_file import JobFile, JobFileError, loads
 from apples.malleable.control.server import open_control
 from apples.malleable.manager.engine import COMPUTING, ReconfigurationEngine
-from apples.wire.connection import call_ready
 
 TICK_SECONDS = 0.1
 """The longest time between two looks at the clock."""

@@ -6,7 +6,7 @@ buffer, what comes is read when the selector says so.
 A connection to another machine that ended, or fell silent, is no lost host yet where the supervisor outlives it
 (`HostSpec.again`): the host is *out of sight*, the job computes on, and new connections are tried until one takes
 its place or `peer.HOLD_SECONDS` have passed since the host's last word. Nothing that was said meanwhile is lost or
-comes twice (`apples.wire.resumable_stream`).
+comes twice (`apples.io.resumable_stream`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from selectors import BaseSelector
 from typing import IO, Any, Literal
 from zlib import crc32
 
+from apples.io.json_lines import Greeting, LineBuffer, LineError, decode, encode
+from apples.io.resumable_stream import ResumableStream
 from apples.launch.host_spec import SSH_FAILED, HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.node.supervisor import (
@@ -50,8 +52,6 @@ from apples.supervision.job_processes import (
     exec_program,
     mark,
 )
-from apples.wire.json_lines import Greeting, LineBuffer, LineError, decode, encode
-from apples.wire.resumable_stream import ResumableStream
 
 SUPERVISOR = "apples-node"
 """What the kernel calls the supervisor of a part of this machine."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from apples.storage import state
+from apples.io import state
 
 LOCATION = "APPLES_CRIU"
 """Environment variable that names a criu program, or the folder of a private tree with one."""

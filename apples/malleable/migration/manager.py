@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from apples.io.connection import call_ready
 from apples.launch.host_spec import HostSpec
 from apples.malleable.control.command import (
     CommandSource,
@@ -47,7 +48,6 @@ from apples.malleable.migration.steps import (
     migration,
 )
 from apples.malleable.migration.supervisors import ProgramSupervisors
-from apples.wire.connection import call_ready
 
 CHUNK = 1 << 20
 STANDARD_ERROR = 2

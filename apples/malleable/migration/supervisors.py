@@ -17,11 +17,11 @@ from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
+from apples.io.json_lines import LineBuffer, LineError, decode, encode
 from apples.launch.host_spec import HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
 from apples.supervision import peer
-from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 MODULE = "apples.malleable.migration.supervisor"
 LINE_LIMIT = 1 << 20

@@ -30,10 +30,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from apples.io.credentials import peer_credentials
 from apples.malleable.node.forked_program import be_program
 from apples.malleable.node.supervisor import may_be_forked
 from apples.supervision.job_processes import close_inherited, show_words
-from apples.wire.credentials import peer_credentials
 
 LOADED = (
     *("numpy", "mpi4py", "mpi4py.run", "apples.malleable"),

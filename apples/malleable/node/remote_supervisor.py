@@ -6,7 +6,7 @@ as reports. It
 fills into the ``start`` order what only its machine knows. A login may print something before it does: what
 counts begins after `supervisor.HELLO`. And it may outlive its connection.
 
-For that, orders and reports are counted on both sides (`apples.wire.resumable_stream`); ``ping`` and ``alive``
+For that, orders and reports are counted on both sides (`apples.io.resumable_stream`); ``ping`` and ``alive``
 are not, and say how many were ``heard``. After the order ``hold`` (with a secret) the end of its input is no end:
 for `peer.HOLD_SECONDS` after the manager's last word its ranks compute on, and it waits in its folder for a
 `successor` who knows the secret. Then it ends everything, as it does at the order ``dismiss``. Its reports beside
@@ -31,6 +31,9 @@ import time
 from functools import partial
 from typing import Any
 
+from apples.io.credentials import peer_credentials
+from apples.io.json_lines import LineBuffer, LineError, encode
+from apples.io.resumable_stream import ResumableStream
 from apples.malleable.node.supervisor import (
     HELLO,
     LINE_LIMIT,
@@ -40,9 +43,6 @@ from apples.malleable.node.supervisor import (
 from apples.supervision import peer
 from apples.supervision.job_processes import marked, read, remove_run
 from apples.supervision.this_host import located, network
-from apples.wire.credentials import peer_credentials
-from apples.wire.json_lines import LineBuffer, LineError, encode
-from apples.wire.resumable_stream import ResumableStream
 
 DOOR = "successor"
 """A socket in its folder."""

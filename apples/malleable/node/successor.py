@@ -11,9 +11,9 @@ import os
 import socket
 import sys
 
+from apples.io.credentials import peer_credentials
+from apples.io.json_lines import LineBuffer, decode, encode
 from apples.malleable.node.supervisor import HELLO, LINE_LIMIT
-from apples.wire.credentials import peer_credentials
-from apples.wire.json_lines import LineBuffer, decode, encode
 
 
 def main() -> int:

@@ -28,7 +28,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apples.storage.naming import naming
+from apples.io.connection import call_ready
+from apples.io.credentials import peer_credentials
+from apples.io.json_lines import LineBuffer, LineError, decode, encode
+from apples.io.naming import naming
 from apples.supervision import peer
 from apples.supervision.job_processes import (
     SHARED_MEMORY,
@@ -43,9 +46,6 @@ from apples.supervision.job_processes import (
     signal_at_parents_end,
     state_of,
 )
-from apples.wire.connection import call_ready
-from apples.wire.credentials import peer_credentials
-from apples.wire.json_lines import LineBuffer, LineError, decode, encode
 
 LINE_LIMIT = 1 << 20
 """Bytes of a line, and of a rank's message."""

@@ -26,12 +26,12 @@ import numpy as np
 from mpi4py import MPI
 
 from apples.errors import ApplicationError, UsageError, coded
+from apples.io.plugins import resolve
 from apples.malleable.balancers import STRATEGIES
 from apples.malleable.balancers.block_table import BlockTable, Decomposition, demand_blocks, runs
 from apples.malleable.balancers.contract import LoadBalancer, Measured, Processor, accepted
 from apples.malleable.runtime.collectives import broadcast_document, combine_by_number, wait
 from apples.malleable.runtime.packing import Arrays, Packed, bytes_of, packed, unpacked
-from apples.plugins import resolve
 
 NOBODY = -1
 

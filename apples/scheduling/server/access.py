@@ -17,7 +17,7 @@ from typing import Final
 
 import nws
 from apples.errors import UsageError, coded
-from apples.wire.credentials import peer_credentials
+from apples.io.credentials import peer_credentials
 
 REQUESTS_A_SECOND: Final = 50.0
 AT_ONCE: Final = 100.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from apples.errors import Failure, LaunchError, UsageError
-from apples.storage import state
+from apples.io import state
 
 VARIABLE = "APPLES_SCHEDULER"
 TOKEN_FILE_VARIABLE = "APPLES_TOKEN_FILE"  # noqa: S105 - a name
@@ -188,7 +188,7 @@ class SchedulerClient:
             connection = HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
             connection.sock = _over_unix(self.place)
         else:
-            from apples.wire.tls import client_context  # noqa: PLC0415 - as above
+            from apples.io.tls import client_context  # noqa: PLC0415 - as above
 
             host, port = _address(self.place)
             headers = self._authorization()
@@ -210,7 +210,7 @@ class SchedulerClient:
                 f"{self.place}: a token is required (--token-file)",
                 code="token-missing", place=self.place, option="--token-file",
             )  # fmt: skip
-        from apples.wire.tls import authorization  # noqa: PLC0415 - for who asks over TLS only
+        from apples.io.tls import authorization  # noqa: PLC0415 - for who asks over TLS only
 
         return authorization(file)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from apples.errors import LaunchError, unusable
-from apples.storage import documents
+from apples.io import documents
 
 CLAIMS = ".hosts"
 LONGEST_NAME = 200

@@ -25,6 +25,8 @@ from typing import Any, Final
 
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError
+from apples.io.credentials import peer_credentials
+from apples.io.tls import Tls, server_context
 from apples.scheduling.server.access import (
     AT_ONCE,
     REQUESTS_A_SECOND,
@@ -43,8 +45,6 @@ from apples.scheduling.server.scheduler import CrowdedError
 from apples.scheduling.server.service import TEXT, Call, SchedulerService
 from apples.topology.daemon.fairness import ConnectionTable
 from apples.topology.daemon.protocol import Caller
-from apples.wire.credentials import peer_credentials
-from apples.wire.tls import Tls, server_context
 
 SOCKET: Final = "socket"
 MOST_BODY: Final = 1 << 20

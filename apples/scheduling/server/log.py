@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from apples.errors import LaunchError, unusable
+from apples.io import documents
+from apples.io.folder import Folder, check_private
+from apples.io.journal import Journal, parse
 from apples.scheduling.server.live_job import LiveJob
 from apples.scheduling.server.state import (
     Record,
     SchedulerState,
     submitted_record,
 )
-from apples.storage import documents
-from apples.storage.folder import Folder, check_private
-from apples.storage.journal import Journal, parse
 
 SCHEMA: Final = "apples.scheduler-log/1"
 JOURNAL: Final = "journal"

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
+from apples.io.journal import JournalError
 from apples.scheduling.driver import Driver, SchedulerBackend, name_of
 from apples.scheduling.guard import PolicyFailure, guard_of
 from apples.scheduling.instants import instant
@@ -77,7 +78,6 @@ from apples.scheduling.server.state import (
     quarantine_document,
     unknown_job,
 )
-from apples.storage.journal import JournalError
 
 RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
 """What counts as made only when the job has said so."""

@@ -18,8 +18,8 @@ from apples.errors import (
     LaunchError,
     UsageError,
 )
-from apples.wire.connection import LineConnection
-from apples.wire.json_lines import LineError
+from apples.io.connection import LineConnection
+from apples.io.json_lines import LineError
 
 SOCKET_VARIABLE: Final = "APPLES_TOPOLOGYD_SOCKET"
 """Names the daemon's socket to a job's processes."""
@@ -193,7 +193,7 @@ def _over_tls(
 ) -> socket.socket:
     import ssl  # noqa: PLC0415 - slow to load, and a job's own side never needs it
 
-    from apples.wire.tls import client_context  # noqa: PLC0415 - as above
+    from apples.io.tls import client_context  # noqa: PLC0415 - as above
 
     context = client_context(authority)
     plain = socket.create_connection(place, timeout=seconds)

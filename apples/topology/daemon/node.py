@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from apples.errors import ApplesError, UsageError, coded
-from apples.storage.folder import Folder
-from apples.storage.journal import Journal
+from apples.io.folder import Folder
+from apples.io.journal import Journal
 from apples.topology.cpus import NO_CPUS, CpuSet
 from apples.topology.daemon.state import AllocationState, CpuAllocation, NodeState, Record, taken
 from apples.topology.isolation.backend import Guarantee, IsolationBackend, IsolationError

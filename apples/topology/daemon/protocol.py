@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from apples.errors import ApplesError, UsageError
+from apples.io.json_lines import LineError, decode
 from apples.topology.daemon.state import EndCondition
-from apples.wire.json_lines import LineError, decode
 
 LONGEST_TEXT: Final = 8192
 """Characters of a message or requirement."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from apples.errors import LaunchError
-from apples.storage.journal import JournalError
+from apples.io.journal import JournalError
 from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.recovery import adopt_orphans

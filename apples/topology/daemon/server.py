@@ -16,8 +16,11 @@ from typing import Any, Final
 
 import nws
 from apples.errors import ApplesError, LaunchError, UsageError, system_code
-from apples.storage.documents import lock
-from apples.storage.folder import Folder, check_private
+from apples.io.credentials import peer_credentials
+from apples.io.documents import lock
+from apples.io.folder import Folder, check_private
+from apples.io.json_lines import LONGEST_LINE, encode
+from apples.io.tls import Tls, server_context
 from apples.topology.daemon import protocol
 from apples.topology.daemon.client import OPERATOR_SOCKET, SOCKET
 from apples.topology.daemon.fairness import ConnectionTable, FairTurns
@@ -26,9 +29,6 @@ from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.node_manager import ResizeFollower
 from apples.topology.daemon.protocol import Caller
 from apples.topology.isolation.affinity import started
-from apples.wire.credentials import peer_credentials
-from apples.wire.json_lines import LONGEST_LINE, encode
-from apples.wire.tls import Tls, server_context
 
 FIRST_SECONDS: Final = 10.0
 """Until the first line is there."""

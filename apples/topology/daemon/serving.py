@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apples.errors import LaunchError
-from apples.storage import state
-from apples.storage.folder import Folder, check_private
-from apples.storage.identity import identity_of
+from apples.io import state
+from apples.io.folder import Folder, check_private
+from apples.io.identity import identity_of
+from apples.io.tls import Tls
 from apples.topology.daemon.client import SOCKET, SYSTEM_SOCKET
 from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.server import Server
 from apples.topology.isolation.detection import find_backend
 from apples.topology.machine import Topology
-from apples.wire.tls import Tls
 
 
 def serve(

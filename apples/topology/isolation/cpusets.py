@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from apples.storage.folder import Folder
+from apples.io.folder import Folder
 from apples.topology.cpus import CpuSet
 from apples.topology.isolation.backend import (
     NAME,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from apples.errors import LaunchError
-from apples.storage.folder import Folder
+from apples.io.folder import Folder
 from apples.topology.cpus import CpuSet
 from apples.topology.isolation.affinity import Affinity
 from apples.topology.isolation.backend import (

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
-from apples.storage.folder import Folder
+from apples.io.folder import Folder
 from apples.topology.cpus import CpuSet
 
 AT_ONCE = 200

@@ -21,7 +21,7 @@ from apples.agent import (
     recall,
     store_speeds,
 )
-from apples.storage import state
+from apples.io import state
 
 APP = ("heat", "1")
 QUIET = settings(

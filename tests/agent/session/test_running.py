@@ -28,9 +28,9 @@ from apples.agent import (
     load_information,
     prepare,
 )
+from apples.io import state
 from apples.jobs import list_runs, recording, run_record, store
 from apples.launch import Execution, Outcome
-from apples.storage import state
 from blueprints import compile_time, minimum_execution_time
 from nws import Forecast, Weather
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from apples.launch import HostSpec
 from apples.malleable import (
     CommandSource,
     HostShare,
-    HostSpec,
     JobEnded,
     JobFile,
     ProgramManager,

@@ -9,10 +9,10 @@ import pytest
 from commands import command
 from waiting import until
 
+from apples.io import state
 from apples.jobs import store
 from apples.launch import MANAGER
 from apples.malleable import inspection
-from apples.storage import state
 from apples.supervision import marked
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"

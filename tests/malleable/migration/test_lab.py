@@ -9,8 +9,8 @@ import pytest
 from commands import command
 from waiting import until
 
+from apples.io import state
 from apples.jobs import store
-from apples.storage import state
 from apples.supervision import marked
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")

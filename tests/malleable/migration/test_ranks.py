@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from commands import command
 
+from apples.io import state
 from apples.jobs import store
 from apples.malleable import HostShare, ResizeCommand, inspection, ranks, steps
-from apples.storage import state
 from apples.supervision import marked
 
 pytestmark = [pytest.mark.more, pytest.mark.criu]

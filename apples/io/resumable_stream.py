@@ -20,14 +20,14 @@ Examples
 (None, b'two\nthree\n')
 >>> stream.acknowledged(4)
 Traceback (most recent call last):
-apples.wire.json_lines.LineError: 4 lines heard of 3 that were sent
+apples.io.json_lines.LineError: 4 lines heard of 3 that were sent
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from apples.wire.json_lines import LineError
+from apples.io.json_lines import LineError
 
 
 class ResumableStream:

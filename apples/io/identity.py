@@ -13,8 +13,8 @@ import secrets
 from typing import Final
 
 from apples.errors import UsageError
-from apples.storage.documents import lock
-from apples.storage.folder import Folder
+from apples.io.documents import lock
+from apples.io.folder import Folder
 
 NAME: Final = "identity"
 LINE: Final = re.compile(rb"([0-9a-f]{32}) ([0-9]{1,20})\n")

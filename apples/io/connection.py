@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from apples.wire.json_lines import LONGEST_LINE, LineBuffer, LineError, decode, encode
+from apples.io.json_lines import LONGEST_LINE, LineBuffer, LineError, decode, encode
 
 PIECE: Final = 1 << 16
 MOST_AT_ONCE: Final = 1 << 20

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from apples.errors import LaunchError, coded, system_code
-from apples.storage.folder import MODE, Folder
+from apples.io.folder import MODE, Folder
 
 Record = dict[str, Any]
 MOST_ASIDE: Final = 16

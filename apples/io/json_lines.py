@@ -184,7 +184,7 @@ def decode(line: bytes, longest: int = LONGEST_LINE, deepest: int = DEEPEST) -> 
     {'ranks': [0, 1]}
     >>> decode(b'{"seconds": 1e999}')
     Traceback (most recent call last):
-    apples.wire.json_lines.LineError: a number that is not finite
+    apples.io.json_lines.LineError: a number that is not finite
     """
     if len(line) > longest:
         raise LineError(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from apples.errors import unwritable
-from apples.storage.naming import naming
+from apples.io.naming import naming
 
 RETRY_SECONDS: Final = 0.02
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from apples.errors import UsageError
-from apples.storage import state
+from apples.io import state
 
 IDENTIFIER = re.compile(r"[0-9a-f]{8}")
 SCHEDULED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.[0-9]{1,12}")

@@ -17,7 +17,7 @@ from typing import Any
 
 import platformdirs
 
-from apples.storage.documents import locked, replace
+from apples.io.documents import locked, replace
 
 Document = dict[str, Any]
 

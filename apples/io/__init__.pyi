@@ -1,0 +1,30 @@
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from apples.io.connection import LineConnection as LineConnection
+from apples.io.connection import call_ready as call_ready
+from apples.io.documents import lock as lock
+from apples.io.documents import locked as locked
+from apples.io.documents import put as put
+from apples.io.documents import replace as replace
+from apples.io.documents import written as written
+from apples.io.folder import DIRECTORY as DIRECTORY
+from apples.io.folder import Folder as Folder
+from apples.io.folder import walk as walk
+from apples.io.identity import identity_of as identity_of
+from apples.io.journal import LONGEST_LINE as LONGEST_LINE
+from apples.io.journal import Journal as Journal
+from apples.io.journal import JournalError as JournalError
+from apples.io.journal import encode as encode
+from apples.io.journal import parse as parse
+from apples.io.json_lines import DEEPEST as DEEPEST
+from apples.io.json_lines import LONGEST_LINE as WIRE_LONGEST_LINE
+from apples.io.json_lines import Greeting as Greeting
+from apples.io.json_lines import LineBuffer as LineBuffer
+from apples.io.json_lines import LineError as LineError
+from apples.io.json_lines import decode as decode
+from apples.io.json_lines import encode as wire_encode
+from apples.io.plugins import did_you_mean as did_you_mean
+from apples.io.plugins import resolve as resolve
+from apples.io.resumable_stream import ResumableStream as ResumableStream
+from apples.io.tls import Tls as Tls
+from apples.io.tls import tls_of as tls_of
