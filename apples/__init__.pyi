@@ -1,5 +1,3 @@
-# The table of the front door: type checkers and `__init__.py` read it.
-
 from apples.agent.coordinator import Blueprint as Blueprint
 from apples.agent.coordinator import Coordinator as Coordinator
 from apples.agent.coordinator import DecisionLog as DecisionLog
@@ -54,10 +52,10 @@ from apples.resources import Link as Link
 from apples.resources import Network as Network
 from apples.resources import ResourceSet as ResourceSet
 from apples.resources import read_host_list as read_host_list
-from apples.schedule import Allocation as Allocation
-from apples.schedule import Estimate as Estimate
-from apples.schedule import HostEstimate as HostEstimate
-from apples.schedule import NoFeasiblePlanError as NoFeasiblePlanError
-from apples.schedule import Rectangle as Rectangle
-from apples.schedule import Rejection as Rejection
-from apples.schedule import Schedule as Schedule
+from apples.resources.schedule import Allocation as Allocation
+from apples.resources.schedule import Estimate as Estimate
+from apples.resources.schedule import HostEstimate as HostEstimate
+from apples.resources.schedule import NoFeasiblePlanError as NoFeasiblePlanError
+from apples.resources.schedule import Rectangle as Rectangle
+from apples.resources.schedule import Rejection as Rejection
+from apples.resources.schedule import Schedule as Schedule

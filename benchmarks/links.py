@@ -29,7 +29,7 @@ from apples.lab.commands import entering, environment
 from apples.lab.network import BURST_SECONDS, LEAST_BURST
 from apples.launch import SshActuator, example_folder
 from apples.launch.quota import PERIOD_MICROSECONDS
-from apples.schedule import Allocation, Schedule
+from apples.resources.schedule import Allocation, Schedule
 from nws import Forecast, Weather
 
 LAB = """

@@ -114,7 +114,7 @@ def measure(folder, repeats, said=""):
     from apples import MalleableActuator, lab, load_information  # noqa: PLC0415
     from apples.agent import host_survey, launch_plan  # noqa: PLC0415
     from apples.launch import SshActuator  # noqa: PLC0415
-    from apples.schedule import Allocation, Schedule  # noqa: PLC0415
+    from apples.resources.schedule import Allocation, Schedule  # noqa: PLC0415
 
     (folder / "lab.toml").write_text(LAB + (f"bandwidth = {LINK}\n" if said else ""))
     (folder / "template.toml").write_text(TEMPLATE)

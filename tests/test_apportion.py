@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.apportion import apportion, equal_parts, largest_remainder
+from apples.resources import apportion, equal_parts, largest_remainder
 
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12)
 

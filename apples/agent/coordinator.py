@@ -33,7 +33,7 @@ from apples.launch.actuator import Actuator, Execution, Progress, Resized
 from apples.launch.actuators.recording import RecordingActuator
 from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, ResourceSet, names
-from apples.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
+from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 
 PASSES = 2
 """How often a decision is made over the horizon of its own run: once, and at most one repeat."""

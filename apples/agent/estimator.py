@@ -32,7 +32,7 @@ from apples.agent.partitioning import host_loads
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
-from apples.schedule import (
+from apples.resources.schedule import (
     Allocation,
     Estimate,
     HostEstimate,

@@ -19,7 +19,7 @@ from apples.agent.planners.time_balancing import balance, rows_by
 from apples.agent.weather.conditions import error_of
 from apples.errors import ApplesError
 from apples.resources import Host, ResourceSet
-from apples.schedule import Estimate
+from apples.resources.schedule import Estimate
 from apples.units import amount, duration
 
 PRECISION = 1.002

@@ -19,7 +19,7 @@ from apples.agent.models.model import ModelTemplate, Seconds, SpeedFunction, riv
 from apples.launch.actuator import HostTimes, Outcome
 from apples.launch.events import BorderTimes
 from apples.resources import Host
-from apples.schedule import Estimate, Rectangle
+from apples.resources.schedule import Estimate, Rectangle
 
 LEAST_RIVALS = 0.5
 """Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""

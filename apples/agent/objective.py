@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from apples.errors import UsageError, place_in_users_code, where_in_users_code
 from apples.io.plugins import resolve
-from apples.schedule import Estimate
+from apples.resources.schedule import Estimate
 from hat import MEASURES, Objective
 
 MOST_SECONDS = 10.0

@@ -16,7 +16,7 @@ from apples.agent.information import InformationPool
 from apples.errors import UsageError
 from apples.malleable.balancers.block_table import Decomposition
 from apples.malleable.balancers.contract import Measured, Processor
-from apples.schedule import Schedule
+from apples.resources.schedule import Schedule
 
 MANY = 32
 """Partitions a rank, above which no rank computes 7 % longer than another."""

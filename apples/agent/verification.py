@@ -20,7 +20,7 @@ from apples.errors import ApplesError, VerificationError
 from apples.launch.actuator import Actuator, Execution, Outcome, Progress
 from apples.launch.events import RowDigests, Talk, unheard
 from apples.resources import Host, HostList, Network
-from apples.schedule import Allocation, Schedule
+from apples.resources.schedule import Allocation, Schedule
 from apples.units import amount, duration
 
 ANNOUNCED_SECONDS = 5.0

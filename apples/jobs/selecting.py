@@ -17,7 +17,7 @@ from apples.agent.session.planning import load, plan
 from apples.agent.session.spec import RunSpec
 from apples.errors import InfeasibleError, UsageError
 from apples.jobs.spec import JobSpec, read
-from apples.schedule import Estimate
+from apples.resources.schedule import Estimate
 
 LEAST_SHARE = 1e-3
 """Of a processor: so much a host gives at least."""

@@ -22,7 +22,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
-from apples.schedule import Schedule
+from apples.resources.schedule import Schedule
 
 Bandwidth = Callable[[str, str], float]
 """Bytes a second from one host to another."""

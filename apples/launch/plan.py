@@ -13,10 +13,10 @@ from typing import Any
 
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
-from apples.monitoring.distances import HostDistances
 from apples.monitoring.message_matrix import Matrix
 from apples.resources import Host, HostList
-from apples.schedule import Allocation
+from apples.resources.distances import HostDistances
+from apples.resources.schedule import Allocation
 
 SCHEMA = "apples.task/1"
 PROGRESS_SECONDS = 0.25

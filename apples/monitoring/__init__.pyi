@@ -2,11 +2,6 @@
 # Not public: the tests import these names from here, so that a module can move.
 from apples.monitoring.decider import NodeCapacity as NodeCapacity
 from apples.monitoring.decider import check_for_migration as check_for_migration
-from apples.monitoring.distances import NEAR as NEAR
-from apples.monitoring.distances import SITE as SITE
-from apples.monitoring.distances import between as between
-from apples.monitoring.distances import host_distances as distances_of_hosts
-from apples.monitoring.distances import tells as tells
 from apples.monitoring.master import LoadMonitor as LoadMonitor
 from apples.monitoring.master import RecentMean as RecentMean
 from apples.monitoring.message_counts import HEADER as HEADER

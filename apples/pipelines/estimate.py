@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from apples.agent.weather.conditions import Conditions
-from apples.apportion import apportion
 from apples.errors import UsageError
 from apples.pipelines.document import MOST_ITEMS, MOST_ROWS, PipelineFile, evaluated
 from apples.resources import Host
+from apples.resources.apportionment import apportion
 
 Numbers = npt.NDArray[Any]
 Mode = Literal["pipelined", "alternating"]

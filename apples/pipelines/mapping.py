@@ -12,7 +12,7 @@ from itertools import chain, combinations, product
 from math import inf
 
 from apples.pipelines.estimate import PipelineCosts, PipelinePlan, Sets
-from apples.schedule import NoFeasiblePlanError, Rejection
+from apples.resources.schedule import NoFeasiblePlanError, Rejection
 
 # Two or three tasks on six hosts are exact. Improvement alone was over 1.5 times the best in one
 # of a hundred worlds.

@@ -24,7 +24,7 @@ from apples.pipelines.planning import (
     plan_pipeline_file,
 )
 from apples.resources import Host, HostList, Network, read_host_list
-from apples.schedule import Allocation
+from apples.resources.schedule import Allocation
 
 GIVEN = ("rows", "unit", "iterations")
 """Parameters that the program is told besides its own."""

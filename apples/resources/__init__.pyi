@@ -15,4 +15,15 @@ from apples.resources.network import Network as Network
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.resources.apportionment import apportion as apportion
+from apples.resources.apportionment import equal_parts as equal_parts
+from apples.resources.apportionment import largest_remainder as largest_remainder
+from apples.resources.distances import NEAR as NEAR
+from apples.resources.distances import SITE as SITE
+from apples.resources.distances import between as between
+from apples.resources.distances import host_distances as distances_of_hosts
+from apples.resources.distances import tells as tells
 from apples.resources.network import NEVER_MEASURED as NEVER_MEASURED
+from apples.resources.schedule import Allocation as Allocation
+from apples.resources.schedule import NoFeasiblePlanError as NoFeasiblePlanError
+from apples.resources.schedule import Schedule as Schedule

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apples.schedule import NoFeasiblePlanError, Rejection
+from apples.resources.schedule import NoFeasiblePlanError, Rejection
 from apples.sweeps.costs import SweepCosts
 from apples.sweeps.gantt import SweepGantt, SweepProgress, TaskBooking, TransferBooking
 from apples.sweeps.heuristics import HEURISTICS, SECOND_LANE, Heuristic

@@ -25,7 +25,7 @@ from apples.launch.actuators import actuator_class
 from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, run_task, strips_of
 from apples.launch.remote.fitness import Needs
 from apples.resources import Host, read_host_list
-from apples.schedule import Allocation
+from apples.resources.schedule import Allocation
 from apples.testing import checked_program
 
 HOSTS = """

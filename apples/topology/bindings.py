@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apples.apportion import equal_parts
+from apples.resources.apportionment import equal_parts
 from apples.topology.cpus import CpuSet
 from apples.topology.machine import Topology
 

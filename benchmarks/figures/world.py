@@ -30,7 +30,7 @@ from apples.agent import check, launch_plan, load_information, recall, refusal, 
 from apples.agent.models.rectangle import contacts
 from apples.lab import commands
 from apples.launch import RecordingActuator, SshActuator, example_folder
-from apples.schedule import NoFeasiblePlanError
+from apples.resources.schedule import NoFeasiblePlanError
 from apples.views.simulation_charts import ChartSeries, lines, picture
 
 HERE = Path(__file__).parent

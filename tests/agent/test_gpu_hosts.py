@@ -19,7 +19,7 @@ from apples.agent import (
     store_speeds,
     strip_memory,
 )
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 
 HOSTS = (Host("gil", platform="x86_64-cuda", free_memory="1 GB"), Host("ada", platform="x86_64"))
 SWEPT = {"compiled": 1e-9, "wavefront": 5e-10, "numba": 2e-9, "numpy": 4e-9, "cuda": 1e-11}

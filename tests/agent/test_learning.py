@@ -21,7 +21,7 @@ from apples.agent import (
     without_risk,
 )
 from apples.launch import BorderTimes, HostTimes, Outcome
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 from blueprints import all_resources, blocked, compile_time, minimum_execution_time
 from nws import Forecast, Weather
 

@@ -13,8 +13,7 @@ from apples.launch import (
     run_task,
     strips_of,
 )
-from apples.resources import Host, HostList, Network
-from apples.schedule import Allocation
+from apples.resources import Allocation, Host, HostList, Network
 
 ADA, BOB = Host("ada", slots=2, address="10.0.0.1"), Host("bob")
 

@@ -41,7 +41,7 @@ from apples.malleable import (
     remote_supervisor,
     supervisor,
 )
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 from apples.supervision import descendants, read
 
 

@@ -17,9 +17,8 @@ from apples.agent import (
     pair_of,
 )
 from apples.launch import run_task
-from apples.monitoring import NEAR, SITE, between, tells
-from apples.monitoring import distances_of_hosts as host_distances
-from apples.resources import Host, Link, Network
+from apples.resources import NEAR, SITE, Host, Link, Network, between, tells
+from apples.resources import distances_of_hosts as host_distances
 from nws import Forecast, Weather
 
 MACHINES = ("m1", "m2", "m3", "m4")

@@ -24,7 +24,7 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList, read_host_list
-from apples.schedule import Schedule
+from apples.resources.schedule import Schedule
 from nws import Weather
 
 Settings = Mapping[str, str | float]

@@ -20,7 +20,7 @@ from apples.agent.weather.conditions import STATIC, Conditions
 from apples.errors import ModelError, UsageError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
-from apples.schedule import Estimate, Schedule
+from apples.resources.schedule import Estimate, Schedule
 from apples.units import listed
 from hat import (
     ActiveSet,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from apples.errors import ModelError
 from apples.resources import Host
-from apples.schedule import Allocation, Schedule
+from apples.resources.schedule import Allocation, Schedule
 
 Seconds = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float64]

@@ -19,7 +19,7 @@ from apples.agent.models.model import ModelTemplate, Seconds
 from apples.agent.models.strip import StripModel
 from apples.errors import ModelError
 from apples.resources import Host
-from apples.schedule import Allocation, Rectangle
+from apples.resources.schedule import Allocation, Rectangle
 
 Indices = npt.NDArray[np.int64]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from apples.apportion import apportion
-from apples.schedule import Rectangle
+from apples.resources.apportionment import apportion
+from apples.resources.schedule import Rectangle
 
 Numbers = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

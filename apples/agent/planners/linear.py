@@ -14,9 +14,9 @@ import scipy.linalg
 from apples.agent.information import InformationPool
 from apples.agent.models.model import Rows, Seconds
 from apples.agent.planners.planner import schedule
-from apples.apportion import largest_remainder
 from apples.resources import Host, ResourceSet
-from apples.schedule import Schedule
+from apples.resources.apportionment import largest_remainder
+from apples.resources.schedule import Schedule
 
 AGREEMENT = 1e-9
 """Relative difference allowed between the solver and the closed form (measured: 1.3e-14)."""

@@ -15,7 +15,7 @@ from apples.agent.information import InformationPool
 from apples.agent.planners.planner import schedule
 from apples.errors import DeadlineError
 from apples.resources import ResourceSet
-from apples.schedule import Schedule
+from apples.resources.schedule import Schedule
 
 TIME_LIMIT_SECONDS = 60
 EXHAUSTIVE_HOSTS = 16

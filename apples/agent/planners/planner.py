@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from apples.agent.information import InformationPool
-from apples.apportion import equal_parts
 from apples.resources import Host, ResourceSet
-from apples.schedule import Allocation, Schedule
+from apples.resources.apportionment import equal_parts
+from apples.resources.schedule import Allocation, Schedule
 
 Planner = Callable[[ResourceSet, InformationPool], Schedule]
 

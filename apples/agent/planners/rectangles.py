@@ -26,9 +26,9 @@ from apples.agent.planners.columns import (
     rectangles_of,
 )
 from apples.agent.planners.time_balancing import time_balancing
-from apples.apportion import equal_parts
 from apples.resources import Host, ResourceSet
-from apples.schedule import Allocation, Rectangle, Schedule
+from apples.resources.apportionment import equal_parts
+from apples.resources.schedule import Allocation, Rectangle, Schedule
 
 ROUNDS = 4
 """How often the rectangles are made again with the borders that they turned out to have."""

@@ -18,7 +18,7 @@ from apples.agent.models.model import ModelTemplate, Rows, Seconds
 from apples.agent.planners.planner import schedule
 from apples.errors import ModelError
 from apples.resources import Host, ResourceSet
-from apples.schedule import Schedule
+from apples.resources.schedule import Schedule
 
 RELATIVE_PRECISION = 1e-14
 MOST_STAYED = 4

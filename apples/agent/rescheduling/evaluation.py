@@ -19,7 +19,7 @@ from apples.agent.rescheduling.monitor import IterationRate
 from apples.agent.weather.conditions import Conditions
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, names
-from apples.schedule import Allocation, Estimate, Schedule
+from apples.resources.schedule import Allocation, Estimate, Schedule
 from apples.units import duration
 from nws import Forecast, Weather, available_share
 

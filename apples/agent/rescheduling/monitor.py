@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import stdev
 
 from apples.launch.actuator import Progress
-from apples.schedule import Estimate
+from apples.resources.schedule import Estimate
 from apples.units import duration
 
 TOLERANCE = 0.2

@@ -31,7 +31,7 @@ from apples.launch.remote.load_slaves import load_slaves
 from apples.monitoring.master import LoadMonitor
 from apples.monitoring.node_load import NodeSnapshot
 from apples.resources import Host, HostList
-from apples.schedule import Allocation, Estimate, Schedule
+from apples.resources.schedule import Allocation, Estimate, Schedule
 from apples.scheduling.jobs import Job, JobKind, Migrate
 from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.policies import POLICIES

@@ -25,7 +25,7 @@ from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Bandwidth, Execution, Outcome, Progress, Resized
 from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, RowDigests
-from apples.schedule import Estimate, Schedule
+from apples.resources.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from apples.agent.coordinator import Coordinator, DecisionLog
 from apples.agent.rescheduling.evaluation import as_measured
-from apples.schedule import Estimate
+from apples.resources.schedule import Estimate
 
 
 def best_of_size(

@@ -16,7 +16,7 @@ from apples.agent.information import InformationPool, refusal, start_seconds
 from apples.agent.models.rectangle import covered_once
 from apples.agent.partitioning import asked_decomposition, idle_ranks
 from apples.resources import Host, ResourceSet, names
-from apples.schedule import Rejection, Schedule
+from apples.resources.schedule import Rejection, Schedule
 from apples.units import amount, duration
 
 HostFilter = Callable[[Host, InformationPool], Rejection | None]

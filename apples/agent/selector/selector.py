@@ -34,7 +34,7 @@ from apples.agent.selector.search import (
 )
 from apples.errors import UsageError
 from apples.resources import Host, ResourceSet
-from apples.schedule import Rejection, Schedule
+from apples.resources.schedule import Rejection, Schedule
 
 BUDGET, BUDGET_OF_METRIC = 60_000, 10_000
 """Sets of few hosts that a search may evaluate: about a second; a user's metric takes an estimate of each."""

@@ -27,7 +27,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
 from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, HostList
-from apples.schedule import Estimate, NoFeasiblePlanError, Schedule
+from apples.resources.schedule import Estimate, NoFeasiblePlanError, Schedule
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
 SILENT = Finding("ssh", "fail", "it did not answer whoever asked it last")

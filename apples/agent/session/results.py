@@ -23,7 +23,7 @@ from apples.errors import VerificationError
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
 from apples.monitoring.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
-from apples.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
+from apples.resources.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 
 Document = dict[str, Any]
 

@@ -44,7 +44,7 @@ from apples.malleable.migration.ranks import (
 )
 from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
-from apples.schedule import Schedule
+from apples.resources.schedule import Schedule
 from apples.topology import starter
 from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apples.errors import UsageError
-from apples.monitoring.distances import between
+from apples.resources.distances import between
 
 BUSIEST = 0.95
 """Background load counted at most: even a processor that others want whole gives us turns."""

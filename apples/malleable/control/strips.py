@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from apples.apportion import apportion, equal_parts
 from apples.malleable.control.command import HostRows, HostShare
+from apples.resources.apportionment import apportion, equal_parts
 
 # Six hosts have 720 orders; beyond that, exchanges of pairs replace the full search.
 EXHAUSTIVE_HOSTS = 6

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apples.apportion import apportion
 from apples.malleable.control.strips import RowRange
+from apples.resources.apportionment import apportion
 
 NOTHING = RowRange(0, 0)
 

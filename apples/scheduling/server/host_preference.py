@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from apples.monitoring.distances import between, host_distances
 from apples.resources import HostList
+from apples.resources.distances import between, host_distances
 
 WEIGHED = 64
 """Hosts among which the nearest to each other are looked for: the fastest, and those chosen without messages."""

@@ -5,7 +5,7 @@ from worlds import ROOMY, pool
 
 from apples import Coordinator, Host, Link
 from apples.agent import best_of_size
-from apples.schedule import NoFeasiblePlanError
+from apples.resources import NoFeasiblePlanError
 
 LINKS = {("local", "local"): Link(1e-6, 1e9)}
 SPEEDS = {"ada": 1e-8, "bob": 2e-8, "cleo": 4e-8, "dan": 3e-8}

@@ -16,8 +16,7 @@ from worlds import ROOMY, pool, random_world, symmetric
 from apples import Coordinator, Host, Link, NoFeasiblePlanError, RecordingActuator, UsageError
 from apples.agent import recall, remember_start, users_metric, with_queue
 from apples.launch import Fitness, Outcome, SshActuator, behind_a_queue
-from apples.resources import HostList
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, HostList, Schedule
 from blueprints import minimum_execution_time
 
 BY_COST = '[objective]\nmeasure = "cost"\n'

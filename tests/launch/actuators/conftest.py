@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from apples.agent import launch_plan, load_information
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 
 FAKE = Path(__file__).parents[1] / "programs" / "fake.py"
 

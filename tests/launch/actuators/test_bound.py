@@ -9,7 +9,7 @@ import pytest
 from apples.agent import host_survey, launch_plan
 from apples.errors import LaunchError
 from apples.launch import SlurmActuator, SshActuator, places
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 from apples.topology import probe
 
 OWN = sorted(os.sched_getaffinity(0))

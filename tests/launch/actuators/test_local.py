@@ -8,7 +8,7 @@ import pytest
 from apples.agent import launch_plan
 from apples.errors import ApplicationError, LaunchError
 from apples.launch import LocalActuator, Outcome, Progress, hydra, quota, writable
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 
 
 def test_a_run_ends_with_what_was_measured(case):

@@ -13,7 +13,7 @@ from waiting import until
 from apples.agent import host_survey, launch_plan, load_information
 from apples.errors import ApplicationError, DeadlineError
 from apples.launch import SlurmOptions, SshActuator, client, example_folder
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 
 pytestmark = [pytest.mark.lab, pytest.mark.slurm, pytest.mark.mpi]
 

@@ -7,7 +7,7 @@ import pytest
 from apples import load_information
 from apples.agent import launch_plan
 from apples.launch import LocalActuator, SlurmActuator, SshActuator
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 
 HOSTS = """
 [[host]]

@@ -20,7 +20,7 @@ from apples.launch import (
     client,
     example_folder,
 )
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 
 pytestmark = [pytest.mark.lab, pytest.mark.slurm]
 
@@ -283,7 +283,7 @@ from pathlib import Path
 from apples.launch import SlurmActuator
 from apples.agent import load_information
 from apples.agent import launch_plan
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 files = [Path({folder!r}) / f"{{n}}.toml" for n in ("hosts", "template", "user")]
 information = load_information(*files, settings={{"how": "silent"}})
 hosts = information.hosts

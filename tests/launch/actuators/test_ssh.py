@@ -10,7 +10,7 @@ from apples import Coordinator, load_information
 from apples.agent import launch_plan, sequential
 from apples.errors import ApplesError
 from apples.launch import SlurmActuator, SshActuator
-from apples.schedule import Allocation, Schedule
+from apples.resources import Allocation, Schedule
 from blueprints import blocked
 
 pytestmark = pytest.mark.lab

@@ -11,7 +11,6 @@ import numpy as np
 from mpi4py import MPI
 from scipy.sparse import csr_array
 
-from apples.apportion import apportion
 from apples.malleable import (
     CsrMatrix,
     RowArray,
@@ -21,6 +20,7 @@ from apples.malleable import (
     redistribute,
     total,
 )
+from apples.resources import apportion
 
 WORLD = MPI.COMM_WORLD
 RANK, RANKS = WORLD.Get_rank(), WORLD.Get_size()
