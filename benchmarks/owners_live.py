@@ -37,7 +37,7 @@ from apples.lab.commands import entering, environment
 from apples.lab.record import Lab
 from apples.monitoring.payback import MigrationRule, SharedHost, SharedHosts
 from apples.testing.owners import OwnersWorld, step_by_foresight
-from apples.views.drawing import (
+from apples.ui.charts import (
     STRETCH,
     Scale,
     axis,

@@ -51,7 +51,7 @@ from apples.topology import (
     read_probe,
     synthetic,
 )
-from apples.views import escaped
+from apples.ui import escaped
 from nws import (
     SegmentHead,
     decode,

@@ -28,7 +28,7 @@ from apples.launch.remote.preflight import preflight
 from apples.malleable.migration.criu import version_of, working_criu
 from apples.malleable.migration.supervisors import trial_migration
 from apples.resources import Host, HostList, Network
-from apples.units import amount, digits
+from apples.ui.units import amount, digits
 
 LEAST_PYTHON = (3, 11)
 MOST_GPUS, SHOWN = 16, 400

@@ -20,7 +20,7 @@ from apples.agent.weather.conditions import error_of
 from apples.errors import ApplesError
 from apples.resources import Host, ResourceSet
 from apples.resources.schedule import Estimate
-from apples.units import amount, duration
+from apples.ui.units import amount, duration
 
 PRECISION = 1.002
 """Ratio at which a bisection stops: well inside the 1 % that is promised."""

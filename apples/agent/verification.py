@@ -21,7 +21,7 @@ from apples.launch.actuator import Actuator, Execution, Outcome, Progress
 from apples.launch.events import RowDigests, Talk, unheard
 from apples.resources import Host, HostList, Network
 from apples.resources.schedule import Allocation, Schedule
-from apples.units import amount, duration
+from apples.ui.units import amount, duration
 
 ANNOUNCED_SECONDS = 5.0
 """A check that is predicted to take longer is announced, and tells how far it is."""

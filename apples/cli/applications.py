@@ -10,9 +10,9 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from apples.cli import options
-from apples.cli.program import say, show_answer
 from apples.cli.run_options import NoVerify, how_verified
+from apples.ui import options
+from apples.ui.command_line import say, show_answer
 
 Document = dict[str, Any]
 Talk = Callable[[str], None]

@@ -11,12 +11,12 @@ import typer
 
 from apples.agent.session.results import Document
 from apples.cli.foreground import make_folder, write_page
-from apples.cli.options import Json
-from apples.cli.program import say, show_answer
 from apples.errors import VerificationError
 from apples.jobs import store
 from apples.jobs.recording import recorded
 from apples.testing.demonstration import compare
+from apples.ui.command_line import say, show_answer
+from apples.ui.options import Json
 from apples.views.demo import METHODS, demo_document, demo_page, demo_text
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from apples.agent.doctor import examine, examine_hosts, examine_program
-from apples.cli import options
-from apples.cli.program import show_answer
 from apples.errors import UsageError
 from apples.resources import read_host_list
+from apples.ui import options
+from apples.ui.command_line import show_answer
 from apples.views.hosts import (
     checks_document,
     checks_text,

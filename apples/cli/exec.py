@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.topology import CpuSet, Requirement, Satisfiability
 from apples.topology.bindings import bindings
@@ -23,6 +22,7 @@ from apples.topology.isolation.detection import find_backend
 from apples.topology.language import parse, requirement_of
 from apples.topology.requirement import CpusetType
 from apples.topology.sources.this_machine import live_topology
+from apples.ui.command_line import say, show
 from apples.views.topology import bindings_lines
 
 

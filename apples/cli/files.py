@@ -12,9 +12,9 @@ import typer
 
 import hat
 from apples import user_files
-from apples.cli.options import Json
-from apples.cli.program import Entry, run, say, show, show_answer, show_json
 from apples.errors import UsageError, coded, unwritable
+from apples.ui.command_line import Entry, run, say, show, show_answer, show_json
+from apples.ui.options import Json
 
 SCHEMA = "hat.check/1"
 

@@ -13,13 +13,13 @@ from apples.agent.session.results import VerificationInterrupt, verification_err
 from apples.agent.session.running import Follow, PreparedRun
 from apples.agent.session.spec import RunSpec
 from apples.cli import progress
-from apples.cli.program import say, show_answer
 from apples.errors import UsageError, unwritable
 from apples.io import documents
 from apples.jobs.recording import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
 from apples.launch.events import to_stderr
-from apples.views.provenance import made_by
+from apples.ui.command_line import say, show_answer
+from apples.ui.provenance import made_by
 from apples.views.run_text import run_text
 from apples.views.timeline import timeline_document, timeline_text
 

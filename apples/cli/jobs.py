@@ -9,15 +9,6 @@ from typing import Annotated
 import typer
 
 from apples import jobs as service
-from apples.cli.options import Json
-from apples.cli.program import (
-    answers_a_terminal,
-    pass_through,
-    repaint,
-    say,
-    show_answer,
-    show_json,
-)
 from apples.cli.record_completion import hosts_of_job, job_ids, run_ids
 from apples.cli.scheduled import (
     WATCH_SECONDS,
@@ -29,6 +20,15 @@ from apples.cli.scheduled import (
     until_over,
 )
 from apples.errors import UsageError
+from apples.ui.command_line import (
+    answers_a_terminal,
+    pass_through,
+    repaint,
+    say,
+    show_answer,
+    show_json,
+)
+from apples.ui.options import Json
 from apples.views.job import (
     RUN_SCHEMA,
     estimate_text,

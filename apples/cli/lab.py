@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from apples import lab as emulation
-from apples.cli.options import Json
-from apples.cli.program import say, show_answer, show_json
 from apples.errors import LaunchError, UsageError
+from apples.ui.command_line import say, show_answer, show_json
+from apples.ui.options import Json
 from apples.views.lab import SCHEMA, lab_document, lab_hosts_document, lab_hosts_text, lab_text
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

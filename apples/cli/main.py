@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from apples.cli.program import Entry, run
+from apples.ui.command_line import Entry, run
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Plan and run": {
@@ -30,7 +30,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "runs": ("apples.cli.runs:runs", "Show what was recorded of runs and jobs."),
         "report": ("apples.cli.runs:report", "Write the page of a run, job or simulation."),
         "compare": ("apples.cli.runs:compare", "What differs between recorded runs."),
-        "serve": ("apples.web.serve:serve", "Serve pages of runs, jobs, hosts and files."),
+        "serve": ("apples.ui.web.serve:serve", "Serve pages of runs, jobs, hosts and files."),
         "jobs": ("apples.cli.jobs:jobs", "Show detached jobs."),
         "resize": ("apples.cli.jobs:resize", "Move a running job to other hosts or weights."),
         "migrate": ("apples.cli.jobs:migrate", "Move a running job from one host to another."),

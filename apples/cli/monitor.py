@@ -12,10 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.cli import options
 from apples.cli.nws_ask import Certificate, TokenPath, asking
-from apples.cli.options import Json
-from apples.cli.program import answers_a_terminal, repaint, say, show_answer
 from apples.errors import LaunchError, UsageError
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.load_slaves import load_slaves
@@ -24,6 +21,9 @@ from apples.monitoring.master import WINDOW, LoadMonitor
 from apples.monitoring.node_load import NOBODY, NodeSnapshot
 from apples.monitoring.series import LoadReporter
 from apples.resources import read_host_list
+from apples.ui import options
+from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
+from apples.ui.options import Json
 from apples.views.monitor import monitor_text
 
 SILENT_SECONDS = 15.0

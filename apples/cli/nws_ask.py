@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from apples.cli.options import Json
-from apples.cli.program import answers_a_terminal, repaint, say, show_answer
 from apples.errors import LaunchError, UsageError, coded
 from apples.io import state
+from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
+from apples.ui.options import Json
 from apples.views.weather import (
     Document,
     forecasts_text,

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import typer
 
 import nws
-from apples.cli.program import say, show_answer
 from apples.errors import UsageError, coded, unwritable
 from apples.io import documents
+from apples.ui.command_line import say, show_answer
 from apples.views.weather import backtest_text
 
 Engine = Literal["numpy", "numba"]

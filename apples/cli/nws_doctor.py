@@ -17,12 +17,12 @@ import typer
 
 import nws
 from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
-from apples.cli.options import Json
-from apples.cli.program import show_answer
 from apples.errors import ApplesError
 from apples.io import state
 from apples.launch.remote.fitness import Finding
-from apples.units import amount, duration
+from apples.ui.command_line import show_answer
+from apples.ui.options import Json
+from apples.ui.units import amount, duration
 from apples.views.hosts import checks_document, checks_text
 
 UNFIT = 4

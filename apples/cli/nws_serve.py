@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 import nws
-from apples.cli.program import say, show_json
-from apples.cli.tokens import issue
-from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import LaunchError, UsageError, coded
 from apples.io import documents, state
+from apples.ui.command_line import say, show_json
+from apples.ui.tokens import issue
+from apples.ui.tokens import revoke as revoke_tokens
 from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
 
 PAGES = "apples.web.weather_service"

@@ -10,7 +10,6 @@ import typer
 
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
-from apples.cli import options
 from apples.cli.agent_options import (
     BlueprintName,
     DistanceName,
@@ -20,10 +19,11 @@ from apples.cli.agent_options import (
     WeatherName,
 )
 from apples.cli.message_options import Messages
-from apples.cli.program import say, show_answer
 from apples.launch.remote.addresses import remote_hosts
 from apples.monitoring.message_matrix import messages_of
 from apples.resources import read_host_list
+from apples.ui import options
+from apples.ui.command_line import say, show_answer
 from apples.views.plan import explained_text, plan_text
 
 

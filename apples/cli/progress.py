@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from apples.cli.program import say
 from apples.launch.actuator import Execution, Progress
-from apples.units import duration
-from apples.views.terminal import escaped
+from apples.ui.command_line import say
+from apples.ui.terminal import escaped
+from apples.ui.units import duration
 
 LEAST_SHARE, MOST_SECONDS = 0.1, 60.0
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.cli import options
 from apples.cli.agent_options import WeatherName
 from apples.cli.message_options import Messages
-from apples.cli.options import Json
-from apples.cli.program import answers_a_terminal, repaint, show, show_answer
 from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.scheduling.server.client import SchedulerClient
+from apples.ui import options
+from apples.ui.command_line import answers_a_terminal, repaint, show, show_answer
+from apples.ui.options import Json
 from apples.views.queue import (
     history_text,
     queue_text,

@@ -9,7 +9,7 @@ import contextlib
 
 import typer
 
-from apples.cli.completion import beginning_with
+from apples.ui.completion import beginning_with
 
 
 def job_ids(incomplete: str) -> list[str]:

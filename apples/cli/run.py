@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from apples.agent.session.spec import RunSpec
-from apples.cli import options
 from apples.cli.agent_options import (
     BlueprintName,
     DistanceName,
@@ -19,10 +18,11 @@ from apples.cli.agent_options import (
     WeatherName,
 )
 from apples.cli.message_options import Messages
-from apples.cli.program import say, show_answer
 from apples.cli.run_options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
+from apples.ui import options
+from apples.ui.command_line import say, show_answer
 
 VERIFY_HELP = "Compare with one process: full, sample, none; full where that is short beside the run, else sample."
 SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."

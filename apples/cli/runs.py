@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.options import Json
-from apples.cli.program import say, show, show_answer
 from apples.cli.record_completion import run_ids
 from apples.cli.scheduled import is_scheduled, record_of
 from apples.errors import UsageError
 from apples.io.documents import put_page
 from apples.jobs import store
-from apples.units import amount
+from apples.ui.command_line import say, show, show_answer
+from apples.ui.options import Json
+from apples.ui.units import amount
 
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
 """What an id, or the beginning of one, looks like."""

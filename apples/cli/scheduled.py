@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from apples.cli.program import say, show_answer
 from apples.errors import DeadlineError, LaunchError, UsageError
 from apples.io import record_folders
 from apples.scheduling.server.client import OVER, SchedulerClient, found
+from apples.ui.command_line import say, show_answer
 
 WATCH_SECONDS = 2.0
 AWAY_SECONDS = 600.0

@@ -14,10 +14,6 @@ from typing import Annotated
 import typer
 
 import nws
-from apples.cli import options
-from apples.cli.program import say
-from apples.cli.tokens import issue
-from apples.cli.tokens import revoke as revoke_tokens
 from apples.errors import UsageError
 from apples.io.tls import tls_of
 from apples.jobs.allocations import MOST_HOSTS, AllocationFollower, AllocationWatch
@@ -46,7 +42,11 @@ from apples.scheduling.server.planner import PlannerClient, planner_command
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import NAME, SchedulerService
 from apples.scheduling.server.shepherds import ShepherdExecutor
-from apples.units import listed
+from apples.ui import options
+from apples.ui.command_line import say
+from apples.ui.tokens import issue
+from apples.ui.tokens import revoke as revoke_tokens
+from apples.ui.units import listed
 
 ACTUATORS = ("local", "ssh")
 REACHES = ("ssh", "srun")

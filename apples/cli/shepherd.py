@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from apples.cli import options
-from apples.cli.program import say
 from apples.errors import LaunchError, UsageError
 from apples.io import documents, state
 from apples.jobs.executor import JobServiceExecutor
 from apples.jobs.shepherd import Shepherd
 from apples.resources import read_host_list
 from apples.scheduling.server.client import SchedulerClient, found
+from apples.ui import options
+from apples.ui.command_line import say
 
 
 def shepherd(

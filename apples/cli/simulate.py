@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show_answer
 from apples.errors import UsageError
+from apples.ui.command_line import say, show_answer
 
 
 def simulate(

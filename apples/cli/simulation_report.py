@@ -10,7 +10,6 @@ from pathlib import Path
 
 import typer
 
-from apples.cli.program import say, show, show_answer
 from apples.errors import UsageError
 from apples.io.documents import put_page
 from apples.scheduling.policies import POLICIES
@@ -19,6 +18,7 @@ from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import explain_waits, options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
+from apples.ui.command_line import say, show, show_answer
 from apples.views.simulation import (
     baseline_of,
     preparation_notes,

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show_answer
 from apples.errors import UsageError
+from apples.ui.command_line import say, show_answer
 
 SCHEMA = "apples.sweep/2"
 

@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from apples.cli.message_options import Messages
-from apples.cli.options import Json
-from apples.cli.program import say, show_answer
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
 from apples.topology.bindings import RankOrder, bindings, per_rank
@@ -17,6 +15,8 @@ from apples.topology.cpus import MOST_CPUS
 from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
 from apples.topology.requirement import CpusetType
 from apples.topology.sources.this_machine import live_topology
+from apples.ui.command_line import say, show_answer
+from apples.ui.options import Json
 from apples.views.topology import (
     draw,
     fit_document,

@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 
 import nws
-from apples.cli.options import Json
-from apples.cli.program import say, show_answer
-from apples.cli.tokens import issue
 from apples.io.tls import tls_of
 from apples.topology import CpuSet, load_topology
 from apples.topology.daemon.client import SOCKET, TopologyClient, default_socket, fresh_id
@@ -23,6 +20,9 @@ from apples.topology.daemon.serving import (
 )
 from apples.topology.isolation.detection import BACKENDS, probe
 from apples.topology.sources.this_machine import live_topology
+from apples.ui.command_line import say, show_answer
+from apples.ui.options import Json
+from apples.ui.tokens import issue
 from apples.views.topology import daemon_text, fences_document, fences_text
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]

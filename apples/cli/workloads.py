@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.program import say, show_answer
 from apples.simulation.sources import ARCHIVE, LOGS, fetch_log, log_folder
+from apples.ui.command_line import say, show_answer
 
 commands = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 

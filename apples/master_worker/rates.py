@@ -16,7 +16,7 @@ from typing import Literal
 
 from apples.agent.weather.conditions import Conditions
 from apples.resources import Host
-from apples.units import listed
+from apples.ui.units import listed
 
 Bound = Literal["workers", "links", "master"]
 

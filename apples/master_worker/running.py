@@ -54,7 +54,7 @@ from apples.sweeps.workers import (
     last_line,
     result_of,
 )
-from apples.units import counted
+from apples.ui.units import counted
 
 SCHEMA = "apples.master-worker/1"
 NODE = "apples.master_worker.node:main"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from apples.errors import UsageError, coded
-from apples.units import counted
+from apples.ui.units import counted
 
 MOST_READ = 1 << 23
 """Of a file that ``--messages`` names: a run of 256 ranks takes 4 MB, and what is hostile 250 MB of memory."""

@@ -16,7 +16,7 @@ from apples.pipelines.document import PipelineFile
 from apples.pipelines.estimate import PipelineCosts, PipelinePlan
 from apples.pipelines.mapping import PipelineDecision, plan_pipeline
 from apples.resources import Host, read_host_list
-from apples.units import listed
+from apples.ui.units import listed
 from nws import Weather
 
 SCHEMA = "apples.pipeline/1"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from apples.agent.weather.conditions import Conditions
 from apples.resources import Host
 from apples.sweeps.tasks import ParameterSweep, SiteCache, check_places
-from apples.units import listed
+from apples.ui.units import listed
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]

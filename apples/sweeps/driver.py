@@ -20,7 +20,7 @@ from apples.sweeps.executor import FileMoved, HostLost, SweepExecutor, TaskEnded
 from apples.sweeps.gantt import SweepProgress
 from apples.sweeps.heuristics import HEURISTICS, Heuristic
 from apples.sweeps.planning import SweepDecision, plan_sweep
-from apples.units import counted
+from apples.ui.units import counted
 
 LEARNING = 0.4
 """How much of a host's or link's factor is of the last measurement."""

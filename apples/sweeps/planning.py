@@ -11,7 +11,7 @@ from apples.resources.schedule import NoFeasiblePlanError, Rejection
 from apples.sweeps.costs import SweepCosts
 from apples.sweeps.gantt import SweepGantt, SweepProgress, TaskBooking, TransferBooking
 from apples.sweeps.heuristics import HEURISTICS, SECOND_LANE, Heuristic
-from apples.units import amount
+from apples.ui.units import amount
 
 BEGINNING = SweepProgress()
 

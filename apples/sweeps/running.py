@@ -45,7 +45,7 @@ from apples.sweeps.hosts import HostsExecutor, SweepCommand
 from apples.sweeps.planning import SweepDecision, plan_sweep
 from apples.sweeps.tasks import InputFile, ParameterSweep, SiteCache, SweepTask, one_cache_a_site
 from apples.sweeps.workers import HostWorkers, host_workers
-from apples.units import counted
+from apples.ui.units import counted
 from nws import Weather
 
 SCHEMA = "apples.parameter-sweep/1"

@@ -30,7 +30,7 @@ from apples.jobs.recording import RunRecorder, recorded
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.sample import example_folder
 from apples.testing.contention import contention
-from apples.units import duration
+from apples.ui.units import duration
 
 Talk = Callable[[str], None]
 

@@ -12,10 +12,7 @@ from apples.views.demo import demo_document as demo_document
 from apples.views.demo import demo_page as demo_page
 from apples.views.demo import demo_text as demo_text
 from apples.views.documents import DOCUMENTS as DOCUMENTS
-from apples.views.drawing import Scale as Scale
-from apples.views.drawing import abbreviated as abbreviated
 from apples.views.foretold import Supposition as Supposition
-from apples.views.frame import Frame as Frame
 from apples.views.hosts import checks_text as checks_text
 from apples.views.hosts import hosts_text as hosts_text
 from apples.views.hosts import program_checks_text as program_checks_text
@@ -30,15 +27,9 @@ from apples.views.message_matrix import MOST_PAIRS as MOST_PAIRS
 from apples.views.message_matrix import matrix_table as matrix_table
 from apples.views.message_matrix import matrix_tables as matrix_tables
 from apples.views.monitor import monitor_text as monitor_text
-from apples.views.page import render as render
-from apples.views.palette import DARK as DARK
-from apples.views.palette import GROUPS as GROUPS
-from apples.views.palette import LIGHT as LIGHT
-from apples.views.palette import css as css
 from apples.views.parameter_sweep import sweep_text as sweep_text
 from apples.views.plan import explained_text as explained_text
 from apples.views.plan import plan_text as plan_text
-from apples.views.provenance import made_by as made_by
 from apples.views.queue import queue_text as queue_text
 from apples.views.queue import submitted_text as submitted_text
 from apples.views.queue import swf_lines as swf_lines
@@ -73,8 +64,6 @@ from apples.views.simulation_facts import rejections as rejections
 from apples.views.simulation_facts import story as story
 from apples.views.simulation_pages import comparison_page as comparison_page
 from apples.views.simulation_pages import sweep_page as sweep_page
-from apples.views.terminal import INVISIBLE as INVISIBLE
-from apples.views.terminal import escaped as escaped
 from apples.views.timeline import MARKS as MARKS
 from apples.views.timeline import timeline_document as timeline_document
 from apples.views.timeline import timeline_text as timeline_text

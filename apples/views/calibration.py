@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apples.agent.models.model import SpeedFunction
-from apples.units import amount, digits
+from apples.ui.units import amount, digits
 
 
 def calibration_document(

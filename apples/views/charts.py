@@ -11,10 +11,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.views import drawing as draw
-from apples.views.drawing import Scale, box, diamond, dot, line, text
-from apples.views.formats import count, seconds
-from apples.views.palette import FILLS
+from apples.ui import charts as draw
+from apples.ui.charts import Scale, box, diamond, dot, line, text
+from apples.ui.formats import count, seconds
+from apples.ui.palette import FILLS
 
 Document = dict[str, Any]
 

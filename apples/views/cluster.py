@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.scheduling.server.client import OVER
-from apples.views.formats import moment
+from apples.ui.formats import moment
 from apples.views.job import iteration_text, pace_text
 from apples.views.queue import asks_text, interval_text, rest_text
 from apples.views.queue_chart import counts_of, host_map, queue_chart, strip_bar

@@ -7,7 +7,7 @@ from typing import Any
 
 from apples.launch.conformance import Check
 from apples.launch.remote.fitness import Finding, Fitness, names
-from apples.views.columns import in_columns
+from apples.ui.tables import in_columns
 
 SCHEMA = "apples.doctor/1"
 

@@ -10,8 +10,8 @@ from typing import Any
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.jobs.records import change_text
 from apples.scheduling.server.client import OVER
-from apples.units import amount, duration
-from apples.views.columns import fitted
+from apples.ui.tables import fitted
+from apples.ui.units import amount, duration
 from apples.views.timeline import phases_words
 
 

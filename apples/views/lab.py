@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apples.lab import EmulatedHost, Lab
-from apples.units import amount, digits
+from apples.ui.units import amount, digits
 
 SCHEMA = "apples.lab/1"
 Document = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.units import counted, digits, duration
+from apples.ui.units import counted, digits, duration
 
 WHY = {
     "workers": "more workers would do more",

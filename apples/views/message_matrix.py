@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apples.views.formats import Formatted, count, size
+from apples.ui.formats import Formatted, count, size
 
 Document = Mapping[str, Any]
 

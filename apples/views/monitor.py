@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from apples.units import amount, digits
-from apples.views.columns import in_columns
+from apples.ui.tables import in_columns
+from apples.ui.units import amount, digits
 
 ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from apples.units import counted, duration
+from apples.ui.units import counted, duration
 
 
 def sweep_text(document: dict[str, Any]) -> str:

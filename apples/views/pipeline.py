@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.units import counted, duration
+from apples.ui.units import counted, duration
 
 
 def pipeline_text(document: dict[str, Any]) -> str:

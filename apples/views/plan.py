@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
-from apples.units import amount, counted, digits, duration
-from apples.views.columns import in_columns, share_of_grid
-from apples.views.formats import coverage_words
+from apples.ui.formats import coverage_words
+from apples.ui.tables import in_columns, share_of_grid
+from apples.ui.units import amount, counted, digits, duration
 
 Document = dict[str, Any]
 

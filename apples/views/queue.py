@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apples.scheduling.server.client import OVER
-from apples.units import counted, duration
-from apples.views.columns import fitted, in_columns
+from apples.ui.tables import fitted, in_columns
+from apples.ui.units import counted, duration
 
 Document = Mapping[str, Any]
 SHOWN_OVER = 10

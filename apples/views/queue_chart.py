@@ -9,9 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.scheduling.server.client import OVER
-from apples.views import drawing as draw
-from apples.views.drawing import Scale, box, line, text
-from apples.views.palette import FILLS
+from apples.ui import charts as draw
+from apples.ui.charts import Scale, box, line, text
+from apples.ui.palette import FILLS
 
 Document = Mapping[str, Any]
 

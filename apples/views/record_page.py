@@ -6,10 +6,10 @@ from typing import Any
 
 from apples.errors import UsageError
 from apples.jobs.records import RunRecord, document_so_far
-from apples.units import duration
+from apples.ui.page import render
+from apples.ui.units import duration
 from apples.views.demo import demo_page
 from apples.views.master_worker import master_worker_text
-from apples.views.page import render
 from apples.views.parameter_sweep import sweep_text
 from apples.views.pipeline import pipeline_text
 from apples.views.run_page import run_page

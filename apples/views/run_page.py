@@ -11,10 +11,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.ui.formats import count, coverage_sentence, seconds, sentence, share
+from apples.ui.page import render
 from apples.views import charts
-from apples.views.formats import count, coverage_sentence, seconds, sentence, share
 from apples.views.message_matrix import matrix_tables
-from apples.views.page import render
 from apples.views.run_text import VERDICTS
 from apples.views.run_words import reasons
 from apples.views.timeline import KINDS as SPENT

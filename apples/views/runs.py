@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apples.units import duration
-from apples.views.columns import in_columns
-from apples.views.formats import moment
+from apples.ui.formats import moment
+from apples.ui.tables import in_columns
+from apples.ui.units import duration
 
 Document = Mapping[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.views import drawing as draw
-from apples.views.drawing import STRETCH, Scale, line, path, stretched, text
+from apples.ui import charts as draw
+from apples.ui.charts import STRETCH, Scale, line, path, stretched, text
 from apples.views.weather import SHARES, ago
 
 Document = Mapping[str, Any]

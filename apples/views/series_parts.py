@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from apples.units import duration
-from apples.views.formats import Number, moment
+from apples.ui.formats import Number, moment
+from apples.ui.units import duration
 from apples.views.series_chart import series_chart
 from apples.views.weather import ago, quantity
 

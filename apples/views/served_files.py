@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import hat
-from apples.views.frame import Frame
-from apples.views.page import render
+from apples.ui.page import render
+from apples.ui.web.frame import Frame
 
 TEMPLATES = "apples.views"
 

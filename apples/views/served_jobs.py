@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from apples.jobs import JobStatus
-from apples.views.frame import Frame
-from apples.views.page import render
+from apples.ui.page import render
+from apples.ui.web.frame import Frame
 from apples.views.run_page import run_parts
 from apples.views.run_words import reasons
 from apples.views.runs import CLEAR, comparison_sentences

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from apples.views.frame import Frame
-from apples.views.page import render
+from apples.ui.page import render
+from apples.ui.web.frame import Frame
 from apples.views.series_parts import row_of, series_view
 
 Document = dict[str, Any]

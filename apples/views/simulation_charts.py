@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from apples.errors import UsageError, unwritable
 from apples.io import documents
 from apples.simulation.gantt import GanttBar
-from apples.views import drawing as draw
-from apples.views.drawing import STRETCH, Scale, line, path, text
-from apples.views.formats import count, plain, signed
-from apples.views.page import render
-from apples.views.palette import FILLS, fixed
+from apples.ui import charts as draw
+from apples.ui.charts import STRETCH, Scale, line, path, text
+from apples.ui.formats import count, plain, signed
+from apples.ui.page import render
+from apples.ui.palette import FILLS, fixed
 
 MOST_SERIES = len(FILLS)
 """Lines of one chart: as many as colours stay apart for all eyes."""

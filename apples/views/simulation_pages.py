@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from apples.simulation.gantt import lay_out
 from apples.simulation.sweep import Cell, interval
-from apples.views.drawing import Scale, short
-from apples.views.formats import Formatted, count, exact, number, percent, seconds, share, signed
-from apples.views.page import render
+from apples.ui.charts import Scale, short
+from apples.ui.formats import Formatted, count, exact, number, percent, seconds, share, signed
+from apples.ui.page import render
 from apples.views.simulation import BY_FRACTION, Rows, verdict_word
 from apples.views.simulation_charts import (
     CELLS,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from apples.units import duration
+from apples.ui.units import duration
 
 Document = dict[str, Any]
 Events = Sequence[Mapping[str, Any]]

@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.views import drawing as draw
+from apples.ui import charts as draw
+from apples.ui.charts import STRETCH, Scale, line, path, stretched, text
+from apples.ui.formats import count
 from apples.views.charts import unit_of
-from apples.views.drawing import STRETCH, Scale, line, path, stretched, text
-from apples.views.formats import count
 from apples.views.timeline import KINDS
 
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ from apples.topology.isolation.detection import IsolationLevel
 from apples.topology.machine import Topology
 from apples.topology.parts import Device, MemoryNode, Part
 from apples.topology.requirement import Fit
-from apples.units import amount, counted
+from apples.ui.units import amount, counted
 
 Document = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.views.formats import Formatted, Number, count, sentence
+from apples.ui.formats import Formatted, Number, count, sentence
 
 Document = Mapping[str, Any]
 Parts = tuple[Formatted, ...]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import nws
-from apples.units import amount, digits, duration
+from apples.ui.units import amount, digits, duration
 
 SHOWN = 5
 """Predictors of the league table that are shown."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from apples.views.frame import Frame
-from apples.views.page import pieces, render
+from apples.ui.page import pieces, render
+from apples.ui.web.frame import Frame
 from apples.views.series_parts import row_of, series_view
 
 Document = Mapping[str, Any]

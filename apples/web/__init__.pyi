@@ -1,24 +1,15 @@
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
-from apples.web.app import Site as Site
-from apples.web.app import create_app as create_app
 from apples.web.clusters import Kept as Kept
 from apples.web.folder import MOST_BYTES as MOST_BYTES
 from apples.web.folder import DocumentFolder as DocumentFolder
 from apples.web.folder import FileChangedError as FileChangedError
 from apples.web.folder import digest_of as digest_of
 from apples.web.forms import KINDS_OF_NEW as KINDS_OF_NEW
-from apples.web.gate import FORM_BYTES as FORM_BYTES
-from apples.web.gate import MOST_SESSIONS as MOST_SESSIONS
-from apples.web.gate import SIGN_IN_BYTES as SIGN_IN_BYTES
-from apples.web.gate import Sessions as Sessions
 from apples.web.planning import choices as choices
 from apples.web.run_list import ORDERS as ORDERS
 from apples.web.run_list import PER_PAGE as PER_PAGE
 from apples.web.run_list import RecordedRuns as RecordedRuns
 from apples.web.run_list import RunQuery as RunQuery
 from apples.web.run_list import page_of as page_of
-from apples.web.streams import MOST_KEPT as MOST_KEPT
-from apples.web.streams import LiveStream as LiveStream
-from apples.web.streams import Streams as Streams
 from apples.web.weather_service import WeatherPages as WeatherPages

@@ -12,10 +12,10 @@ import hat
 from apples.agent.weather.service import service_settings
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.resources import read_host_list
+from apples.ui.web.answers import STATUSES
+from apples.ui.web.site import HostName, Site
 from apples.views import served_files as served
 from apples.views.served_weather import host_page, hosts_page
-from apples.web.answers import STATUSES
-from apples.web.app import HostName, Site
 from apples.web.folder import DocumentFolder
 from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.web.host_series import known_of

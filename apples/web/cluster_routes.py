@@ -15,17 +15,17 @@ import hat
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.server.client import missing
+from apples.ui.web.answers import STATUSES
+from apples.ui.web.gate import Session
+from apples.ui.web.site import HostName, PageNumber, Since, Site
 from apples.views import served_cluster as served
 from apples.views.cluster import ClusterQuery
 from apples.views.foretold import Supposition
 from apples.web import planning
-from apples.web.answers import STATUSES
-from apples.web.app import HostName, PageNumber, Since, Site
 from apples.web.cluster_streams import QueueStream
 from apples.web.cluster_submission import submission
 from apples.web.clusters import Cluster, Clusters
 from apples.web.folder import DocumentFolder
-from apples.web.gate import Session
 from apples.web.weather import HostWeather
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from apples.scheduling.server.client import SOCKET
+from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
 from apples.views.job import iteration_text
-from apples.web.streams import AGAIN_SECONDS, LiveStream
 
 AWAY_LOOKS: Final = 10
 """After so many questions that nobody answered a page says anew for how long that has been."""

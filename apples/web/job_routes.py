@@ -19,14 +19,14 @@ from apples.jobs.comparing import comparison_of
 from apples.jobs.records import document_so_far
 from apples.resources import read_host_list
 from apples.scheduling.server.client import scheduler_directories
+from apples.ui.web.answers import STATUSES
+from apples.ui.web.gate import Session
+from apples.ui.web.site import PageNumber, Since, Site
 from apples.views import served_jobs as served
 from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.views.record_page import has_own_page, record_page
 from apples.web import planning
-from apples.web.answers import STATUSES
-from apples.web.app import PageNumber, Since, Site
 from apples.web.folder import DocumentFolder
-from apples.web.gate import Session
 from apples.web.job_streams import TAIL_BYTES, RecordStream, log_end
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 

@@ -19,7 +19,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import nws
-from apples.views.frame import Frame, served_style
+from apples.ui.web.answers import add_assets, handle_errors
+from apples.ui.web.frame import Frame, served_style
+from apples.ui.web.gate import ENTER, Gate, Session, Sessions
 from apples.views.series_parts import longer
 from apples.views.weather_page import (
     PAGES,
@@ -29,8 +31,6 @@ from apples.views.weather_page import (
     series_page,
     sign_in_page,
 )
-from apples.web.answers import add_assets, handle_errors
-from apples.web.gate import ENTER, Gate, Session, Sessions
 from nws import RefusedRequestError
 
 ADMITTED_SECONDS = 12 * 3600.0

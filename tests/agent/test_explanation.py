@@ -10,7 +10,7 @@ from worlds import pool, random_world, symmetric
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent import Conditions, balance, left_out, remedy, thresholds
 from apples.resources import HostList
-from apples.units import duration
+from apples.ui import duration
 from blueprints import blocked, compile_time, minimum_execution_time
 from nws import Forecast, Weather
 

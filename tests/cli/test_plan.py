@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import HOSTS, TEMPLATE, command, files, planned, refused
 
-from apples.units import duration
+from apples.ui import duration
 
 BIN = Path(sys.executable).parent
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from apples.jobs import store
-from apples.views import INVISIBLE, escaped
+from apples.ui import INVISIBLE, escaped
 
 HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u200e\u200f\u2028\u2029\u202a\u202e"

@@ -12,7 +12,7 @@ import pytest
 from commands import command, refused
 from waiting import until
 
-from apples.units import duration
+from apples.ui import duration
 
 
 @pytest.fixture(autouse=True)

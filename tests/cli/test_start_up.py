@@ -78,7 +78,7 @@ def loaded_by(program, *words):
         (("apples", "--help"), {*HEAVY, "pydantic"}),
         (("apples", "jobs"), {*HEAVY, "pydantic", "apples.views.charts"}),
         (("apples", "runs"), {*HEAVY, "pydantic"}),
-        (("apples", "serve", "--help"), {*HEAVY, "pydantic", "apples.web.app"}),
+        (("apples", "serve", "--help"), {*HEAVY, "pydantic", "apples.ui.web.site"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
         (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws"}),
         (("apples", "sweep", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),

@@ -9,12 +9,12 @@ from views.timelines import moved
 
 from apples.scheduling import Easy, SlowdownDriven
 from apples.simulation import SimulationConfig, lublin_workload, mark_malleable, simulate
+from apples.ui import made_by
 from apples.views import (
     SimulatedRun,
     comparison_document,
     comparison_page,
     demo_page,
-    made_by,
     sweep_page,
     sweep_table,
 )

@@ -28,7 +28,7 @@ from apples.agent import (
     thresholds,
 )
 from apples.launch import BorderTimes, HostTimes, Outcome
-from apples.units import duration
+from apples.ui import duration
 from apples.views import (
     METHODS,
     demo_document,

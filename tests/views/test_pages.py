@@ -9,7 +9,8 @@ from views.reading import Page, leaves, numbers_of, replaced, strings_of
 from views.timelines import moved
 
 from apples import views
-from apples.views import METHODS, demo_page, made_by, timeline_document
+from apples.ui import made_by
+from apples.views import METHODS, demo_page, timeline_document
 from apples.views import page_of_run as run_page
 
 PAYLOADS = (

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from views.colour import EYES, contrast, distance, lab
 
-from apples.views import DARK, GROUPS, LIGHT, css
+from apples.ui import DARK, GROUPS, LIGHT, css
 
 themes = pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 

@@ -25,13 +25,11 @@ from apples.simulation import (
     mark_malleable,
     simulate,
 )
+from apples.ui import LIGHT, Scale, abbreviated
 from apples.views import (
     CELLS,
-    LIGHT,
     ChartSeries,
-    Scale,
     SimulatedRun,
-    abbreviated,
     baseline_of,
     comparison_document,
     comparison_page,

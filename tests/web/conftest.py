@@ -9,8 +9,8 @@ import requests
 from waiting import until
 
 from apples.cli.main import PAGES
-from apples.web import Sessions, Streams, create_app
-from apples.web import Site as ServedSite
+from apples.ui import Sessions, Streams, create_app
+from apples.ui import Site as ServedSite
 from nws import HttpServer, Listen
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')

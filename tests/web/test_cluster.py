@@ -19,12 +19,12 @@ from web.test_pages import PAYLOAD, is_tame
 
 from apples.io import Folder
 from apples.scheduling import read_state
+from apples.ui import Frame, render
 from apples.views import (
     MOST_HOSTS,
     MOST_WAITING,
     PER_PAGE,
     ClusterQuery,
-    Frame,
     Supposition,
     cluster_job_page,
     cluster_parts,
@@ -32,7 +32,6 @@ from apples.views import (
     host_map,
     matching,
     part_of,
-    render,
     said,
     time_scale,
 )

@@ -5,7 +5,7 @@ import requests
 from web.conftest import TOKEN
 from web.routes import ROUTES, routes_of
 
-from apples.web import FORM_BYTES, MOST_SESSIONS, Sessions
+from apples.ui import FORM_BYTES, MOST_SESSIONS, Sessions
 
 
 def get(url, **more):

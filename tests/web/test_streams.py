@@ -13,7 +13,8 @@ from waiting import until
 from web.live_site import LiveSite
 
 from apples.jobs import store
-from apples.web import MOST_KEPT, LiveStream, Streams, job_streams, streams
+from apples.ui import MOST_KEPT, LiveStream, Streams, streams
+from apples.web import job_streams
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from web.test_pages import PAYLOAD, record
 from apples.cli.main import PAGES
 from apples.jobs import store
 from apples.resources import read_host_list
-from apples.web import Sessions, Site, Streams, create_app
+from apples.ui import Sessions, Site, Streams, create_app
 from nws import HttpServer, Listen
 
 pytestmark = [

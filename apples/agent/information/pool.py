@@ -21,7 +21,7 @@ from apples.errors import ModelError, UsageError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, Schedule
-from apples.units import listed
+from apples.ui.units import listed
 from hat import (
     ActiveSet,
     Application,

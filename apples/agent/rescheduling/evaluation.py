@@ -20,7 +20,7 @@ from apples.agent.weather.conditions import Conditions
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, names
 from apples.resources.schedule import Allocation, Estimate, Schedule
-from apples.units import duration
+from apples.ui.units import duration
 from nws import Forecast, Weather, available_share
 
 STALL_SECONDS = 0.5

@@ -16,7 +16,7 @@ from statistics import stdev
 
 from apples.launch.actuator import Progress
 from apples.resources.schedule import Estimate
-from apples.units import duration
+from apples.ui.units import duration
 
 TOLERANCE = 0.2
 """Relative difference from which a measured time violates the contract, in either direction."""

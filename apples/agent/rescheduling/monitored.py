@@ -36,7 +36,7 @@ from apples.scheduling.jobs import Job, JobKind, Migrate
 from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob, SchedulingPolicy
-from apples.units import amount
+from apples.ui.units import amount
 
 EVERY_SECONDS = 2.0
 """Between two snapshots of a host."""

@@ -17,7 +17,7 @@ from apples.agent.models.rectangle import covered_once
 from apples.agent.partitioning import asked_decomposition, idle_ranks
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Rejection, Schedule
-from apples.units import amount, duration
+from apples.ui.units import amount, duration
 
 HostFilter = Callable[[Host, InformationPool], Rejection | None]
 Filter = Callable[[Schedule, InformationPool], Rejection | None]

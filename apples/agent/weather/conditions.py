@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from apples.launch import quota as quotas
 from apples.resources import Host, HostList, Link
-from apples.units import SHOWN, listed
+from apples.ui.units import SHOWN, listed
 from nws import Forecast, Interval, Weather, available_share, competitors_for, most_within
 
 STATIC = "host list"

@@ -19,7 +19,7 @@ from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
-from apples.units import duration, listed
+from apples.ui.units import duration, listed
 from nws import ProbeCorrection, Weather
 
 Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]

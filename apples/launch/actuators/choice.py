@@ -10,7 +10,7 @@ from apples.launch.actuator import Actuator
 from apples.launch.actuators import ACTUATORS, LOCAL, actuator_class
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
-from apples.units import listed
+from apples.ui.units import listed
 
 
 def actuator_name(asked: str | None, hosts: str | Path, far: str = "ssh or slurm") -> str:

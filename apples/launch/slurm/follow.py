@@ -28,7 +28,7 @@ from apples.launch.slurm import cancel, client
 from apples.launch.slurm.options import SCRIPT
 from apples.launch.slurm.replies import SlurmJobState
 from apples.launch.supervisor import OWN_ERRORS
-from apples.units import duration
+from apples.ui.units import duration
 
 LOOK_SECONDS = 0.05
 """How often the job's files are looked at."""

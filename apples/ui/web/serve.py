@@ -60,9 +60,9 @@ def _serve(
 ) -> None:
     """Serve the pages, and say the link that admits a browser, whenever there is another."""
     # FastAPI and the templates: this command's help does without.
-    from apples.views.frame import served_style  # noqa: PLC0415
-    from apples.web.app import Site, create_app  # noqa: PLC0415
-    from apples.web.gate import ENTER, Sessions  # noqa: PLC0415
+    from apples.ui.web.frame import served_style  # noqa: PLC0415
+    from apples.ui.web.gate import ENTER, Sessions  # noqa: PLC0415
+    from apples.ui.web.site import Site, create_app  # noqa: PLC0415
 
     def tell(key: str) -> None:
         typer.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)

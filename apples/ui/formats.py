@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.units import amount, digits, duration
+from apples.ui.units import amount, digits, duration
 
 UNKNOWN = "not known"
 

@@ -26,7 +26,7 @@ from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 from typer._param_types import coerce_cli_path
 
 from apples.errors import Failure, bounded_message, failure_of, place_in_users_code
-from apples.views.terminal import escaped
+from apples.ui.terminal import escaped
 
 INTERRUPTED = 130
 HOME_AND_CLEAR = "\x1b[H\x1b[2J"

@@ -12,10 +12,10 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from starlette.middleware.gzip import GZipMiddleware
 
-from apples.views.frame import Frame, said_page
-from apples.web.answers import add_assets, handle_errors
-from apples.web.gate import LOOPBACK, Gate, Session, Sessions
-from apples.web.streams import LiveStream, Streams
+from apples.ui.web.answers import add_assets, handle_errors
+from apples.ui.web.frame import Frame, said_page
+from apples.ui.web.gate import LOOPBACK, Gate, Session, Sessions
+from apples.ui.web.streams import LiveStream, Streams
 
 LEAST_COMPRESSED = 4 << 10
 

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 
 import hat
 from apples.errors import ApplesError, failure_of
-from apples.views.frame import Frame, said_page, served_script, served_style
-from apples.web.gate import HEADERS
+from apples.ui.web.frame import Frame, said_page, served_script, served_style
+from apples.ui.web.gate import HEADERS
 
 STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
 """The HTTP status of a refusal, by the exit code that it would end a command with."""

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 import hat
-from apples.cli.completion import parameters
 from apples.errors import UsageError
+from apples.ui.completion import parameters
 
 Hosts = Annotated[Path | None, typer.Option("--hosts", help="Host list; hosts.toml unless named.")]
 Template = Annotated[

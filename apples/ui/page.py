@@ -13,10 +13,10 @@ from functools import cache
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from apples.views import formats, palette
-from apples.views.drawing import patterns
+from apples.ui import formats, palette
+from apples.ui.charts import patterns
 
-SHELL = "apples.views"
+SHELL = "apples.ui"
 """The package whose templates all pages stand on: frames, style sheets, and macros that any page may call."""
 
 

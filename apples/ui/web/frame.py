@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 
-from apples.views.page import SHELL, render, style_sheet
+from apples.ui.page import SHELL, render, style_sheet
 
 PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
 """Those of ``apples serve``."""

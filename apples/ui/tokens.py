@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import nws
-from apples.cli.program import say, show
 from apples.errors import UsageError, coded
+from apples.ui.command_line import say, show
 
 
 def issue(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from apples.views.formats import Number
+from apples.ui.formats import Number
 
 LONGEST_NAME = 18
 
