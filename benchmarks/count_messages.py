@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from apples.monitoring.message_counts import MessageCounts
+from apples.launch.message_counts.counter import MessageCounts
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent

@@ -27,9 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from apples.lab import labs, record
-from apples.launch.supervisor import MANAGER
+from apples.launch.host_agent import MANAGER
+from apples.launch.job_processes import marked, parent_of
 from apples.malleable.manager.process_groups import SUPERVISOR
-from apples.supervision.job_processes import marked, parent_of
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "jobs" / "sample"
 KINDS = {

@@ -44,6 +44,7 @@ from apples.agent.session.spec import RunSpec
 from apples.errors import UsageError
 from apples.io.journal import parse
 from apples.jobs.spec import JobSpec
+from apples.launch.job_processes import kill_marked
 from apples.resources import read_host_list
 from apples.scheduling import Equipartition, FirstFit
 from apples.scheduling.node_loads import known_nodes
@@ -61,7 +62,6 @@ from apples.simulation.config import ReconfigurationCost
 from apples.simulation.sources import load_workload
 from apples.simulation.speedup import Speedup
 from apples.simulation.workload import Workload, rigid
-from apples.supervision.job_processes import kill_marked
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = 64

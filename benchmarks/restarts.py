@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from jobs import SAMPLE, asked, host_lists
 
+from apples.launch.job_processes import marked, parent_of
 from apples.malleable.control.commits import whole_manifests
-from apples.supervision.job_processes import marked, parent_of
 
 ITERATIONS = 3000
 BAR = 15.0

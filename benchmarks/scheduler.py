@@ -34,6 +34,7 @@ from pathlib import Path
 from jobs import cpu_of, looked_at, pss
 from kale_live import OVER, SOLVER, Experiment, Site, end_at_sigterm, here
 
+from apples.launch.job_processes import as_child
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
@@ -56,7 +57,6 @@ from apples.scheduling.server.orders import (
 )
 from apples.scheduling.server.scheduler import LiveScheduler
 from apples.scheduling.server.service import SchedulerService
-from apples.supervision.job_processes import as_child
 
 LIVE = 10_000
 NULL = 400

@@ -11,8 +11,8 @@ from pathlib import Path
 from waiting import until
 
 from apples.jobs import store
+from apples.launch import all_processes, kill_marked, marked
 from apples.scheduling import SchedulerClient
-from apples.supervision import all_processes, kill_marked, marked
 
 SAMPLE = Path(__file__).parent / "jobs" / "sample"
 SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")

@@ -5,8 +5,8 @@ import os
 import signal
 from pathlib import Path
 
+from apples.launch import descendants, marked, read
 from apples.malleable import RANK_INTERPRETER, REMOTE_SUPERVISOR
-from apples.supervision import descendants, marked, read
 
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
 NEWCOMER, MEMBER, LEAVER = "newcomer", "member", "leaver"

@@ -21,7 +21,7 @@ from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.io import state
 from apples.launch import hydra, quota
-from apples.launch.conformance import Check, ProblemSize, check_program
+from apples.launch.program_check import Check, ProblemSize, check_program
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
 from apples.launch.remote.preflight import preflight

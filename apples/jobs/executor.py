@@ -29,6 +29,7 @@ from apples.jobs.record_changes import RecordChanges
 from apples.jobs.records import JobStatus, conversation
 from apples.jobs.seals import bare
 from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
+from apples.launch import job_processes
 from apples.launch.remote.addresses import is_here
 from apples.malleable.control.client import ControlClient
 from apples.resources import Host
@@ -50,7 +51,6 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
-from apples.supervision import job_processes
 
 # Without inotify watches (each user has a limited number) records are polled at this interval.
 LOOK_SECONDS = 0.1

@@ -13,7 +13,7 @@ from typing import Final
 
 from apples.errors import ApplesError
 from apples.jobs.topology_daemons import TopologyDaemons
-from apples.launch.remote.remains import remains
+from apples.launch.remote.leftovers import remains
 from apples.resources import Host, HostList
 from apples.scheduling.server.orders import LAST, HostAnswer, HostLeft, Report
 

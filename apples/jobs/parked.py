@@ -33,8 +33,8 @@ from apples.io import documents, state
 from apples.io.credentials import peer_credentials
 from apples.io.json_lines import LineBuffer, LineError, decode, encode
 from apples.io.naming import naming
-from apples.supervision import job_processes
-from apples.supervision.this_host import own_machine
+from apples.launch import job_processes
+from apples.launch.this_host import own_machine
 
 ROOT = str(Path(__file__).parents[2])
 INTERPRETER = (

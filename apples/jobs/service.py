@@ -33,9 +33,9 @@ from apples.jobs.records import (
     conversation,
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
+from apples.launch import job_processes
 from apples.launch.host_spec import place_of
 from apples.malleable.control.commits import whole_manifests
-from apples.supervision import job_processes
 
 Talk = Callable[[str], None]
 

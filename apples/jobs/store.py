@@ -26,7 +26,7 @@ from apples.errors import UsageError
 from apples.io import documents, record_folders
 from apples.io.journal import parse
 from apples.io.naming import naming
-from apples.supervision import job_processes
+from apples.launch import job_processes
 
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})

@@ -39,11 +39,11 @@ from apples.jobs.recording import RunRecorder
 from apples.jobs.records import change_text, position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
+from apples.launch import job_processes
 from apples.launch.actuator import Execution, Progress
 from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
-from apples.supervision import job_processes
 
 STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress, RowDigests, Talk
 from apples.launch.host_spec import HostSpec
 from apples.launch.hydra import LaunchCommand
+from apples.launch.message_counts.arrays import ArrayMessages
+from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import HostSurvey, LaunchPlan
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
-from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.resources.schedule import Schedule
 
@@ -75,7 +75,7 @@ class Execution(ABC):
 
     @property
     def mark(self) -> str:
-        """The mark that its processes bear (`apples.supervision.job_processes`); empty: it is not known."""
+        """The mark that its processes bear (`apples.launch.job_processes`); empty: it is not known."""
         return ""
 
     @property

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from apples.io.json_lines import Greeting, LineBuffer, LineError
 from apples.launch.events import LINE_LIMIT
+from apples.launch.host_agent import HELLO
 from apples.launch.remote.connection import HostConnection
-from apples.launch.supervisor import HELLO
 
 LONGEST_FRAME = 1 << 20
 LONGEST_HEAD = 64

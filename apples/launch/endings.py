@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from apples.launch.bind import signal_name
 from apples.launch.events import readable
+from apples.launch.rank_wrapper import signal_name
 
 LEFT = "left"
 """What became of a rank that waits in MPI_Finalize while it is needed."""
@@ -75,7 +75,7 @@ def end_reason(
     first
         Name of the first rank that ended or left; empty: none did.
     how
-        What became of it, in the words of `apples.launch.bind`; empty where nobody knows.
+        What became of it, in the words of `apples.launch.rank_wrapper`; empty where nobody knows.
     supervised
         Whether its supervisor was there to the end.
     before

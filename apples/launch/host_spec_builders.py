@@ -9,7 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from apples.launch import bind, hydra
+from apples.launch import hydra
+from apples.launch import rank_wrapper as bind
 from apples.launch.host_spec import HostSpec
 from apples.launch.hydra import RankGroup
 from apples.launch.remote import sharing
@@ -79,7 +80,7 @@ def _there(
         rank_group.ranks,
         tuple(PYTHON if word == python else word for word in rank_group.program),
         PYTHON,
-        "{apples.launch.bind}",
+        "{apples.launch.rank_wrapper}",
         "{mpiexec}",
         hydra.OPTIONS,
         reach=tuple(reach),

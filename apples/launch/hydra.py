@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError
-from apples.launch import bind
+from apples.launch import rank_wrapper as bind
 
 TASK_FILE = "task.json"
 LAUNCH_FILE = "launch.json"

@@ -23,16 +23,16 @@ from typing import IO
 from apples.errors import LaunchError, coded, system_code
 from apples.io.json_lines import LineBuffer
 from apples.io.naming import naming
-from apples.launch import reach, supervisor
+from apples.launch import host_agent as supervisor
+from apples.launch import job_processes, reach
 from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
+from apples.launch.host_agent import MOST_OWN_ERRORS, OWN_ERRORS
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE, LaunchCommand, environment
-from apples.launch.remote import shipping
+from apples.launch.remote import bootstrap as shipping
 from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
-from apples.launch.supervisor import MOST_OWN_ERRORS, OWN_ERRORS
-from apples.supervision import job_processes
 
 Source = str
 """Where a line comes from: ``output``, ``error``, ``report``; ``error-N`` where it is known to be rank N's. Of the
@@ -44,7 +44,7 @@ LINGER_SECONDS = 1.0
 STOP_SECONDS = 4.0
 """How long the supervisor may take to clear up before it is killed and its work done here."""
 CHUNK = 1 << 16
-SWEEP = "apples.supervision.job_processes:sweep"
+SWEEP = "apples.launch.job_processes:sweep"
 SWEEP_SECONDS, SWEEP_KILL_SECONDS = 6.0, 2.0
 """For a last look at all hosts together, and for the killing on one; a supervisor that lives needs less."""
 

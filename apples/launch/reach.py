@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
-from apples.launch.remote import shipping
-from apples.supervision.job_processes import mark
+from apples.launch.job_processes import mark
+from apples.launch.remote import bootstrap as shipping
 
-SUPERVISOR = "apples.launch.supervisor:serve"
+SUPERVISOR = "apples.launch.host_agent:serve"
 LARGEST_PIPE = 1 << 20
 """The kernel's limit for everybody's pipes: what one host is told must fit."""
 

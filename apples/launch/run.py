@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuator import Execution
-from apples.launch.array_messages import ArrayMessages
 from apples.launch.endings import (
     LEFT,
     end_fields,
@@ -50,10 +49,11 @@ from apples.launch.events import (
     word_of,
 )
 from apples.launch.hydra import LaunchCommand, RankGroup
-from apples.launch.last_words import LastWords
+from apples.launch.message_counts.arrays import ArrayMessages
 from apples.launch.plan import SILENCE_SECONDS
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
 from apples.launch.remote.connection import HostConnection
+from apples.launch.stderr_tail import LastWords
 
 STARTUP_SECONDS = 120.0
 PATIENCE_SECONDS = 1.5
@@ -316,7 +316,7 @@ class Run:
             self._launcher_end = told
 
     def _on_rank(self, rank: int, what: str) -> None:
-        """Take in what became of a rank (`apples.launch.bind`)."""
+        """Take in what became of a rank (`apples.launch.rank_wrapper`)."""
         if what == "waits":
             self._left_ranks.setdefault(rank, time.monotonic())
         elif what in {"in MPI", "works"}:

@@ -1,7 +1,7 @@
 """The command that starts a run over several hosts: hydra over the system's ssh. Pure, like `hydra`.
 
 The machine file holds addresses, never names, so that nobody looks one up. hydra starts one connection a
-host through `apples.launch.reach`, and on it a supervisor (`apples.launch.supervisor`) that starts hydra's
+host through `apples.launch.reach`, and on it a supervisor (`apples.launch.host_agent`) that starts hydra's
 proxy and ends whatever the run has there when the connection does. Ranks get their environment and program
 through the connection; hydra carries none (``-genvnone``).
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import LaunchError
-from apples.launch import bind
+from apples.launch import rank_wrapper as bind
 from apples.launch.hydra import (
     LAUNCH_FILE,
     ONE_THREAD,
@@ -27,7 +27,7 @@ from apples.launch.hydra import (
     check,
     mpiexec,
 )
-from apples.launch.remote import shipping
+from apples.launch.remote import bootstrap as shipping
 from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
 

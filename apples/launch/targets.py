@@ -17,9 +17,9 @@ from apples.launch.remote.ask import printable
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, own_version
 from apples.launch.remote.ssh import reach
+from apples.launch.this_host import network, own_machine
 from apples.resources import Host
 from apples.resources.schedule import Allocation
-from apples.supervision.this_host import network, own_machine
 from apples.topology.sources.sysfs import read_packed
 from apples.topology.sources.this_machine import live_topology
 

@@ -35,7 +35,8 @@ from apples.errors import (
     within,
 )
 from apples.launch.events import Talk, unheard
-from apples.launch.remote import shipping, ssh
+from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import ssh
 from apples.launch.remote.addresses import numbers, remote_hosts
 from apples.launch.remote.preflight import address_towards
 from apples.master_worker.chunks import MOST_UNITS

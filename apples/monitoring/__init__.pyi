@@ -4,11 +4,6 @@ from apples.monitoring.decider import NodeCapacity as NodeCapacity
 from apples.monitoring.decider import check_for_migration as check_for_migration
 from apples.monitoring.master import LoadMonitor as LoadMonitor
 from apples.monitoring.master import RecentMean as RecentMean
-from apples.monitoring.message_counts import HEADER as HEADER
-from apples.monitoring.message_counts import MAGIC as MAGIC
-from apples.monitoring.message_counts import SOURCE as SOURCE
-from apples.monitoring.message_counts import MessageCounts as MessageCounts
-from apples.monitoring.message_counts import counting_library as counting_library
 from apples.monitoring.message_matrix import MOST_READ as MOST_READ
 from apples.monitoring.message_matrix import CountedRank as CountedRank
 from apples.monitoring.message_matrix import MessageMatrix as MessageMatrix

@@ -283,7 +283,7 @@ def sweep(
             yield row
         return
     if dask is not None:
-        from apples.dask_cluster import dask_cluster  # noqa: PLC0415 - asyncio: slow to load
+        from apples.launch.dask_cluster import dask_cluster  # noqa: PLC0415 - asyncio: slow to load
 
         with dask_cluster(dask) as cluster:
             scatter = partial(cluster.client.scatter, files_of(missing), hash=False)

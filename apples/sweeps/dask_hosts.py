@@ -22,9 +22,9 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 import hat
-from apples.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
-from apples.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
 from apples.errors import ApplesError, LaunchError, coded
+from apples.launch.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
+from apples.launch.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
 from apples.resources import Host, HostList
 from apples.sweeps.workers import (
     ANSWER_SECONDS,

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple, Protocol
 import hat
 from apples.errors import LaunchError
 from apples.io.json_lines import Greeting, LineError, decode
-from apples.launch.bind import signal_name
 from apples.launch.events import Talk
-from apples.launch.remote import shipping, ssh
+from apples.launch.job_processes import MARK, mark
+from apples.launch.rank_wrapper import signal_name
+from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList
-from apples.supervision.job_processes import MARK, mark
 from apples.sweeps.worker import HELLO, LONGEST_OUTPUT, MOST_BYTES
 
 WORKER = "apples.sweeps.worker:serve"

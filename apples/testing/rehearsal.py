@@ -20,6 +20,7 @@ from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
 from apples.launch.job_manager import job_file
+from apples.launch.job_processes import kill_marked, marked, remove_run
 from apples.launch.processes import job_name
 from apples.malleable.control.command import (
     CommandSource,
@@ -32,7 +33,6 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import EngineName, JobFile, loads
 from apples.malleable.manager.job_manager import JobManager
-from apples.supervision.job_processes import kill_marked, marked, remove_run
 
 
 class ScriptedControl(CommandSource):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apples.launch.conformance import Check
+from apples.launch.program_check import Check
 from apples.launch.remote.fitness import Finding, Fitness, names
 from apples.ui.tables import in_columns
 

@@ -173,7 +173,7 @@ def test_what_travels_is_what_a_module_imports_first(tmp_path, monkeypatch):
     assert shipping.Program("shop.desk:main").modules == [
         "apples.io.json_lines",
         "apples.io.connection",
-        "apples.supervision.counting",
-        "apples.supervision.this_host",
+        "apples.launch.message_counts.on_host",
+        "apples.launch.this_host",
         "shop.desk",
     ]

@@ -11,8 +11,7 @@ from sites import LONG
 from waiting import until
 
 from apples.lab import entering, environment
-from apples.launch import MODULE
-from apples.supervision import all_processes, read
+from apples.launch import MODULE, all_processes, read
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more]
 

@@ -14,7 +14,7 @@ from sites import LONG, SHORT, Site, assert_no_job_is_left
 from waiting import until
 
 from apples.jobs import store
-from apples.supervision import marked
+from apples.launch import marked
 from apples.topology import CpuSet, DaemonOptions, find_backend, synthetic
 
 Socket = namedtuple("Socket", "socket")

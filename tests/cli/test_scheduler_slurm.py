@@ -11,8 +11,7 @@ from sites import SHORT, Site
 from waiting import until
 
 from apples.jobs import AllocationWatch, store
-from apples.launch import MODULE, client
-from apples.supervision import all_processes, read
+from apples.launch import MODULE, all_processes, client, read
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 POOL = "pool"

@@ -9,7 +9,7 @@ from sites import LONG, SAMPLE, SHORT, UNITS_FILE, UNITS_PROGRAM, Site
 from waiting import until
 
 from apples.jobs import store
-from apples.supervision import marked
+from apples.launch import marked
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 

@@ -12,7 +12,7 @@ from waiting import files_below, until
 
 from apples import UsageError
 from apples.jobs import JobRequest, store
-from apples.supervision import marked, read
+from apples.launch import marked, read
 from hat import DocumentError
 
 HOSTS = ("ada", "bob", "cleo", "dan")

@@ -17,7 +17,7 @@ from waiting import until
 from apples import LaunchError, RunSpec, UsageError
 from apples.io import state
 from apples.jobs import JobSpec, parked
-from apples.supervision import MARK, kill_marked, marked
+from apples.launch import MARK, kill_marked, marked
 
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]

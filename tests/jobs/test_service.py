@@ -6,7 +6,7 @@ import pytest
 from waiting import until
 
 from apples import DeadlineError, InfeasibleError, LaunchError, RunSpec, UsageError, jobs
-from apples.supervision import marked
+from apples.launch import marked
 from apples.views import timeline_document
 
 HERE = Path(__file__).parent / "sample"

@@ -19,8 +19,8 @@ from waiting import until
 
 from apples import jobs
 from apples.jobs import store
+from apples.launch import SHARED_MEMORY, marked, noted_processes, parent_of, read
 from apples.malleable import data_path, whole_manifests
-from apples.supervision import SHARED_MEMORY, marked, noted_processes, parent_of, read
 
 HERE = Path(__file__).parent / "sample"
 FILES = [

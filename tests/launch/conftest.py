@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.launch import RankGroup, Run, command
-from apples.supervision import job_processes
+from apples.launch import RankGroup, Run, command, job_processes
 
 collect_ignore_glob = ["programs/*"]  # programs, not modules: importing them runs them
 

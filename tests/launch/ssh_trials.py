@@ -31,7 +31,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from sshd import Sshd  # noqa: E402 - beside the tests
 
-from apples.supervision import job_processes  # noqa: E402
+from apples.launch import job_processes  # noqa: E402
 
 KINDS = ("agent", "supervisor", "mpiexec", "ssh", "remote", "proxy", "bind", "rank")
 STAGES = ("look", "launch", "launch", "loop", "end", "end")

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apples.errors import LaunchError
-from apples.launch import RankGroup, bind, command, hydra
-from apples.supervision import expect_processes, noted_processes
+from apples.launch import RankGroup, command, expect_processes, hydra, noted_processes
+from apples.launch import rank_wrapper as bind
 
 BECOME = """
 import os, sys

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.launch import RankGroup, SlurmOptions, SlurmTarget, minutes, slurm_command
-from apples.launch import bind as rank
+from apples.launch import rank_wrapper as rank
 
 WORDS = [
     "; touch canary",

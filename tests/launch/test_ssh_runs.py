@@ -16,8 +16,7 @@ import pytest
 import sshd as own
 
 from apples.errors import ApplicationError, LaunchError
-from apples.launch import RankGroup, Reach, Run, ssh
-from apples.supervision import job_processes
+from apples.launch import RankGroup, Reach, Run, job_processes, ssh
 
 pytestmark = pytest.mark.ssh
 FAKE = (sys.executable, "-S", str(Path(__file__).parent / "programs" / "fake.py"))

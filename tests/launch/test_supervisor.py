@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.supervision import counting
+from apples.launch import on_host as counting
 
 SERVE = """
 import json, sys

@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 from strikes import Strike, strike_in_loop
 
+from apples.launch import SHARED_MEMORY, noted_processes, state_of
 from apples.malleable import (
     HostShare,
     JobEnded,
@@ -20,7 +21,6 @@ from apples.malleable import (
     Stage,
     highest_commit,
 )
-from apples.supervision import SHARED_MEMORY, noted_processes, state_of
 from apples.testing import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
+from apples.launch import addresses, interface_of
 from apples.malleable import (
     ConstantParts,
     CsrMatrix,
@@ -20,7 +21,6 @@ from apples.malleable import (
     constant_parts,
     locations,
 )
-from apples.supervision import addresses, interface_of
 
 ROWS, COLUMNS = 12, 30
 SECRET = "5" * 32

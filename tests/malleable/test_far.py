@@ -22,9 +22,8 @@ from waiting import until
 
 from apples.jobs import store
 from apples.lab import entering
-from apples.launch import client
+from apples.launch import client, marked, read
 from apples.malleable import OWN_LOGIN, RECONNECTED, whole_manifests
-from apples.supervision import marked, read
 
 HERE = Path(__file__).parents[1] / "jobs" / "sample"
 FILES = [

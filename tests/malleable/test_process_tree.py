@@ -18,11 +18,15 @@ from apples.launch import (
     LaunchCommand,
     Processes,
     RankGroup,
+    descendants,
     job_manager,
+    kill_marked,
     local_spec,
+    marked,
+    parent_of,
+    read,
 )
 from apples.malleable import SECRET_BYTES, SUPERVISOR, HostShare
-from apples.supervision import descendants, kill_marked, marked, parent_of, read
 
 WAIT = 0.05
 RANK = "import sys, time\nopen(sys.argv[1], 'x')\ntime.sleep(1000)"

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.launch import bind, hydra
+from apples.launch import MARK, descendants, hydra, marked, parent_of, read
+from apples.launch import rank_wrapper as bind
 from apples.malleable import RANK_INTERPRETER, ROOM
-from apples.supervision import MARK, descendants, marked, parent_of, read
 
 TELLS = """
 import atexit, json, os, signal, sys, threading, time

@@ -26,6 +26,8 @@ from apples.launch import (
     Reach,
     SshActuator,
     allocation_spec,
+    descendants,
+    read,
     remote_spec,
 )
 from apples.malleable import (
@@ -42,7 +44,6 @@ from apples.malleable import (
     supervisor,
 )
 from apples.resources import Allocation, Schedule
-from apples.supervision import descendants, read
 
 
 def shell(script):
@@ -256,14 +257,14 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
     program = ["{python}", "/nowhere/heat.py", "/nowhere/other", "-x"]
     entry = {"host": "a", "program": program, "programs": ["/nowhere/heat.py"]}
     order = {
-        "argv": ["{mpiexec}", "-n", "1", "{python}", "{apples.launch.bind}", "{launch}"],
+        "argv": ["{mpiexec}", "-n", "1", "{python}", "{apples.launch.rank_wrapper}", "{launch}"],
         "environment": {"OMP_NUM_THREADS": "1"},
         "files": {"launch": json.dumps({"directory": str(tmp_path), "hosts": [entry]})},
     }
     remote_supervisor.localize(order)
     mpiexec, *_, bind, launch = order["argv"]
     assert mpiexec == str(Path(sys.executable).with_name("mpiexec"))
-    assert (bind.endswith("apples/launch/bind.py"), launch) == (True, "{launch}")
+    assert (bind.endswith("apples/launch/rank_wrapper.py"), launch) == (True, "{launch}")
     assert order["environment"] == {"UCX_NET_DEVICES": "lo", "OMP_NUM_THREADS": "1"}
     (found,) = json.loads(order["files"]["launch"])["hosts"]
     assert found["program"] == [sys.executable, str(tmp_path / "heat.py"), "/nowhere/other", "-x"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from apples.launch import all_processes, read
 from apples.malleable import HostShare, JobEnded, ResizeDone, ResizeRefused
-from apples.supervision import all_processes, read
 from apples.testing import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]

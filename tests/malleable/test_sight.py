@@ -26,7 +26,8 @@ from waiting import until
 
 from apples.io import LineBuffer, ResumableStream
 from apples.io import wire_encode as encode
-from apples.launch import HostSpec, sharing
+from apples.launch import HostSpec, descendants, mark, sharing
+from apples.launch import heartbeat as peer
 from apples.launch import ssh_connection as ssh
 from apples.malleable import (
     BIRTH_SECONDS,
@@ -48,7 +49,6 @@ from apples.malleable import (
     successor,
 )
 from apples.malleable import supervisor as node
-from apples.supervision import descendants, mark, peer
 from apples.testing import rehearse
 
 COUNTING = Path(__file__).parent / "programs_mpi" / "counting.py"
@@ -63,7 +63,7 @@ def far(spec):
     if spec.host == "ada":
         return spec
     reach = (sys.executable, relay.__file__, sys.executable)
-    named = {"python": "{python}", "bind": "{apples.launch.bind}", "mpiexec": "{mpiexec}"}
+    named = {"python": "{python}", "bind": "{apples.launch.rank_wrapper}", "mpiexec": "{mpiexec}"}
     directory = str(Path.cwd())
     return replace(spec, reach=reach, again=reach, directory=directory, cpus=(), **named)
 

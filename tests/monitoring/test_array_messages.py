@@ -15,7 +15,16 @@ from waiting import until
 from apples import RunSpec, jobs
 from apples.agent import prepare
 from apples.jobs import RunRecord, document_so_far, store
-from apples.launch import HOSTS_LIMIT, ArrayMessages, MessagesSent, array_messages, parse
+from apples.launch import (
+    HOSTS_LIMIT,
+    ArrayMessages,
+    MessageCounts,
+    MessagesSent,
+    parse,
+)
+from apples.launch import (
+    arrays as array_messages,
+)
 from apples.malleable import (
     LINE_BYTES,
     MOST_RANKS,
@@ -26,7 +35,7 @@ from apples.malleable import (
     exchanged_bytes,
     transfers,
 )
-from apples.monitoring import CountedRank, MessageCounts, MessageMatrix
+from apples.monitoring import CountedRank, MessageMatrix
 from apples.views import page_of_run as run_page
 
 PROGRAM = Path(__file__).parent / "programs" / "halos.py"

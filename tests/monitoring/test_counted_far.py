@@ -7,7 +7,7 @@ from monitoring.test_array_messages import PROGRAM, TEMPLATE, between
 
 from apples import RunSpec
 from apples.agent import prepare
-from apples.monitoring import SOURCE, MessageCounts
+from apples.launch import SOURCE, MessageCounts
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more]
 

@@ -11,7 +11,7 @@ from waiting import until
 
 from apples import RunSpec, jobs
 from apples.jobs import store
-from apples.monitoring import MessageCounts
+from apples.launch import MessageCounts
 from apples.views import page_of_run as run_page
 from apples.views import text_of_run as run_text
 
@@ -182,7 +182,7 @@ def test_a_run_in_which_no_rank_could_count_says_so(monkeypatch):
 def test_a_library_that_does_not_compile_is_one_clear_line(tmp_path, monkeypatch):
     broken = tmp_path / "broken.c"
     broken.write_text("int broken( {\n")
-    monkeypatch.setattr("apples.monitoring.message_counts.SOURCE", broken)
+    monkeypatch.setattr("apples.launch.message_counts.counter.SOURCE", broken)
     files = [f"--{name}={EXAMPLE / f'{name}.toml'}" for name in ("hosts", "template", "user")]
     failure = refused("apples", "run", *files, "--weather", "static", "--count-messages")
     assert (failure["exit_code"], failure["code"]) == (4, "library-not-built")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.monitoring import HEADER, MAGIC, MessageCounts, counting_library
+from apples.launch import HEADER, MAGIC, MessageCounts, counting_library
 
 PROGRAMS = Path(__file__).with_name("programs")
 BIN = Path(sys.executable).parent

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from apples.launch import all_processes, read
 from apples.resources import read_host_list
 from apples.scheduling import (
     LAST,
@@ -28,7 +29,6 @@ from apples.scheduling import (
     SchedulerLog,
     StartOrder,
 )
-from apples.supervision import all_processes, read
 
 ROOT = Path(__file__).parents[2]
 

@@ -223,7 +223,7 @@ def test_a_dask_scheduler_that_is_stopped_in_the_middle_is_said_and_what_was_don
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("apples.dask_cluster.SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("apples.launch.dask_cluster.SILENT_SECONDS", 2.0)
     results = Results(tmp_path / "results")
     Path("mine.py").write_text(
         "import time\nfrom apples.scheduling import Easy\n"

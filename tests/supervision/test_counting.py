@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.supervision import counting
+from apples.launch import on_host as counting
 
 
 def wrapper(folder, monkeypatch, script):

@@ -13,7 +13,7 @@ import sys
 import pytest
 from waiting import until
 
-from apples.supervision import (
+from apples.launch import (
     MARK,
     descendants,
     expect_processes,
@@ -28,7 +28,7 @@ from apples.supervision import (
 TREE = 'exec {python} -S -c \'import subprocess as s; s.run(["sleep", "600"])\''
 CHILD = """
 import os, signal, sys
-from apples.supervision import job_processes
+from apples.launch import job_processes
 signal.signal(signal.SIGTERM, lambda *_: None)
 opened = os.open("/dev/null", os.O_RDONLY), *os.pipe(), os.dup2(0, 200)
 def is_open(handle):
@@ -48,7 +48,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 SUBREAPER = """
 import os, subprocess, sys
-from apples.supervision import job_processes
+from apples.launch import job_processes
 job_processes.become_subreaper()
 subprocess.run(["sh", "-c", "sleep 600 & sleep 600 & true"])
 print(len(list(job_processes.descendants(os.getpid()))), job_processes.childless(), flush=True)

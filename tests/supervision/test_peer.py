@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from apples.supervision import peer, state_of
+from apples.launch import heartbeat as peer
+from apples.launch import state_of
 
 
 def test_a_process_that_is_stopped_or_gone_does_not_run_and_one_that_sleeps_does():

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from apples.supervision import interface_of, located, network, own_machine
+from apples.launch import interface_of, located, network, own_machine
 
 
 def test_mpi_is_kept_on_the_interface_that_bears_an_address():
@@ -26,8 +26,8 @@ def test_a_machine_has_one_name_until_it_starts_again():
 
 def test_supervision_loads_with_the_standard_library_alone():
     code = (
-        "import sys; sys.path.append(sys.argv[1]); import apples.supervision.job_processes; "
-        "import apples.supervision.this_host; "
+        "import sys; sys.path.append(sys.argv[1]); import apples.launch.job_processes; "
+        "import apples.launch.this_host; "
         "print(*sorted(m for m in sys.modules if m.startswith('apples')))"
     )
     root = __file__.rpartition("/tests/")[0]
@@ -35,5 +35,5 @@ def test_supervision_loads_with_the_standard_library_alone():
         [sys.executable, "-I", "-S", "-c", code, root], capture_output=True, text=True, check=True
     )
     ours = {"apples", "apples.supervision"}
-    ours |= {"apples.supervision.job_processes", "apples.supervision.this_host"}
+    ours |= {"apples.launch.job_processes", "apples.launch.this_host"}
     assert set(done.stdout.split()) == ours

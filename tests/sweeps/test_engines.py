@@ -226,7 +226,7 @@ def test_a_dask_scheduler_that_is_stopped_in_the_middle_ends_the_sweep_which_goe
     cluster, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("apples.dask_cluster.SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("apples.launch.dask_cluster.SILENT_SECONDS", 2.0)
     scheduler = scheduler_of(cluster.home)
     write(
         8, f"if number == 5 and first('stopped'): os.kill({scheduler.pid}, 19); time.sleep(3600)"
@@ -236,7 +236,7 @@ def test_a_dask_scheduler_that_is_stopped_in_the_middle_ends_the_sweep_which_goe
             run_parameter_sweep(SweepSpec(**cluster.spec))
         assert raised.value.code == "hosts-lost"
         assert cluster.spec["dask"] in raised.value.fields["reason"]
-        monkeypatch.setattr("apples.dask_cluster.ANSWER_SECONDS", 2)
+        monkeypatch.setattr("apples.launch.dask_cluster.ANSWER_SECONDS", 2)
         done = command("apples", "parameter-sweep", "--dask", cluster.spec["dask"])
         assert (done.code, done.err.count("\n")) == (4, 1)
         assert done.error_codes == ["dask-unreachable"]

@@ -11,7 +11,7 @@ from waiting import until
 
 from apples import jobs
 from apples.jobs import store
-from apples.supervision import marked
+from apples.launch import marked
 
 pytestmark = [
     pytest.mark.browser,

@@ -23,8 +23,8 @@ from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, 
 from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Bandwidth, Execution, Outcome, Progress, Resized
-from apples.launch.array_messages import ArrayMessages
 from apples.launch.events import HostsChanged, RowDigests
+from apples.launch.message_counts.arrays import ArrayMessages
 from apples.resources.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0

@@ -38,9 +38,9 @@ from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.recording import RecordingActuator
 from apples.launch.events import Talk, unheard
+from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections
-from apples.monitoring.message_counts import MessageCounts
 
 NOT_COUNTED = (
     "warning: no rank counted its messages: MPI is linked into the program, or the disk was full"

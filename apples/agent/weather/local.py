@@ -14,8 +14,8 @@ from apples.agent.weather.conditions import HERE, said_once
 from apples.agent.weather.history import PROBES_HOLD, probe_name
 from apples.errors import LaunchError, coded
 from apples.launch.remote.addresses import is_here
+from apples.launch.this_host import own_machine
 from apples.resources import HostList
-from apples.supervision.this_host import own_machine
 from nws import (
     BandwidthSensor,
     CpuSensor,

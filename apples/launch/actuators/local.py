@@ -16,12 +16,12 @@ from apples.launch.binding import bound_here
 from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec
+from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
 from apples.launch.targets import eligible_groups
-from apples.monitoring.message_counts import MessageCounts
 
 
 class LocalActuator(Actuator):

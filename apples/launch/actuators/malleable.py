@@ -20,6 +20,7 @@ from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HOSTS_LIMIT, HostSpec
 from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
+from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.quota import Quotas
@@ -42,7 +43,6 @@ from apples.malleable.migration.ranks import (
     NoLibrary,
     build_library,
 )
-from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 from apples.resources.schedule import Schedule
 from apples.topology import starter

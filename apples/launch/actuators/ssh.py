@@ -17,6 +17,7 @@ from apples.launch.actuator import Actuator, LaunchCommand
 from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec, remote_spec
+from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.addresses import is_here
@@ -44,7 +45,6 @@ from apples.launch.targets import (
     own_address,
     targets_of_all,
 )
-from apples.monitoring.message_counts import MessageCounts
 from apples.resources import Host, HostList
 
 NO_MOVES = (

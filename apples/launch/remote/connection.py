@@ -1,8 +1,8 @@
 """One login on a host for a whole run: the host is looked at, measured and then supervised through it.
 
-What runs at the other end changes, the connection does not: first the look (`apples.launch.remote.look`), which
+What runs at the other end changes, the connection does not: first the look (`apples.launch.remote.probe`), which
 then waits for one of three words. ``sense`` makes it a sensor process until it is told to leave, ``next`` makes
-it wait for the next program of `apples.launch.remote.shipping`, and the end of its input ends it.
+it wait for the next program of `apples.launch.remote.bootstrap`, and the end of its input ends it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import Any
 
 from apples.errors import LaunchError
 from apples.launch.host_spec import SSH_FAILED
-from apples.launch.remote import sharing, shipping, ssh
+from apples.launch.job_processes import MARK, mark
+from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import sharing, ssh
 from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
-from apples.launch.remote.look import SCHEMA
+from apples.launch.remote.probe import SCHEMA
 from apples.resources import Host, HostList
-from apples.supervision.job_processes import MARK, mark
 from nws import SensorDialogue, SensorReply
 
 END_SECONDS = 2.0

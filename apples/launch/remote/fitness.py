@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from apples.launch.remote.addresses import is_number
 from apples.launch.remote.ask import RemoteAnswer, printable
-from apples.launch.remote.look import SCHEMA
+from apples.launch.remote.probe import SCHEMA
 from apples.ui.units import amount, duration
 
 Status = Literal["ok", "warn", "fail"]

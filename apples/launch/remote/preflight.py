@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from apples.launch.remote import shipping, ssh
+from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import ssh
 from apples.launch.remote.addresses import is_number, numbers
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
@@ -19,7 +20,7 @@ LOOK_SECONDS = 5.5
 """For all hosts together, dead ones included."""
 BUSY_SECONDS = 6.0
 """More for a host that has begun to answer: it is not dead but busy."""
-LOOK = "apples.launch.remote.look:main"
+LOOK = "apples.launch.remote.probe:main"
 
 
 def preflight(

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from apples.io import state
+from apples.launch.job_processes import MARK
 from apples.launch.remote.ssh import Reach
-from apples.supervision.job_processes import MARK
 
 # A job looks at hosts through a shared login but does not live on one: the process that holds it
 # ends all sessions when it is killed, and a check can be repeated where a job cannot.

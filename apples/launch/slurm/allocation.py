@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
+from apples.launch import job_processes
 from apples.launch.events import Talk
 from apples.launch.hydra import LaunchCommand
 from apples.launch.remote.fitness import Finding, Fitness
@@ -36,7 +37,6 @@ from apples.launch.slurm.nodes import SlurmNode
 from apples.launch.slurm.options import SlurmOptions, check_node, minutes
 from apples.launch.slurm.replies import SlurmJobState
 from apples.resources import Host
-from apples.supervision import job_processes
 
 HOLDING, HELD = "hold.sh", "nodes"
 """The script of a job that holds nodes, and the file that names them."""

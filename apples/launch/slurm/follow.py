@@ -22,12 +22,12 @@ from typing import NoReturn
 
 from apples.errors import ApplesError, LaunchError
 from apples.io.naming import naming
-from apples.launch.bind import OUTPUT, TOLD
 from apples.launch.endings import time_limit_words
+from apples.launch.host_agent import OWN_ERRORS
+from apples.launch.rank_wrapper import OUTPUT, TOLD
 from apples.launch.slurm import cancel, client
 from apples.launch.slurm.options import SCRIPT
 from apples.launch.slurm.replies import SlurmJobState
-from apples.launch.supervisor import OWN_ERRORS
 from apples.ui.units import duration
 
 LOOK_SECONDS = 0.05
@@ -369,7 +369,7 @@ class Tail:
 class LabelledTail(Tail):
     """What all ranks write to one stream, each line labelled by srun with its rank, passed on without the labels.
 
-    What `apples.launch.bind` tells of a rank goes to the supervisor, as under other launchers.
+    What `apples.launch.rank_wrapper` tells of a rank goes to the supervisor, as under other launchers.
 
     Parameters
     ----------

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import ApplesError, LaunchError
-from apples.launch.bind import PLACES, target
 from apples.launch.binding import RankCpus, bound_apart
 from apples.launch.hydra import LAUNCH_FILE, RankGroup
+from apples.launch.rank_wrapper import PLACES, target
 from apples.topology import Topology
 from apples.topology.sources.sysfs import MOST_BYTES, read_probe
 

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from apples.errors import LaunchError
-from apples.launch import bind
+from apples.launch import rank_wrapper as bind
 from apples.launch.hydra import LAUNCH_FILE, ONE_THREAD, TASK_FILE, LaunchCommand, RankGroup, check
 from apples.launch.slurm.options import SCRIPT, SlurmOptions, check_node, minutes
 from apples.launch.ssh import carried

@@ -32,7 +32,9 @@ from zlib import crc32
 
 from apples.io.json_lines import Greeting, LineBuffer, LineError, decode, encode
 from apples.io.resumable_stream import ResumableStream
+from apples.launch import heartbeat as peer
 from apples.launch.host_spec import SSH_FAILED, HostSpec
+from apples.launch.job_processes import MARK, as_child, be, close_inherited, exec_program, mark
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.node.supervisor import (
     HELLO,
@@ -42,15 +44,6 @@ from apples.malleable.node.supervisor import (
     REMOTE_SUPERVISOR,
     NodeSupervisor,
     may_be_forked,
-)
-from apples.supervision import peer
-from apples.supervision.job_processes import (
-    MARK,
-    as_child,
-    be,
-    close_inherited,
-    exec_program,
-    mark,
 )
 
 SUPERVISOR = "apples-node"

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from apples.launch.job_processes import kill_descendants, signal_at_parents_end
 from apples.malleable.migration import criu, inspection
 from apples.malleable.migration.criu import Criu, working_criu
 from apples.malleable.node.supervisor import SupervisorProcess
-from apples.supervision.job_processes import kill_descendants, signal_at_parents_end
 
 ALIVE_SECONDS = 1.0
 """It reports something at least so often."""

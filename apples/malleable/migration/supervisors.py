@@ -18,10 +18,10 @@ from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
 from apples.io.json_lines import LineBuffer, LineError, decode, encode
+from apples.launch import heartbeat as peer
 from apples.launch.host_spec import HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
-from apples.supervision import peer
 
 MODULE = "apples.malleable.migration.supervisor"
 LINE_LIMIT = 1 << 20

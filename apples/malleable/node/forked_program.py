@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
-from apples.supervision.job_processes import IGNORED_BY_PYTHON
+from apples.launch.job_processes import IGNORED_BY_PYTHON
 
 LARGEST_CODE = 1 << 63
 """Exit codes are a C long: Python ends with 255 where one is none."""

@@ -3,7 +3,7 @@
 A child of the node supervisor that has loaded what ranks load, and forks them: a host with many ranks reads and
 runs NumPy once, and not once a rank. MPI is no part of that: a rank loads and begins it for itself.
 
-The launcher starts what it always starts, `apples.launch.bind`, which asks here first: for its own place it hands
+The launcher starts what it always starts, `apples.launch.rank_wrapper`, which asks here first: for its own place it hands
 over its environment and open files, and stays, so that the launcher has a child that ends as the rank does, and
 that passes on the signals it gets. A rank that is forked here is a child of this process; it is killed when this
 one ends, or what stands for it. Anything but a Python program of this very interpreter, which would load the same
@@ -31,9 +31,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from apples.io.credentials import peer_credentials
+from apples.launch.job_processes import close_inherited, show_words
 from apples.malleable.node.forked_program import be_program
 from apples.malleable.node.supervisor import may_be_forked
-from apples.supervision.job_processes import close_inherited, show_words
 
 LOADED = (
     *("numpy", "mpi4py", "mpi4py.run", "apples.malleable"),
@@ -65,7 +65,7 @@ class RankInterpreter:
     Parameters
     ----------
     bind
-        The module `apples.launch.bind`, which is loaded by its path: it knows how a process becomes a rank.
+        The module `apples.launch.rank_wrapper`, which is loaded by its path: it knows how a process becomes a rank.
     listener
         At which those connect who want a rank.
     """

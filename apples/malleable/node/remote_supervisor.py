@@ -34,15 +34,15 @@ from typing import Any
 from apples.io.credentials import peer_credentials
 from apples.io.json_lines import LineBuffer, LineError, encode
 from apples.io.resumable_stream import ResumableStream
+from apples.launch import heartbeat as peer
+from apples.launch.job_processes import marked, read, remove_run
+from apples.launch.this_host import located, network
 from apples.malleable.node.supervisor import (
     HELLO,
     LINE_LIMIT,
     REMOTE_SUPERVISOR,
     NodeSupervisor,
 )
-from apples.supervision import peer
-from apples.supervision.job_processes import marked, read, remove_run
-from apples.supervision.this_host import located, network
 
 DOOR = "successor"
 """A socket in its folder."""
@@ -303,7 +303,7 @@ def local_word(word: str) -> str:
 
     Examples
     --------
-    >>> local_word("{python}") == sys.executable, local_word("{apples.launch.bind}")[-22:], local_word("-n")
+    >>> local_word("{python}") == sys.executable, local_word("{apples.launch.rank_wrapper}")[-22:], local_word("-n")
     (True, '/apples/launch/bind.py', '-n')
     """
     if word == "{python}":

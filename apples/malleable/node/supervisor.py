@@ -32,8 +32,8 @@ from apples.io.connection import call_ready
 from apples.io.credentials import peer_credentials
 from apples.io.json_lines import LineBuffer, LineError, decode, encode
 from apples.io.naming import naming
-from apples.supervision import peer
-from apples.supervision.job_processes import (
+from apples.launch import heartbeat as peer
+from apples.launch.job_processes import (
     SHARED_MEMORY,
     become_subreaper,
     descendants,
@@ -52,7 +52,7 @@ LINE_LIMIT = 1 << 20
 ORDER_LIMIT = 64 * LINE_LIMIT
 """Bytes of an order: it may carry the task of a job."""
 INTERPRETER = "APPLES_RANK_INTERPRETER"
-"""The variable by which what is to become a rank knows the interpreter that forks it (`apples.launch.bind`)."""
+"""The variable by which what is to become a rank knows the interpreter that forks it (`apples.launch.rank_wrapper`)."""
 RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
 """The module of that interpreter."""
 ROOM = " " * 1000
@@ -180,7 +180,7 @@ class SupervisorProcess:
 def below_launcher(launcher: int) -> tuple[set[int], set[int]]:
     """Return all descendants of a launcher, and the children of its children, which are hydra's proxies.
 
-    Those start the ranks and stay beside them (`apples.launch.bind`).
+    Those start the ranks and stay beside them (`apples.launch.rank_wrapper`).
     """
     below: dict[int, set[int]] = {}
     for pid, parent in descendants(launcher):
@@ -525,7 +525,7 @@ class NodeSupervisor(SupervisorProcess):
             self.report("message", group=self.group, rank=rank["rank"], message=message)
 
     def on_account(self, teller: dict[str, Any], message: dict[str, Any]) -> None:
-        """Take what became of a rank, from the process beside it (`apples.launch.bind`), which is its parent."""
+        """Take what became of a rank, from the process beside it (`apples.launch.rank_wrapper`), which is its parent."""
         teller["leaving"] = True
         how = str(message["how"])[:LONGEST_ACCOUNT]
         self.accounts[message["pid"]] = (

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from apples.launch.this_host import addresses
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.row_memory import Bytes
 from apples.malleable.runtime.tiles import transfers
-from apples.supervision.this_host import addresses
 
 PIECE_BYTES = 1 << 20
 PIECE_SECONDS = 20.0

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from apples.launch.this_host import own_machine
 from apples.malleable.control.command import ChangePlan
 from apples.malleable.control.strips import RowRange, rank_ranges
 from apples.malleable.runtime.blocks import exchange, owners_now
@@ -30,7 +31,6 @@ from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Packed
 from apples.malleable.runtime.part_messages import PartMessages
 from apples.malleable.runtime.row_memory import Bytes, RowMemory
-from apples.supervision.this_host import own_machine
 
 HEADROOM = 2
 """How many times what a commit takes must be free on a machine: the one before is given up after it."""

@@ -8,9 +8,8 @@ import tempfile
 import pytest
 
 from apples.errors import LaunchError
-from apples.launch import remains
+from apples.launch import MARK, mark, remains
 from apples.resources import read_host_list
-from apples.supervision import MARK, mark
 
 pytestmark = pytest.mark.ssh
 WAIT = "import sys; sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read()"

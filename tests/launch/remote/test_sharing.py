@@ -12,10 +12,9 @@ import sshd as server
 from sites import masters
 from waiting import until
 
-from apples.launch import HostConnections, Needs, preflight, sharing
+from apples.launch import MARK, HostConnections, Needs, marked, preflight, sharing
 from apples.launch import ssh_connection as ssh
 from apples.resources import read_host_list
-from apples.supervision import MARK, marked
 
 pytestmark = pytest.mark.ssh
 JOB = "sharing-is-tested"

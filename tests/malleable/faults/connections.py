@@ -27,8 +27,8 @@ sys.path.append(str(Path(__file__).parents[2]))
 from labs import SMALL, a_lab, cut_off, placing, slowed
 from strikes import Strike, strike_in_loop
 
+from apples.launch import heartbeat as peer
 from apples.malleable import HostShare, ResizeRefused, RolledBack
-from apples.supervision import peer
 from apples.testing import rehearse
 
 COUNTING = Path(__file__).parents[1] / "programs_mpi" / "counting.py"

@@ -30,8 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from apples.launch import MARK, marked
 from apples.malleable import RANK_INTERPRETER, SUPERVISOR
-from apples.supervision import MARK, marked
 
 sys.path.append(str(Path(__file__).parents[2]))
 from strikes import AFTER, LEAVER, MEMBER, NEWCOMER, VICTIMS

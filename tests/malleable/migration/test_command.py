@@ -11,9 +11,8 @@ from waiting import until
 
 from apples.io import state
 from apples.jobs import store
-from apples.launch import MANAGER
+from apples.launch import MANAGER, marked
 from apples.malleable import inspection
-from apples.supervision import marked
 
 LOOP = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.01; done"
 

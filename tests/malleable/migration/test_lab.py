@@ -11,7 +11,7 @@ from waiting import until
 
 from apples.io import state
 from apples.jobs import store
-from apples.supervision import marked
+from apples.launch import marked
 
 labs = pytest.importorskip("labs", reason="this tree has no lab")
 

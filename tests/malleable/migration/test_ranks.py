@@ -19,8 +19,8 @@ from commands import command
 
 from apples.io import state
 from apples.jobs import store
+from apples.launch import marked
 from apples.malleable import HostShare, ResizeCommand, inspection, ranks, steps
-from apples.supervision import marked
 
 pytestmark = [pytest.mark.more, pytest.mark.criu]
 PROGRAMS = Path(__file__).parent / "ranks_mpi"

@@ -1,7 +1,7 @@
 """Counting the messages of ranks on another machine: the library there, and what its ranks have counted.
 
-Standard library only: it travels with the supervisor of a run (`apples.launch.supervisor`). The files are those of
-`apples.monitoring.message_counts`.
+Standard library only: it travels with the supervisor of a run (`apples.launch.host_agent`). The files are those of
+`apples.launch.message_counts.counter`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
-"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.bind`)."""
+"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.rank_wrapper`)."""
 COMPILER_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared")
 COMPILE_SECONDS = 60.0
 MOST_WORDS = 1 << 16

@@ -25,8 +25,14 @@ from typing import NamedTuple
 
 from apples.errors import LaunchError
 from apples.io import state
+from apples.launch.message_counts.on_host import (
+    COMPILER_FLAGS,
+    FOLDER,
+    LIBRARY,
+    digest_of,
+    mpi_library,
+)
 from apples.monitoring.message_matrix import CountedRank, MessageMatrix
-from apples.supervision.counting import COMPILER_FLAGS, FOLDER, LIBRARY, digest_of, mpi_library
 
 SOURCE = Path(__file__).with_name("count_messages.c")
 COMPILE_SECONDS = 120.0

@@ -309,7 +309,7 @@ def sweep(told: dict[str, Any]) -> int:
 def remains(told: dict[str, Any]) -> int:
     """Print how many processes are left of each job on this host, after ending those of jobs that are over.
 
-    A job is followed by whether it is over; the lines are read by `apples.launch.remote.remains`.
+    A job is followed by whether it is over; the lines are read by `apples.launch.remote.leftovers`.
     """
     sys.stdout.write(REMAINS)
     end_marked([job for job, over in told["jobs"].items() if over], told["seconds"])

@@ -3,7 +3,7 @@
 One program with two ways to be reached. On the agent's machine it is run by path, as ``python -I -S supervisor.py
 DIRECTORY REPORT_FD AGENT_PID`` in a session of its own, and its launcher is mpiexec, or a job manager, which is a
 fork of it; on every other host it
-travels with the ssh connection (`apples.launch.remote.shipping`), and its launcher is hydra's proxy. Standard
+travels with the ssh connection (`apples.launch.remote.bootstrap`), and its launcher is hydra's proxy. Standard
 library only.
 
 In both, standard input is held by the agent: its end, or the word ``end``, ends every process of the run
@@ -30,9 +30,10 @@ if __name__ == "__main__":  # run by path, without site packages: it finds the r
 
 from apples.io.json_lines import LineBuffer
 from apples.io.naming import naming
-from apples.supervision import counting, job_processes
-from apples.supervision.program_counter import waiting_in_mpi
-from apples.supervision.this_host import located, network
+from apples.launch import job_processes
+from apples.launch.message_counts import on_host as counting
+from apples.launch.program_counter import waiting_in_mpi
+from apples.launch.this_host import located, network
 
 SHARED_MEMORY = job_processes.SHARED_MEMORY + "/mpich_shm_"
 """How the names begin that MPICH gives its segments, removed here."""
@@ -102,7 +103,7 @@ class RunSupervisor:
             self.report(f"rank {rank} {'in MPI' if pid in waiting else 'works'}")
 
     def on_registration(self) -> None:
-        """Watch the ranks that registered themselves; pass on what is told of them (`apples.launch.bind`)."""
+        """Watch the ranks that registered themselves; pass on what is told of them (`apples.launch.rank_wrapper`)."""
         for line in self.registered.feed(os.read(self.listener, CHUNK)):
             rank, _, told = line.decode(errors="replace").partition(" ")
             if not told.isdecimal():

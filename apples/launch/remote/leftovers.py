@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 
 from apples.errors import LaunchError
+from apples.launch import job_processes
 from apples.launch.host_spec import SSH_FAILED
-from apples.launch.remote import sharing, shipping, ssh
+from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import sharing, ssh
 from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
 from apples.resources import Host, HostList
-from apples.supervision import job_processes
 
 LOOK_SECONDS = 6.0
 """For a host to answer."""
@@ -19,7 +20,7 @@ BUSY_SECONDS = 6.0
 # SIGTERM first: a supervisor that is killed while it cleans up leaves its folder in /tmp.
 END_SECONDS = 2.0
 """For what is left of jobs that are over to end when it is asked to, and as much again when it is killed."""
-REMAINS = "apples.supervision.job_processes:remains"
+REMAINS = "apples.launch.job_processes:remains"
 LINE = re.compile(r"([0-9a-f]{8,32}) ([0-9]{1,9})")
 
 

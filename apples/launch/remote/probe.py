@@ -1,6 +1,6 @@
 """Looks at the host it runs on and prints what it found as one line of JSON. Standard library only.
 
-Travels over ssh (`apples.launch.remote.shipping`); every look has its own short deadline, so that the whole is
+Travels over ssh (`apples.launch.remote.bootstrap`); every look has its own short deadline, so that the whole is
 never late for the one who asked. It then waits for what else its connection is for
 (`apples.launch.remote.connection`), and ends with it.
 
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from apples.supervision.this_host import located, own_machine
+from apples.launch.this_host import located, own_machine
 
 SCHEMA = "apples.look/1"
 START = (sys.executable, "-I", "-S", "-c")

@@ -3,7 +3,7 @@
 The remote command line is always the same; what runs and what it is told comes over standard input,
 length first. Whatever follows on standard input is the program's own.
 
-A caller names the function to run, for example ``apples.launch.supervisor:serve``. Its module travels with all
+A caller names the function to run, for example ``apples.launch.host_agent:serve``. Its module travels with all
 modules of apples that it imports at its top, which are read from the sources: no list of them has to be kept.
 """
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from apples.supervision.job_processes import read, state_of
+from apples.launch.job_processes import read, state_of
 
 SILENCE_SECONDS = 3.0
 """Who is silent for so long is looked at; one that reports does so several times meanwhile."""
