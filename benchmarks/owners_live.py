@@ -35,7 +35,7 @@ from apples.jobs.store import job as stored
 from apples.jobs.store import read_events
 from apples.lab.commands import entering, environment
 from apples.lab.record import Lab
-from apples.monitoring.payback import MigrationRule, SharedHost, SharedHosts
+from apples.scheduling.payback import MigrationRule, SharedHost, SharedHosts
 from apples.testing.owners import OwnersWorld, step_by_foresight
 from apples.ui.charts import (
     STRETCH,

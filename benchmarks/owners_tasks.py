@@ -35,11 +35,11 @@ from apples.agent.session.spec import RunSpec
 from apples.errors import ApplesError
 from apples.lab.record import Lab
 from apples.launch.remote.load_slaves import load_slaves
-from apples.monitoring.decider import NodeCapacity, check_for_migration
 from apples.monitoring.master import LoadMonitor
 from apples.monitoring.node_load import NOBODY, NodeSnapshot
-from apples.monitoring.payback import MigrationRule, SharedHost, migrate
 from apples.resources import read_host_list
+from apples.scheduling.decider import NodeCapacity, check_for_migration
+from apples.scheduling.payback import MigrationRule, SharedHost, migrate
 from apples.testing.owners import OwnersWorld, step_by_foresight
 
 HERE = Path(__file__).resolve().parent

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.monitoring.placement import PlacementProblem, distances, place
 from apples.topology import origin, synthetic
 from apples.topology.bindings import per_rank
+from apples.topology.mapping import PlacementProblem, distances, place
 
 MACHINES = {
     "2 packages, 4 caches, 64 CPUs": synthetic("package:2 [numa] l3:4 core:8 pu:1"),

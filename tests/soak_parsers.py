@@ -39,11 +39,11 @@ from apples.io import parse as parse_journal
 from apples.lab import LabDocument, steps_without_checksums
 from apples.launch import events, host_list, nodes, replies
 from apples.malleable import job_file, messages, sealing
-from apples.monitoring import MessageMatrix
 from apples.resources import HostListDocument
 from apples.simulation import MachineDocument, read_log
 from apples.sweeps import ParameterSweepFile
 from apples.topology import (
+    MessageMatrix,
     language,
     parse_request,
     read_hwloc_xml,

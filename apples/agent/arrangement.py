@@ -14,11 +14,11 @@ import numpy as np
 from apples.agent.information import InformationPool
 from apples.agent.launching import distances
 from apples.agent.models.rectangle import contacts
-from apples.monitoring.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
-from apples.monitoring.placement import Array, PlacementProblem, place
 from apples.resources import names
 from apples.resources.distances import between
 from apples.resources.schedule import Schedule
+from apples.topology.mapping import Array, PlacementProblem, place
+from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 
 TOLERANCE = 1.03
 """How much more of the work than the planner gave it a host may get with another's rectangle."""

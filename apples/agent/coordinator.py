@@ -31,9 +31,9 @@ from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError, UsageError
 from apples.launch.actuator import Actuator, Execution, Progress, Resized
 from apples.launch.actuators.recording import RecordingActuator
-from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
+from apples.topology.message_matrix import MessageMatrix
 
 PASSES = 2
 """How often a decision is made over the horizon of its own run: once, and at most one repeat."""

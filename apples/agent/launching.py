@@ -17,10 +17,10 @@ from apples.launch.plan import (
     Strip,
     strips_of,
 )
-from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, Link
 from apples.resources.distances import HostDistances, host_distances, tells
 from apples.resources.schedule import Allocation, Schedule
+from apples.topology.message_matrix import MessageMatrix
 
 SILENT_ITERATIONS = 50.0
 """How many predicted iterations may pass without a line."""

@@ -101,7 +101,7 @@ def submit(
     _, place, wishes = options.files_of(nothing, template or Path("template.toml"), user)
     matrix = None
     if messages is not None:
-        from apples.monitoring.message_matrix import messages_of  # noqa: PLC0415 - for this option only
+        from apples.topology.message_matrix import messages_of  # noqa: PLC0415 - for this option only
 
         matrix = messages_of(messages)
     body = JobRequest(

@@ -110,7 +110,7 @@ def run(
             weather=weather, output=output,
         )  # fmt: skip
         return detach_job(job, json) if detach else run_program(job, json)
-    from apples.monitoring.message_matrix import messages_of  # noqa: PLC0415 - a program has none
+    from apples.topology.message_matrix import messages_of  # noqa: PLC0415 - a program has none
 
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,

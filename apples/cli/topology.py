@@ -112,8 +112,8 @@ def fit_job(
 
 def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankOrder:
     """Return the CPUs of each rank by who sends whom how much."""
-    from apples.monitoring.message_matrix import MessageMatrix, messages_of  # noqa: PLC0415 - for this option only
-    from apples.monitoring.placement import rank_order  # noqa: PLC0415 - likewise
+    from apples.topology.mapping import rank_order  # noqa: PLC0415 - likewise
+    from apples.topology.message_matrix import MessageMatrix, messages_of  # noqa: PLC0415 - for this option only
 
     known = MessageMatrix.of_run(messages_of(messages))
     if len(known.ranks) != ranks:

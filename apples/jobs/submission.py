@@ -138,8 +138,8 @@ def between_hosts(run: Path) -> list[list[int]]:
 
     Empty where it was on more hosts than a submission may tell of.
     """
-    from apples.monitoring.message_matrix import MessageMatrix  # noqa: PLC0415 - few jobs name a run
     from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING  # noqa: PLC0415
+    from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - few jobs name a run
 
     found = MessageMatrix.of_run(run)
     rows = found.by_host(found.bytes)

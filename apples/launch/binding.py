@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from apples.errors import LaunchError
 from apples.launch.hydra import RankGroup
-from apples.monitoring.message_matrix import Matrix
 from apples.topology import CpuSet, Requirement, Topology, Unsatisfied, fit
 from apples.topology.bindings import per_rank
+from apples.topology.message_matrix import Matrix
 from apples.topology.sources.this_machine import live_topology
 
 RankCpus = tuple[tuple[int, ...], ...]
@@ -70,7 +70,7 @@ def rank_cpus(
         return ()
     shares = per_rank(topology, found.cpus, ranks)
     if messages:
-        from apples.monitoring.placement import rank_order  # noqa: PLC0415 - NumPy, for runs that name messages
+        from apples.topology.mapping import rank_order  # noqa: PLC0415 - NumPy, for runs that name messages
 
         shares = rank_order(topology, shares, messages).shares
     return tuple(map(tuple, shares))

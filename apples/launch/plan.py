@@ -13,10 +13,10 @@ from typing import Any
 
 from apples.errors import LaunchError
 from apples.launch.remote.fitness import Fitness, Needs
-from apples.monitoring.message_matrix import Matrix
 from apples.resources import Host, HostList
 from apples.resources.distances import HostDistances
 from apples.resources.schedule import Allocation
+from apples.topology.message_matrix import Matrix
 
 SCHEMA = "apples.task/1"
 PROGRESS_SECONDS = 0.25

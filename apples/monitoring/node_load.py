@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from apples.errors import UsageError
 from apples.launch.job_processes import MARK, RANK_VARIABLES
-from apples.monitoring.decider import available_cpu
+from apples.scheduling.decider import available_cpu
 from nws import FreeMemorySensor, RunQueueReader, SensorError, parse_allowed_cpus
 
 SCHEMA: Final = "apples.node-load/1"

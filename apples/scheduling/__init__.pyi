@@ -22,8 +22,8 @@ from apples.scheduling.policy import SchedulingPolicy as SchedulingPolicy
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
-from apples.scheduling.advance import Margin as Margin
-from apples.scheduling.advance import nodes_left as nodes_left
+from apples.scheduling.decider import NodeCapacity as NodeCapacity
+from apples.scheduling.decider import check_for_migration as check_for_migration
 from apples.scheduling.driver import Driver as Driver
 from apples.scheduling.driver import SchedulerBackend as SchedulerBackend
 from apples.scheduling.guard import LOOK_SECONDS as LOOK_SECONDS
@@ -40,6 +40,10 @@ from apples.scheduling.mates import find_mates as find_mates
 from apples.scheduling.mates import is_contiguous as is_contiguous
 from apples.scheduling.mates import parse_node_ids as parse_node_ids
 from apples.scheduling.mates import pick_free as pick_free
+from apples.scheduling.payback import MigrationRule as MigrationRule
+from apples.scheduling.payback import SharedHost as SharedHost
+from apples.scheduling.payback import SharedHosts as SharedHosts
+from apples.scheduling.payback import migrate as migrate
 from apples.scheduling.policies.conservative import Conservative as Conservative
 from apples.scheduling.policies.migration import PaybackMigration as PaybackMigration
 from apples.scheduling.policies.migration import ThresholdMigration as ThresholdMigration
@@ -56,6 +60,8 @@ from apples.scheduling.policy import RunningJob as RunningJob
 from apples.scheduling.policy_process import HEADER as HEADER
 from apples.scheduling.profile import Profile as Profile
 from apples.scheduling.proposals import Change as Change
+from apples.scheduling.reservations import Margin as Margin
+from apples.scheduling.reservations import nodes_left as nodes_left
 from apples.scheduling.server import log as log
 from apples.scheduling.server import scheduler as scheduler
 from apples.scheduling.server.access import AT_ONCE as AT_ONCE

@@ -13,7 +13,6 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any
 
-from apples.scheduling.advance import Margin, Use
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import (
     Decision,
@@ -42,6 +41,7 @@ from apples.scheduling.policy import (
     RunningJob,
 )
 from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
+from apples.scheduling.reservations import Margin, Use
 from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()

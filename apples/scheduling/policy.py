@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 from apples.errors import UsageError
-from apples.monitoring.decider import OWNER_BACK
+from apples.scheduling.decider import OWNER_BACK
 from apples.scheduling.jobs import Decision, Job, JobKind, Resize
 
 K = TypeVar("K")

@@ -11,8 +11,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from apples.monitoring.decider import NodeCapacity, available_cpu, check_for_migration
-from apples.monitoring.payback import MigrationRule, SharedHost, SharedHosts, migrate
+from apples.scheduling.decider import NodeCapacity, available_cpu, check_for_migration
+from apples.scheduling.payback import MigrationRule, SharedHost, SharedHosts, migrate
 
 DECIDERS = ("never", "decider", "migrate", "oracle")
 

@@ -92,6 +92,13 @@ from apples.topology.language import expression_of as expression_of
 from apples.topology.language import merge as merge
 from apples.topology.language import requirement_of as requirement_of
 from apples.topology.machine import restricted as restricted
+from apples.topology.mapping import PlacementProblem as PlacementProblem
+from apples.topology.mapping import distances as distances
+from apples.topology.mapping import place as place
+from apples.topology.mapping import rank_order as order_ranks
+from apples.topology.message_matrix import MOST_READ as MOST_READ
+from apples.topology.message_matrix import CountedRank as CountedRank
+from apples.topology.message_matrix import MessageMatrix as MessageMatrix
 from apples.topology.requirement import AMOUNTS as AMOUNTS
 from apples.topology.requirement import CpusetType as CpusetType
 from apples.topology.selection import BREAK as BREAK

@@ -16,8 +16,8 @@ from worlds import ROOMY, pool, symmetric
 from apples import Coordinator, Host, Link
 from apples.agent import TOLERANCE, arranged, distances, equal_strips, launch_plan, rectangles
 from apples.errors import UsageError
-from apples.monitoring import CountedRank, MessageMatrix
 from apples.resources import between
+from apples.topology import CountedRank, MessageMatrix
 
 NEAR, FAR = Link(1e-4, 1e8), Link(1e-2, 1e6)
 SITES = symmetric({("east", "east"): NEAR, ("west", "west"): NEAR, ("east", "west"): FAR})

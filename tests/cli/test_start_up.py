@@ -135,7 +135,7 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
     others = {
         "pydantic",
         "apples.launch.message_counts.counter",
-        "apples.monitoring.message_matrix",
+        "apples.topology.message_matrix",
         "apples.io.journal",
     }
     assert loaded & {*HEAVY, *others} - {"ssl"} == set()  # http.client loads it

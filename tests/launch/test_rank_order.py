@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.monitoring import MOST_READ, MessageMatrix
-from apples.monitoring import order_ranks as rank_order
 from apples.resources import distances
-from apples.topology import CpuSet, origin, per_rank, synthetic
+from apples.topology import MOST_READ, CpuSet, MessageMatrix, origin, per_rank, synthetic
+from apples.topology import order_ranks as rank_order
 
 MACHINES = [
     synthetic(each)

@@ -35,7 +35,7 @@ from apples.malleable import (
     exchanged_bytes,
     transfers,
 )
-from apples.monitoring import CountedRank, MessageMatrix
+from apples.topology import CountedRank, MessageMatrix
 from apples.views import page_of_run as run_page
 
 PROGRAM = Path(__file__).parent / "programs" / "halos.py"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.monitoring import (
+from apples.scheduling import (
     MigrationRule,
     NodeCapacity,
     SharedHost,

@@ -11,7 +11,7 @@ from oracles import placement_optimum
 from pulp import HiGHS, LpProblem, lpSum, value
 
 from apples.errors import UsageError
-from apples.monitoring import PlacementProblem, place
+from apples.topology import PlacementProblem, place
 
 SITES = 10.0
 """Between two sites a byte costs ten times what it costs inside one."""

@@ -25,9 +25,9 @@ from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
-from apples.monitoring.message_matrix import MessageMatrix
 from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Schedule
+from apples.topology.message_matrix import MessageMatrix
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
 SILENT = Finding("ssh", "fail", "it did not answer whoever asked it last")

@@ -22,8 +22,8 @@ from apples.agent.weather.conditions import error_of
 from apples.errors import VerificationError
 from apples.launch.actuator import LaunchCommand, Outcome
 from apples.launch.events import BorderTimes
-from apples.monitoring.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 from apples.resources.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
+from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 
 Document = dict[str, Any]
 

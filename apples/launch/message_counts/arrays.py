@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from apples.launch.events import MessagesSent
-from apples.monitoring.message_matrix import CountedRank, MessageMatrix
+from apples.topology.message_matrix import CountedRank, MessageMatrix
 
 MOST_RANKS = 1024
 """Of all maps of a run together, whose matrix takes 34 MB; messages with others are counted as `missed`."""

@@ -32,7 +32,7 @@ from apples.launch.message_counts.on_host import (
     digest_of,
     mpi_library,
 )
-from apples.monitoring.message_matrix import CountedRank, MessageMatrix
+from apples.topology.message_matrix import CountedRank, MessageMatrix
 
 SOURCE = Path(__file__).with_name("count_messages.c")
 COMPILE_SECONDS = 120.0

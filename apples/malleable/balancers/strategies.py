@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from apples.malleable.balancers.contract import Measured
-from apples.monitoring.decider import NodeCapacity, check_for_migration
+from apples.scheduling.decider import NodeCapacity, check_for_migration
 
 HALVINGS = 100
 """More than a double has bits: bisection ends where it cannot be told apart."""
@@ -148,7 +148,7 @@ THRESHOLD = 0.55
 def decider(measured: Measured, threshold: float = THRESHOLD) -> tuple[int, ...]:
     """Return owners after one global step of the paper's recursion over two heaps.
 
-    The rule is `apples.monitoring.decider.check_for_migration`: at most one task a node and step, for systems that
+    The rule is `apples.scheduling.decider.check_for_migration`: at most one task a node and step, for systems that
     shall stay calm. The task is the heaviest that leaves the taker no longer than the giver was.
     Tasks on nodes that must be vacated are moved before, as `refine` does.
 
@@ -227,7 +227,7 @@ def placement(measured: Measured) -> tuple[int, ...]:
         return refined
     import numpy as np  # noqa: PLC0415 - a rank that is only parked loads none
 
-    from apples.monitoring.placement import PlacementProblem, place  # noqa: PLC0415 - likewise
+    from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415 - likewise
 
     blocks = len(refined)
     messages = np.zeros((blocks, blocks))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import Decision, Reserve, Resize, Start
 from apples.scheduling.policy import (
@@ -18,6 +17,7 @@ from apples.scheduling.policy import (
     requests,
 )
 from apples.scheduling.profile import Profile, releases
+from apples.scheduling.reservations import Room, blocks
 
 
 @dataclass(frozen=True)

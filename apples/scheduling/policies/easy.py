@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from apples.scheduling.advance import Room, blocks
 from apples.scheduling.instants import HALF_INSTANT, instant
 from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.policy import ClusterState, OrderedPolicy, requests
 from apples.scheduling.profile import Profile, releases
+from apples.scheduling.reservations import Room, blocks
 
 #: Orders of the queue; ties go by (submit, id).
 ORDERS: Mapping[str, Callable[[Job], float]] = {

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apples.scheduling.advance import nodes_left
 from apples.scheduling.jobs import Decision, Job, Resize, Start
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
+from apples.scheduling.reservations import nodes_left
 from apples.topology.distribute import distribute
 
 

@@ -16,12 +16,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from apples.errors import UsageError
-from apples.monitoring.decider import (
-    THRESHOLD,
-    NodeCapacity,
-    available_cpu,
-    check_for_migration,
-)
+from apples.scheduling.decider import THRESHOLD, NodeCapacity, available_cpu, check_for_migration
 from apples.scheduling.jobs import Decision, Migrate, Wake
 from apples.scheduling.policies.easy import Easy
 from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
@@ -294,7 +289,7 @@ class PaybackMigration(LoadMigration):
     def exchanges(
         self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
     ) -> list[NodeExchange]:
-        """Return what `apples.monitoring.payback` moves of each job."""
+        """Return what `apples.scheduling.payback` moves of each job."""
         loads, left, found = cluster.loads, set(free), []
         wanted_back = {
             one.job.id: any(loads[node].owner_back for node in one.node_ids) for one in movable
@@ -358,7 +353,7 @@ class PaybackMigration(LoadMigration):
 
 def _payback() -> ModuleType:
     """Return the rule: it computes with arrays, which a scheduler with another policy need not load."""
-    return import_module("apples.monitoring.payback")
+    return import_module("apples.scheduling.payback")
 
 
 __all__: Sequence[str] = ["LoadMigration", "PaybackMigration", "ThresholdMigration"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from apples.scheduling.advance import Room
 from apples.scheduling.jobs import Decision, Job, Start
 from apples.scheduling.policy import (
     ClusterState,
@@ -14,6 +13,7 @@ from apples.scheduling.policy import (
     grant_requests,
     in_order,
 )
+from apples.scheduling.reservations import Room
 
 
 @dataclass(frozen=True)

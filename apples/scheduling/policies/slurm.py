@@ -9,10 +9,10 @@ from itertools import accumulate
 from math import ceil, floor
 
 from apples.errors import UsageError
-from apples.scheduling.advance import Room, blocks
 from apples.scheduling.jobs import Decision, Job, Start, Wake
 from apples.scheduling.policy import ClusterState, SchedulingPolicy, grant_requests
 from apples.scheduling.profile import Interval, Profile, releases
+from apples.scheduling.reservations import Room, blocks
 
 PUNCTUAL_SECONDS = 1e-3
 """By how much a pass may be off the moment it was asked for."""

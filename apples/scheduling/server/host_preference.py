@@ -144,7 +144,7 @@ class HostPreference:
 
     def _nearest(self, hosts: Sequence[str], chosen: tuple[str, ...]) -> tuple[str, ...]:
         """Return those that send their messages least far; `chosen` where others are no nearer."""
-        from apples.monitoring.placement import PlacementProblem, place  # noqa: PLC0415 - loads numpy
+        from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415 - loads numpy
 
         assert self.listed is not None  # noqa: S101 - for the type checker: `best` looks
         known = [host for host in hosts if host in self.listed]

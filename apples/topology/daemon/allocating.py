@@ -9,9 +9,9 @@ from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.topology.allocator import fit
 from apples.topology.cpus import CpuSet
 from apples.topology.daemon.node import NodeLedger
-from apples.topology.daemon.node_manager import NodeManager, ResizeReply
 from apples.topology.daemon.protocol import AllocateRequest, BindRequest, Caller, DeallocateRequest
 from apples.topology.daemon.releasing import Releaser
+from apples.topology.daemon.resize_requests import NodeManager, ResizeReply
 from apples.topology.daemon.sharing import leave
 from apples.topology.daemon.state import AllocationState, CpuAllocation, EndCondition
 from apples.topology.isolation.affinity import started

@@ -11,10 +11,10 @@ from apples.topology.allocator import fit
 from apples.topology.daemon import protocol
 from apples.topology.daemon.allocating import Allocator, Answer, Seal, read_requirement
 from apples.topology.daemon.node import NodeLedger
-from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.protocol import READING, Caller
 from apples.topology.daemon.recovery import recover
 from apples.topology.daemon.releasing import Releaser
+from apples.topology.daemon.resize_requests import NodeManager
 from apples.topology.daemon.resizing import Resizer
 from apples.topology.daemon.state import (
     ANSWER_SECONDS,

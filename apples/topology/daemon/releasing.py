@@ -16,8 +16,8 @@ from typing import Any, Final
 from apples.errors import LaunchError
 from apples.io.journal import JournalError
 from apples.topology.daemon.node import NodeLedger
-from apples.topology.daemon.node_manager import NodeManager
 from apples.topology.daemon.recovery import adopt_orphans
+from apples.topology.daemon.resize_requests import NodeManager
 from apples.topology.daemon.sharing import leave
 from apples.topology.daemon.state import AllocationState, CpuAllocation, EndCondition
 from apples.topology.isolation.affinity import Affinity, started

@@ -18,9 +18,9 @@ from apples.topology.daemon.allocating import (
     refused,
 )
 from apples.topology.daemon.node import NodeLedger
-from apples.topology.daemon.node_manager import NodeManager, ResizeReply
 from apples.topology.daemon.protocol import CpuResizeRequest, ResumeRequest, SuspendRequest
 from apples.topology.daemon.releasing import Releaser
+from apples.topology.daemon.resize_requests import NodeManager, ResizeReply
 from apples.topology.daemon.sharing import grow, leave, shrink
 from apples.topology.daemon.state import AllocationState, CpuAllocation
 from apples.topology.isolation.backend import CpuContainer, IsolationError

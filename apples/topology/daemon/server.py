@@ -26,8 +26,8 @@ from apples.topology.daemon.client import OPERATOR_SOCKET, SOCKET
 from apples.topology.daemon.fairness import ConnectionTable, FairTurns
 from apples.topology.daemon.handler import TopologyRequestHandler, authorise
 from apples.topology.daemon.node import NodeLedger
-from apples.topology.daemon.node_manager import ResizeFollower
 from apples.topology.daemon.protocol import Caller
+from apples.topology.daemon.resize_requests import ResizeFollower
 from apples.topology.isolation.affinity import started
 
 FIRST_SECONDS: Final = 10.0

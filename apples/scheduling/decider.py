@@ -1,7 +1,7 @@
 """Dynamite's migration decider: which task leaves which node for which other, by two heaps and a threshold.
 
 Pure: what was measured goes in, all moves of one global step come out, each with its reason. The rule is the
-paper's; `apples.monitoring.payback` has the one that also asks what a move costs.
+paper's; `apples.scheduling.payback` has the one that also asks what a move costs.
 
 References
 ----------

@@ -1,6 +1,6 @@
 """A migration decider that asks what a move costs: tasks move where that pays before things have changed again.
 
-Dynamite's rule (`apples.monitoring.decider`) has one threshold and no memory: a node just above it gives to one
+Dynamite's rule (`apples.scheduling.decider`) has one threshold and no memory: a node just above it gives to one
 just below it, and takes the task back when the load of an owner moves on. Here a global step is taken only if the
 application's iteration gets clearly shorter, if the time it saves within a horizon is more than the moves take,
 and if no host of it moved a moment ago. What talks much stays together, since messages between hosts count. A host
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from apples.errors import UsageError
-from apples.monitoring.decider import OWNER_BACK, TaskMove
+from apples.scheduling.decider import OWNER_BACK, TaskMove
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
