@@ -42,10 +42,10 @@ from apples.launch.actuator import Outcome as Outcome
 from apples.launch.actuator import Progress as Progress
 from apples.launch.actuator import Resized as Resized
 from apples.launch.actuators.local import LocalActuator as LocalActuator
-from apples.launch.actuators.malleable import MalleableActuator as MalleableActuator
 from apples.launch.actuators.recording import RecordingActuator as RecordingActuator
 from apples.launch.plan import HostSurvey as HostSurvey
 from apples.launch.plan import LaunchPlan as LaunchPlan
+from apples.malleable.actuator import MalleableActuator as MalleableActuator
 from apples.resources import Host as Host
 from apples.resources import HostList as HostList
 from apples.resources import Link as Link

@@ -29,7 +29,7 @@ from pathlib import Path
 from apples.lab import labs, record
 from apples.launch.host_agent import MANAGER
 from apples.launch.job_processes import marked, parent_of
-from apples.malleable.manager.process_groups import SUPERVISOR
+from apples.malleable.manager.hosts import SUPERVISOR
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "jobs" / "sample"
 KINDS = {

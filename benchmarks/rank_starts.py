@@ -20,10 +20,10 @@ from statistics import median
 
 from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
-from apples.launch.job_manager import job_file
 from apples.launch.job_processes import marked, read
 from apples.malleable import HostShare
-from apples.malleable.manager.process_groups import ProcessGroup
+from apples.malleable.job_start import job_file
+from apples.malleable.manager.hosts import ProcessGroup
 from apples.malleable.node.supervisor import RANK_INTERPRETER
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "malleable" / "programs_mpi" / "counting.py"

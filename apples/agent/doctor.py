@@ -26,7 +26,7 @@ from apples.launch.remote.addresses import is_here
 from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
 from apples.launch.remote.preflight import preflight
 from apples.malleable.migration.criu import version_of, working_criu
-from apples.malleable.migration.supervisors import trial_migration
+from apples.malleable.migration.hosts import trial_migration
 from apples.resources import Host, HostList, Network
 from apples.ui.units import amount, digits
 

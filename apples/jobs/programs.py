@@ -12,8 +12,8 @@ from apples.errors import UsageError
 from apples.jobs.spec import ProgramSpec, working_directory
 from apples.jobs.store import StoredJob
 from apples.launch.actuator import Outcome
-from apples.launch.actuators.malleable import ProgramExecution, start_program
 from apples.launch.events import Talk
+from apples.malleable.actuator import ProgramExecution, start_program
 from apples.malleable.migration.manager import signal_number
 from apples.malleable.migration.ranks import functions_outside
 from apples.resources import HostList, read_host_list

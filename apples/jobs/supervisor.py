@@ -42,8 +42,8 @@ from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch import job_processes
 from apples.launch.actuator import Execution, Progress
 from apples.launch.actuators.choice import actuator_name, actuator_of
-from apples.launch.actuators.malleable import NO_RECTANGLES
 from apples.launch.events import to_stderr
+from apples.malleable.actuator import NO_RECTANGLES
 
 STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""

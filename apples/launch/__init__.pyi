@@ -21,7 +21,6 @@ from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution
 from apples.launch.actuators import ACTUATORS as ACTUATORS
 from apples.launch.actuators import actuator_class as actuator_class
-from apples.launch.actuators.malleable import MalleableActuator as MalleableActuator
 from apples.launch.binding import bound as bound
 from apples.launch.binding import bound_apart as bound_apart
 from apples.launch.binding import rank_cpus as rank_cpus
@@ -52,7 +51,6 @@ from apples.launch.host_spec_builders import local_spec as local_spec
 from apples.launch.host_spec_builders import remote_spec as remote_spec
 from apples.launch.hydra import LaunchCommand as LaunchCommand
 from apples.launch.hydra import command as command
-from apples.launch.job_manager import job_file as job_file
 from apples.launch.job_processes import MARK as MARK
 from apples.launch.job_processes import SHARED_MEMORY as SHARED_MEMORY
 from apples.launch.job_processes import all_processes as all_processes

@@ -24,6 +24,7 @@ from apples.malleable.runtime.membership import Rollback as Rollback
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.malleable.actuator import MalleableActuator as MalleableActuator
 from apples.malleable.balancers.block_table import BlockTable as BlockTable
 from apples.malleable.balancers.block_table import Decomposition as Decomposition
 from apples.malleable.balancers.block_table import runs as runs
@@ -34,7 +35,7 @@ from apples.malleable.balancers.strategies import placement as placement
 from apples.malleable.control import commits as commits
 from apples.malleable.control import job_file as job_file
 from apples.malleable.control import messages as messages
-from apples.malleable.control import responder as responder
+from apples.malleable.control import requests as responder
 from apples.malleable.control import sealing as sealing
 from apples.malleable.control.change_cost import ChangeCost as ChangeCost
 from apples.malleable.control.change_cost import moves as moves
@@ -62,13 +63,13 @@ from apples.malleable.control.messages import CommandOutcome as CommandOutcome
 from apples.malleable.control.messages import CommandRequest as CommandRequest
 from apples.malleable.control.messages import outcome_of as outcome_of
 from apples.malleable.control.messages import request_of as request_of
-from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS as UNAUTHENTICATED_SESSIONS
-from apples.malleable.control.responder import CloseSession as CloseSession
-from apples.malleable.control.responder import HostLimits as HostLimits
-from apples.malleable.control.responder import ResizeLedger as ResizeLedger
-from apples.malleable.control.responder import Responder as Responder
-from apples.malleable.control.responder import SendToSession as SendToSession
-from apples.malleable.control.responder import WakeJob as WakeJob
+from apples.malleable.control.requests import UNAUTHENTICATED_SESSIONS as UNAUTHENTICATED_SESSIONS
+from apples.malleable.control.requests import CloseSession as CloseSession
+from apples.malleable.control.requests import HostLimits as HostLimits
+from apples.malleable.control.requests import ResizeLedger as ResizeLedger
+from apples.malleable.control.requests import Responder as Responder
+from apples.malleable.control.requests import SendToSession as SendToSession
+from apples.malleable.control.requests import WakeJob as WakeJob
 from apples.malleable.control.sealing import SECRET_BYTES as SECRET_BYTES
 from apples.malleable.control.sealing import ForgeryError as ForgeryError
 from apples.malleable.control.sealing import Opener as Opener
@@ -84,20 +85,21 @@ from apples.malleable.control.strips import rank_ranges as rank_ranges
 from apples.malleable.control.strips import rows_moved as rows_moved
 from apples.malleable.control.strips import strips as strips
 from apples.malleable.control.strips import strips_moving_fewest_rows as strips_moving_fewest_rows
-from apples.malleable.manager import process_groups as process_groups
+from apples.malleable.job_start import job_file as launch_job_file
+from apples.malleable.manager import hosts as process_groups
 from apples.malleable.manager.engine import ReconfigurationEngine as ReconfigurationEngine
 from apples.malleable.manager.engine import Stage as Stage
+from apples.malleable.manager.hosts import BIRTH_SECONDS as BIRTH_SECONDS
+from apples.malleable.manager.hosts import GREETING_TOO_LONG as GREETING_TOO_LONG
+from apples.malleable.manager.hosts import OUT_OF_SIGHT as OUT_OF_SIGHT
+from apples.malleable.manager.hosts import OWN_LOGIN as OWN_LOGIN
+from apples.malleable.manager.hosts import RECONNECTED as RECONNECTED
+from apples.malleable.manager.hosts import REPORT_INVALID as REPORT_INVALID
+from apples.malleable.manager.hosts import SUPERVISOR as SUPERVISOR
+from apples.malleable.manager.hosts import SUPERVISOR_ENDED as SUPERVISOR_ENDED
+from apples.malleable.manager.hosts import ProcessGroup as ProcessGroup
+from apples.malleable.manager.hosts import ProcessGroups as ProcessGroups
 from apples.malleable.manager.job_manager import JobManager as JobManager
-from apples.malleable.manager.process_groups import BIRTH_SECONDS as BIRTH_SECONDS
-from apples.malleable.manager.process_groups import GREETING_TOO_LONG as GREETING_TOO_LONG
-from apples.malleable.manager.process_groups import OUT_OF_SIGHT as OUT_OF_SIGHT
-from apples.malleable.manager.process_groups import OWN_LOGIN as OWN_LOGIN
-from apples.malleable.manager.process_groups import RECONNECTED as RECONNECTED
-from apples.malleable.manager.process_groups import REPORT_INVALID as REPORT_INVALID
-from apples.malleable.manager.process_groups import SUPERVISOR as SUPERVISOR
-from apples.malleable.manager.process_groups import SUPERVISOR_ENDED as SUPERVISOR_ENDED
-from apples.malleable.manager.process_groups import ProcessGroup as ProcessGroup
-from apples.malleable.manager.process_groups import ProcessGroups as ProcessGroups
 from apples.malleable.migration import inspection as inspection
 from apples.malleable.migration import ranks as ranks
 from apples.malleable.migration import steps as steps

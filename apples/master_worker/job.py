@@ -26,7 +26,7 @@ from apples.malleable.control.command import (
     ResizeDone,
     ResizeRefused,
 )
-from apples.malleable.control.responder import HostLimits
+from apples.malleable.control.requests import HostLimits
 from apples.malleable.control.server import ControlServer
 from apples.master_worker.given_hosts import HostGiver, RunStanding
 from apples.master_worker.running import (

@@ -19,7 +19,6 @@ from apples.io.json_lines import LineBuffer
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
-from apples.launch.job_manager import job_file
 from apples.launch.job_processes import kill_marked, marked, remove_run
 from apples.launch.processes import job_name
 from apples.malleable.control.command import (
@@ -32,6 +31,7 @@ from apples.malleable.control.command import (
     ResizeDone,
 )
 from apples.malleable.control.job_file import EngineName, JobFile, loads
+from apples.malleable.job_start import job_file
 from apples.malleable.manager.job_manager import JobManager
 
 

@@ -21,15 +21,8 @@ from apples import (
     load_information,
 )
 from apples.agent import Learned, by_threads, check, equal_strips, recall, remember
-from apples.launch import (
-    HostTimes,
-    MalleableActuator,
-    Outcome,
-    RankGroup,
-    SlurmActuator,
-    bound,
-    run_task,
-)
+from apples.launch import HostTimes, Outcome, RankGroup, SlurmActuator, bound, run_task
+from apples.malleable import MalleableActuator
 from apples.topology import synthetic
 from blueprints import all_resources, minimum_execution_time
 

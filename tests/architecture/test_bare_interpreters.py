@@ -25,7 +25,7 @@ WITH_PACKAGES = {
     "apples.launch.slurm.allocation",
     "apples.launch.slurm.follow",
     "apples.launch.slurm.placing",
-    "apples.malleable.migration.supervisor",
+    "apples.malleable.migration.on_host",
     "apples.simulation.queue_planner",
     "apples.testing.actuator_checks",
 }

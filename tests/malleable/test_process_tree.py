@@ -19,7 +19,6 @@ from apples.launch import (
     Processes,
     RankGroup,
     descendants,
-    job_manager,
     kill_marked,
     local_spec,
     marked,
@@ -27,6 +26,7 @@ from apples.launch import (
     read,
 )
 from apples.malleable import SECRET_BYTES, SUPERVISOR, HostShare
+from apples.malleable import job_start as job_manager
 
 WAIT = 0.05
 RANK = "import sys, time\nopen(sys.argv[1], 'x')\ntime.sleep(1000)"

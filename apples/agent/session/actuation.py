@@ -37,7 +37,7 @@ def malleable_of(
             option=option,
             template=information.template.name,
         )
-    from apples.launch.actuators.malleable import MalleableActuator  # noqa: PLC0415 - for such jobs only
+    from apples.malleable.actuator import MalleableActuator  # noqa: PLC0415 - for such jobs only
 
     return MalleableActuator(output, save=output is not None, through=through, **job)
 

@@ -30,7 +30,7 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import JobFile, JobFileError
 from apples.malleable.control.messages import CommandOutcome
-from apples.malleable.control.responder import (
+from apples.malleable.control.requests import (
     CloseSession,
     HostLimits,
     ResizeLedger,

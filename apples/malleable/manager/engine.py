@@ -54,7 +54,7 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
-from apples.malleable.manager.process_groups import WORLD, Message, ProcessGroup, ProcessGroups
+from apples.malleable.manager.hosts import WORLD, Message, ProcessGroup, ProcessGroups
 
 Stage = Literal["launch", "idle", "start", "meet", "wait", "ahead", "change", "leave", "stop", "save",
                 "clear", "finish", "over"]  # fmt: skip

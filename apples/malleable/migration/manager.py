@@ -33,6 +33,7 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import JobFile, loads
 from apples.malleable.control.server import open_control
+from apples.malleable.migration.hosts import ProgramSupervisors
 from apples.malleable.migration.ranks import RANKS_FOLDER, AwaitedRanks, RankFolder
 from apples.malleable.migration.steps import (
     READY_SECONDS,
@@ -47,7 +48,6 @@ from apples.malleable.migration.steps import (
     SupervisorRequest,
     migration,
 )
-from apples.malleable.migration.supervisors import ProgramSupervisors
 
 CHUNK = 1 << 20
 STANDARD_ERROR = 2

@@ -7,7 +7,7 @@ import random
 from apples.malleable.control.client import Requester, SendLine
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import CommandRequest
-from apples.malleable.control.responder import UNAUTHENTICATED_SESSIONS
+from apples.malleable.control.requests import UNAUTHENTICATED_SESSIONS
 from apples.malleable.control.sealing import canonical
 from apples.testing.protocol.exchange import Exchange
 

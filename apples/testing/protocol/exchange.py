@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from apples.malleable.control.responder import (
+from apples.malleable.control.requests import (
     CloseSession,
     Responder,
     ResponderEffect,

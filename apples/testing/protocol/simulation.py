@@ -16,11 +16,11 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 
-from apples.malleable.control import responder as job_end
+from apples.malleable.control import requests as job_end
 from apples.malleable.control.client import OpenConnection, Requester, SendLine
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import CommandOutcome, CommandRequest
-from apples.malleable.control.responder import HostLimits, ResizeLedger, Responder
+from apples.malleable.control.requests import HostLimits, ResizeLedger, Responder
 from apples.testing.protocol.adversary import Adversary
 from apples.testing.protocol.exchange import Exchange
 from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork

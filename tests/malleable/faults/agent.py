@@ -8,8 +8,9 @@ import json
 import sys
 from pathlib import Path
 
-from apples.launch import LaunchCommand, Processes, RankGroup, job_file, local_spec
+from apples.launch import LaunchCommand, Processes, RankGroup, local_spec
 from apples.malleable import HostShare
+from apples.malleable import launch_job_file as job_file
 
 HERE = Path(__file__).parent
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}

@@ -23,7 +23,7 @@ from apples.launch.host_spec import HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
 
-MODULE = "apples.malleable.migration.supervisor"
+MODULE = "apples.malleable.migration.on_host"
 LINE_LIMIT = 1 << 20
 END_SECONDS = 4.0
 

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 from apples.errors import LaunchError, UsageError, coded
-from apples.launch import job_manager
 from apples.launch.actuator import Actuator, Bandwidth, LaunchCommand, Resized
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.events import Talk, to_stderr
@@ -28,6 +27,7 @@ from apples.launch.remote import ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Fitness
 from apples.launch.run import STARTUP_SECONDS, Run, RunExecution, started
+from apples.malleable import job_start as job_manager
 from apples.malleable.control.change_cost import expected_cost
 from apples.malleable.control.client import (
     RESIZE_SECONDS,

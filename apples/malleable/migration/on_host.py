@@ -1,6 +1,6 @@
 """The supervisor of an unmodified program on one host: starts it, checkpoints it, restarts it, reports its end.
 
-Run as ``python -m apples.malleable.migration.supervisor`` on the host; elsewhere over a connection. Orders of the
+Run as ``python -m apples.malleable.migration.on_host`` on the host; elsewhere over a connection. Orders of the
 program manager: ``look``, ``start``, ``inspect``, ``checkpoint``, ``restart``; each is answered by one report that
 names it (``to``). Unasked it reports ``alive``, and ``ended`` with the exit code of the program.
 
