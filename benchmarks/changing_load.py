@@ -12,7 +12,7 @@ from statistics import median
 
 from figures.world import options, prediction_errors, say, verdict, world, write
 
-from apples.agent.weather import history
+from apples.weather import history
 from blueprints import minimum_execution_time
 
 SIZES, QUICK = (5000,), (4000,)

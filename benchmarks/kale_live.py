@@ -47,7 +47,6 @@ from apples.jobs.spec import JobSpec
 from apples.launch.job_processes import kill_marked
 from apples.resources import read_host_list
 from apples.scheduling import Equipartition, FirstFit
-from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.server.client import SchedulerClient
 from apples.scheduling.server.host_preference import HostPreference
 from apples.scheduling.server.replay import DECISIONS, replayed
@@ -62,6 +61,7 @@ from apples.simulation.config import ReconfigurationCost
 from apples.simulation.sources import load_workload
 from apples.simulation.speedup import Speedup
 from apples.simulation.workload import Workload, rigid
+from apples.weather.load.nodes import known_nodes
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = 64

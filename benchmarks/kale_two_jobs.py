@@ -25,10 +25,10 @@ from kale_live import OVER, SOLVER, Site, end_at_sigterm, on_cpus
 
 from apples.agent.session.spec import RunSpec
 from apples.jobs.spec import JobSpec
-from apples.launch.remote.load_slaves import load_slaves
-from apples.monitoring.master import LoadMonitor
-from apples.monitoring.node_load import NodeSnapshot
 from apples.resources import read_host_list
+from apples.weather.load.monitor import LoadMonitor
+from apples.weather.load.remote import load_slaves
+from apples.weather.load.snapshot import NodeSnapshot
 
 HOSTS = 4
 EVERY = 0.5

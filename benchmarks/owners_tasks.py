@@ -34,13 +34,13 @@ from apples import jobs, lab
 from apples.agent.session.spec import RunSpec
 from apples.errors import ApplesError
 from apples.lab.record import Lab
-from apples.launch.remote.load_slaves import load_slaves
-from apples.monitoring.master import LoadMonitor
-from apples.monitoring.node_load import NOBODY, NodeSnapshot
 from apples.resources import read_host_list
 from apples.scheduling.decider import NodeCapacity, check_for_migration
 from apples.scheduling.payback import MigrationRule, SharedHost, migrate
 from apples.testing.owners import OwnersWorld, step_by_foresight
+from apples.weather.load.monitor import LoadMonitor
+from apples.weather.load.remote import load_slaves
+from apples.weather.load.snapshot import NOBODY, NodeSnapshot
 
 HERE = Path(__file__).resolve().parent
 CPU, TASKS, WORK = 0.08, 24, 0.02

@@ -32,9 +32,9 @@ from apples.agent import (
     program_of,
 )
 from apples.agent.calibration import probe_hosts
-from apples.agent.weather.local import LocalSensing
 from apples.launch.calibrate import calibrate
 from apples.testing.contention import contention
+from apples.weather.local import LocalSensing
 from blueprints import minimum_execution_time, redistribute
 
 BAR = 1.15

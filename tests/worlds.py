@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import hat
-from apples.agent import Conditions, InformationPool
+from apples.agent import InformationPool
 from apples.resources import Host, HostList, Link, Network
+from apples.weather import Conditions
 from nws import Weather
 
 TEMPLATE = hat.parse(

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import hat
 from apples.agent.information import available_here
-from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.io import state
 from apples.launch import hydra, quota
@@ -29,6 +28,7 @@ from apples.malleable.migration.criu import version_of, working_criu
 from apples.malleable.migration.hosts import trial_migration
 from apples.resources import Host, HostList, Network
 from apples.ui.units import amount, digits
+from apples.weather.local import LocalSensing
 
 LEAST_PYTHON = (3, 11)
 MOST_GPUS, SHOWN = 16, 400

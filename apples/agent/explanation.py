@@ -16,11 +16,11 @@ import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog
 from apples.agent.information import InformationPool
 from apples.agent.planners.time_balancing import balance, rows_by
-from apples.agent.weather.conditions import error_of
 from apples.errors import ApplesError
 from apples.resources import Host, ResourceSet
 from apples.resources.schedule import Estimate
 from apples.ui.units import amount, duration
+from apples.weather.conditions import error_of
 
 PRECISION = 1.002
 """Ratio at which a bisection stops: well inside the 1 % that is promised."""

@@ -15,16 +15,16 @@ import typer
 from apples.cli.nws_ask import Certificate, TokenPath, asking
 from apples.errors import LaunchError, UsageError
 from apples.launch.remote.addresses import remote_hosts
-from apples.launch.remote.load_slaves import load_slaves
-from apples.monitoring.master import WINDOW, LoadMonitor
-from apples.monitoring.node_load import NOBODY, NodeSnapshot
-from apples.monitoring.series import LoadReporter
 from apples.resources import read_host_list
 from apples.scheduling.decider import PRIORITIES, NodeCapacity
 from apples.ui import options
 from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
 from apples.ui.options import Json
 from apples.views.monitor import monitor_text
+from apples.weather.load.monitor import WINDOW, LoadMonitor
+from apples.weather.load.remote import load_slaves
+from apples.weather.load.series import LoadReporter
+from apples.weather.load.snapshot import NOBODY, NodeSnapshot
 
 SILENT_SECONDS = 15.0
 """For a host to be heard for the first time, beside the time that its snapshots take."""

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.io.state import directory
 from apples.resources import Host, HostList, Network, read_host_list
 from apples.ui.command_line import Entry, run, say, show
+from apples.weather.local import LocalSensing
 
 COMMANDS: Mapping[str, Entry] = {
     "serve": Entry("apples.cli.nws_serve:serve", "Run the service: memory and forecasts."),

@@ -22,13 +22,8 @@ from apples.jobs.host_looks import HostLooks
 from apples.jobs.topology_daemons import TopologyDaemons
 from apples.launch.remote import ssh
 from apples.launch.remote.addresses import is_here, remote_hosts
-from apples.launch.remote.load_slaves import load_slave, load_slaves
-from apples.monitoring.master import LoadMonitor
-from apples.monitoring.node_load import NodeSnapshot
-from apples.monitoring.slave import EVERY_SECONDS
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.loading import load_policy
-from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.policies import POLICIES, SlowdownDriven
 from apples.scheduling.policy import SchedulingPolicy
 from apples.scheduling.server.access import GIVEN, Scope
@@ -47,6 +42,11 @@ from apples.ui.command_line import say
 from apples.ui.tokens import issue
 from apples.ui.tokens import revoke as revoke_tokens
 from apples.ui.units import listed
+from apples.weather.load.monitor import LoadMonitor
+from apples.weather.load.nodes import known_nodes
+from apples.weather.load.remote import load_slave, load_slaves
+from apples.weather.load.reporter import EVERY_SECONDS
+from apples.weather.load.snapshot import NodeSnapshot
 
 ACTUATORS = ("local", "ssh")
 REACHES = ("ssh", "srun")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from apples.agent.session.results import RUN_SCHEMA
-from apples.agent.weather.local import LocalSensing
 from apples.errors import UsageError
 from apples.jobs.spec import ProgramSpec, working_directory
 from apples.jobs.store import StoredJob
@@ -17,6 +16,7 @@ from apples.malleable.actuator import ProgramExecution, start_program
 from apples.malleable.migration.manager import signal_number
 from apples.malleable.migration.ranks import functions_outside
 from apples.resources import HostList, read_host_list
+from apples.weather.local import LocalSensing
 
 
 def program_spec(

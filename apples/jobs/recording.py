@@ -30,7 +30,6 @@ from apples.agent.session.results import (
 )
 from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
-from apples.agent.weather.conditions import STATIC
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.io import documents
 from apples.io.naming import naming
@@ -41,6 +40,7 @@ from apples.launch.actuator import Execution, Outcome, Progress
 from apples.launch.events import Talk, unheard
 from apples.launch.plan import run_task
 from apples.malleable.control.messages import phases_in_order
+from apples.weather.conditions import STATIC
 
 PROGRESS = "progress"
 MOST_PROGRESS = 10_000

@@ -106,10 +106,6 @@ from apples.launch.remote.fitness import Needs as Needs
 from apples.launch.remote.fitness import judge as judge
 from apples.launch.remote.fitness import own_version as own_version
 from apples.launch.remote.leftovers import remains as remains
-from apples.launch.remote.load_slaves import HERE as HERE
-from apples.launch.remote.load_slaves import MODULE as MODULE
-from apples.launch.remote.load_slaves import load_slave as load_slave
-from apples.launch.remote.load_slaves import load_slaves as load_slaves
 from apples.launch.remote.preflight import LOOK as LOOK
 from apples.launch.remote.preflight import address_towards as address_towards
 from apples.launch.remote.preflight import preflight as preflight

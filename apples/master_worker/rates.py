@@ -14,9 +14,9 @@ from math import inf
 from statistics import median
 from typing import Literal
 
-from apples.agent.weather.conditions import Conditions
 from apples.resources import Host
 from apples.ui.units import listed
+from apples.weather.conditions import Conditions
 
 Bound = Literal["workers", "links", "master"]
 

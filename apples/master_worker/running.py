@@ -25,7 +25,6 @@ from statistics import median
 from typing import Any
 
 import hat
-from apples.agent.weather.conditions import Conditions
 from apples.errors import (
     ApplicationError,
     InfeasibleError,
@@ -56,6 +55,7 @@ from apples.sweeps.workers import (
     result_of,
 )
 from apples.ui.units import counted
+from apples.weather.conditions import Conditions
 
 SCHEMA = "apples.master-worker/1"
 NODE = "apples.master_worker.node:main"

@@ -18,11 +18,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from apples.agent.weather.conditions import Conditions
 from apples.errors import UsageError
 from apples.pipelines.document import MOST_ITEMS, MOST_ROWS, PipelineFile, evaluated
 from apples.resources import Host
 from apples.resources.apportionment import apportion
+from apples.weather.conditions import Conditions
 
 Numbers = npt.NDArray[Any]
 Mode = Literal["pipelined", "alternating"]

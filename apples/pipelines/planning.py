@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import hat
-from apples.agent.weather.conditions import Conditions
-from apples.agent.weather.source import read_weather
 from apples.errors import UsageError, within
 from apples.launch.actuators import actuator_class
 from apples.pipelines.document import PipelineFile
@@ -17,6 +15,8 @@ from apples.pipelines.estimate import PipelineCosts, PipelinePlan
 from apples.pipelines.mapping import PipelineDecision, plan_pipeline
 from apples.resources import Host, read_host_list
 from apples.ui.units import listed
+from apples.weather.conditions import Conditions
+from apples.weather.source import read_weather
 from nws import Weather
 
 SCHEMA = "apples.pipeline/1"

@@ -13,10 +13,10 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.agent.weather.conditions import Conditions
 from apples.resources import Host
 from apples.sweeps.tasks import ParameterSweep, SiteCache, check_places
 from apples.ui.units import listed
+from apples.weather.conditions import Conditions
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]

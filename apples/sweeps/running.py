@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import hat
-from apples.agent.weather.conditions import Conditions
 from apples.errors import ApplicationError, LaunchError, UsageError, system_code, within
 from apples.io import documents
 from apples.io.folder import Folder
@@ -46,6 +45,7 @@ from apples.sweeps.planning import SweepDecision, plan_sweep
 from apples.sweeps.tasks import InputFile, ParameterSweep, SiteCache, SweepTask, one_cache_a_site
 from apples.sweeps.workers import HostWorkers, host_workers
 from apples.ui.units import counted
+from apples.weather.conditions import Conditions
 from nws import Weather
 
 SCHEMA = "apples.parameter-sweep/1"
@@ -313,7 +313,7 @@ def recorded_weather(name: str) -> Weather:
             option="--weather",
             file=name,
         )
-    from apples.agent.weather.source import read_weather  # noqa: PLC0415 - a static plan does without
+    from apples.weather.source import read_weather  # noqa: PLC0415 - a static plan does without
 
     return read_weather(name)
 

@@ -9,13 +9,13 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
-from apples.agent.weather.service import service_settings
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.resources import read_host_list
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.site import HostName, Site
 from apples.views import served_files as served
 from apples.views.served_weather import host_page, hosts_page
+from apples.weather.service import service_settings
 from apples.web.folder import DocumentFolder
 from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.web.host_series import known_of

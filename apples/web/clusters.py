@@ -10,12 +10,12 @@ from typing import Any
 
 import hat
 from apples import user_files
-from apples.agent.weather.service import service_settings
 from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.jobs import JobStatus, store
 from apples.resources import HostList, read_host_list
 from apples.scheduling.server.client import OVER, SchedulerClient, scheduler_directories
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
+from apples.weather.service import service_settings
 from apples.web.folder import DocumentFolder
 from apples.web.host_series import KnownHost, known_of
 from apples.web.weather import AskedWeather, HostWeather, host_rows

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel
 
 import nws
-from apples.agent.weather import history
-from apples.agent.weather.service import DEADLINE, ServiceSettings
 from apples.resources import Host, HostList
 from apples.views.series_parts import longer
 from apples.views.served_weather import STALE_SECONDS
+from apples.weather import history
+from apples.weather.service import DEADLINE, ServiceSettings
 
 Document = Mapping[str, Any]
 

@@ -14,9 +14,9 @@ from apples.agent.information import load_information
 from apples.agent.models import recall
 from apples.agent.session.planning import plan
 from apples.agent.session.spec import PlanSpec, RunSpec
-from apples.agent.weather.history import remembered_weather
-from apples.agent.weather.service import service_settings
 from apples.errors import UsageError
+from apples.weather.history import remembered_weather
+from apples.weather.service import service_settings
 from apples.web.folder import DocumentFolder
 
 NAMES = ("template", "hosts", "user")

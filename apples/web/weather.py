@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from apples.agent.weather.conditions import Conditions
-from apples.agent.weather.history import remembered_weather
-from apples.agent.weather.service import service_settings
-from apples.agent.weather.source import WeatherSource
 from apples.errors import LaunchError
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.fitness import Needs
 from apples.launch.remote.preflight import preflight
 from apples.launch.slurm.nodes import behind_a_queue
 from apples.resources import HostList
+from apples.weather.conditions import Conditions
+from apples.weather.history import remembered_weather
+from apples.weather.service import service_settings
+from apples.weather.source import WeatherSource
 from nws import Forecast
 
 SHOWN_SECONDS = 600.0

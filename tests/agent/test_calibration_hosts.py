@@ -6,9 +6,10 @@ import pytest
 
 import hat
 from apples import Host
-from apples.agent import Conditions, InformationPool, calibrate_hosts, recall
+from apples.agent import InformationPool, calibrate_hosts, recall
 from apples.launch import Calibration
 from apples.resources import HostList, Network
+from apples.weather import Conditions
 from nws import Weather
 
 TEMPLATE = """

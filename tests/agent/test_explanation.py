@@ -8,9 +8,10 @@ import pytest
 from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent import Conditions, balance, left_out, remedy, thresholds
+from apples.agent import balance, left_out, remedy, thresholds
 from apples.resources import HostList
 from apples.ui import duration
+from apples.weather import Conditions
 from blueprints import blocked, compile_time, minimum_execution_time
 from nws import Forecast, Weather
 

@@ -11,7 +11,8 @@ from sites import LONG
 from waiting import until
 
 from apples.lab import entering, environment
-from apples.launch import MODULE, all_processes, read
+from apples.launch import all_processes, read
+from apples.weather import MODULE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab, pytest.mark.more]
 

@@ -11,7 +11,8 @@ from sites import SHORT, Site
 from waiting import until
 
 from apples.jobs import AllocationWatch, store
-from apples.launch import MODULE, all_processes, client, read
+from apples.launch import all_processes, client, read
+from apples.weather import MODULE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 POOL = "pool"

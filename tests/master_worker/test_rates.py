@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples import Host, HostList, Link, Network
-from apples.agent import Conditions
 from apples.master_worker import UnitCosts, WorkerRates, choose
+from apples.weather import Conditions
 from nws import Weather
 
 SPEEDS = st.sampled_from([0.002, 0.01, 0.013, 0.05])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples.errors import UsageError
-from apples.launch import HERE, load_slave, load_slaves
-from apples.monitoring import (
+from apples.resources import Host, HostList, Network, read_host_list
+from apples.weather import (
+    HERE,
     MOST_BYTES,
     MOST_FILES,
     LoadMonitor,
@@ -22,9 +23,10 @@ from apples.monitoring import (
     ProcessCapacity,
     RecentMean,
     line_of,
+    load_slave,
+    load_slaves,
     read_line,
 )
-from apples.resources import Host, HostList, Network, read_host_list
 from nws import read_file
 
 MEMINFO = (
@@ -337,4 +339,4 @@ def test_a_host_that_is_another_machine_has_a_slave_of_its_own_over_ssh(tmp_path
     assert '{"ada": [0], "bob": [1]}' in slaves[HERE]
     assert slaves["far"][0] == "ssh"
     assert load_slave(hosts, hosts["far"], 2.0) == slaves["far"]
-    assert slaves["far"][-1].startswith("exec '/opt/p y' -I -m apples.monitoring.slave ")
+    assert slaves["far"][-1].startswith("exec '/opt/p y' -I -m apples.weather.load.reporter ")

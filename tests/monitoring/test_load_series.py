@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from apples.monitoring import LoadReporter, LoadSeries, NodeSnapshot, ProcessCapacity
+from apples.weather import LoadReporter, LoadSeries, NodeSnapshot, ProcessCapacity
 from nws import SeriesName, ServiceError
 from nws.measurement import checked_amount
 

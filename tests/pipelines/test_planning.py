@@ -14,7 +14,6 @@ from waiting import until
 
 import hat
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
-from apples.agent import Conditions
 from apples.pipelines import (
     PipelineCosts,
     PipelineFile,
@@ -25,6 +24,7 @@ from apples.pipelines import (
     plan_pipeline,
     plan_pipeline_file,
 )
+from apples.weather import Conditions
 from nws import Weather
 
 TWO = """

@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 
 from apples import Host, Link, read_host_list
-from apples.agent import Conditions
 from apples.resources import NEVER_MEASURED, Network
+from apples.weather import Conditions
 from nws import Weather
 
 A, B, C = Host("a", site="s"), Host("b", site="t"), Host("c", site="t")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from sweep_worlds import sweep_world
 
 from apples import Host, HostList, LaunchError, Link, Network
-from apples.agent import Conditions
 from apples.sweeps import (
     HEURISTICS,
     InputFile,
@@ -21,6 +20,7 @@ from apples.sweeps import (
     plan_sweep,
     sweep_costs,
 )
+from apples.weather import Conditions
 from nws import Weather
 
 

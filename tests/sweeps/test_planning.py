@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sweep_worlds import sweep_world
 
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
-from apples.agent import Conditions
 from apples.sweeps import (
     HEURISTICS,
     InputFile,
@@ -24,6 +23,7 @@ from apples.sweeps import (
     plan_sweep,
     sweep_costs,
 )
+from apples.weather import Conditions
 from nws import Forecast, Weather
 
 NAMES = sorted(HEURISTICS)

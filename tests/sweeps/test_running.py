@@ -24,7 +24,6 @@ from apples import (
     NoFeasiblePlanError,
     UsageError,
 )
-from apples.agent import Conditions
 from apples.sweeps import (
     HostsExecutor,
     ParameterSweep,
@@ -38,6 +37,7 @@ from apples.sweeps import (
     sweep_costs,
 )
 from apples.views import sweep_text
+from apples.weather import Conditions
 from hat import DocumentError
 from nws import Weather
 

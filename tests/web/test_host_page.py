@@ -13,8 +13,8 @@ from web.conftest import HOSTS
 from web.live_site import LiveSite
 from web.weather_site import wave, weather_site
 
-from apples.agent import history
 from apples.resources import read_host_list
+from apples.weather import history
 from nws import Measurement, SeriesName
 
 PAGE = "/hosts/ada?name=hosts.toml"

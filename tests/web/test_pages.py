@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views.documents import run
 
-from apples.agent import history
 from apples.jobs import recorded, store
 from apples.resources import read_host_list
+from apples.weather import history
 from apples.web import ORDERS, PER_PAGE, RecordedRuns, RunQuery, page_of
 from nws import Measurement, SeriesName
 

@@ -15,8 +15,6 @@ import hat
 from apples.agent.information.pool import MODELS, InformationPool, needs_of
 from apples.agent.models import Learned, recall
 from apples.agent.models.model import check_model
-from apples.agent.weather.conditions import Conditions
-from apples.agent.weather.link_choice import ProposedPlan
 from apples.errors import UsageError
 from apples.io.plugins import resolve
 from apples.launch.events import Talk, unheard
@@ -25,6 +23,8 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList, read_host_list
 from apples.resources.schedule import Schedule
+from apples.weather.conditions import Conditions
+from apples.weather.link_choice import ProposedPlan
 from nws import Weather
 
 Settings = Mapping[str, str | float]
@@ -155,7 +155,7 @@ def under(
             option="--weather",
             file=weather,
         )
-    from apples.agent.weather.source import read_weather  # noqa: PLC0415
+    from apples.weather.source import read_weather  # noqa: PLC0415
 
     return information.with_weather(read_weather(weather), source=weather)
 
@@ -173,8 +173,8 @@ def under_live_weather(
     others
         Which hosts of the list are other machines, measured over ssh.
     """
-    from apples.agent.weather.service import service_settings  # noqa: PLC0415 - see `under`
-    from apples.agent.weather.source import WeatherSource  # noqa: PLC0415
+    from apples.weather.service import service_settings  # noqa: PLC0415 - see `under`
+    from apples.weather.source import WeatherSource  # noqa: PLC0415
 
     template = information.template
     taught = replace(information, learned=recall(template.name, template.version))
@@ -234,7 +234,7 @@ def _proposed(
     seen: Mapping[str, Fitness],
 ) -> ProposedPlan | None:
     """Return what would be planned under conditions on hosts of which this was found; None: nothing."""
-    from apples.agent.weather.service import joined  # noqa: PLC0415 - see `under`
+    from apples.weather.service import joined  # noqa: PLC0415 - see `under`
 
     schedule = propose(replace(information, conditions=conditions).with_findings(seen))
     if schedule is None:

@@ -16,12 +16,12 @@ from apples.agent.models import Learned, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
 from apples.agent.models.rectangle import RectangleModel
 from apples.agent.objective import users_metric
-from apples.agent.weather.conditions import STATIC, Conditions
 from apples.errors import ModelError, UsageError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, Schedule
 from apples.ui.units import listed
+from apples.weather.conditions import STATIC, Conditions
 from hat import (
     ActiveSet,
     Application,

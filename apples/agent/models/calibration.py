@@ -31,9 +31,9 @@ from apples.agent.models.corrections import (
 )
 from apples.agent.models.links import NO_LINKS, LearnedLinks, MeasuredBorder
 from apples.agent.models.model import SpeedFunction
-from apples.agent.weather.conditions import Conditions
 from apples.io import state
 from apples.resources import Host
+from apples.weather.conditions import Conditions
 
 MOST_SETS = 32
 """So many sets of hosts are remembered with the straggler factor they taught."""

@@ -29,7 +29,8 @@ from apples.agent.models.model import (
     rows_by_bisection,
     set_straggler_factor,
 )
-from apples.agent.weather.conditions import (
+from apples.resources import Host
+from apples.weather.conditions import (
     LEAST_SHARE,
     NOBODY_BESIDE,
     Conditions,
@@ -39,7 +40,6 @@ from apples.agent.weather.conditions import (
     error_of,
     shortfall_of,
 )
-from apples.resources import Host
 from hat import Application
 from nws import available_share
 

@@ -16,11 +16,11 @@ import numpy as np
 from apples.agent.estimator import PerformanceEstimator
 from apples.agent.information import InformationPool
 from apples.agent.rescheduling.monitor import IterationRate
-from apples.agent.weather.conditions import Conditions
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, names
 from apples.resources.schedule import Allocation, Estimate, Schedule
 from apples.ui.units import duration
+from apples.weather.conditions import Conditions
 from nws import Forecast, Weather, available_share
 
 STALL_SECONDS = 0.5

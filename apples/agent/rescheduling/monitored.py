@@ -27,16 +27,16 @@ from apples.errors import LaunchError, UsageError
 from apples.launch.actuator import Execution, Progress
 from apples.launch.events import to_stderr
 from apples.launch.remote.addresses import is_here
-from apples.launch.remote.load_slaves import load_slaves
-from apples.monitoring.master import LoadMonitor
-from apples.monitoring.node_load import NodeSnapshot
 from apples.resources import Host, HostList
 from apples.resources.schedule import Allocation, Estimate, Schedule
 from apples.scheduling.jobs import Job, JobKind, Migrate
-from apples.scheduling.node_loads import known_nodes
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob, SchedulingPolicy
 from apples.ui.units import amount
+from apples.weather.load.monitor import LoadMonitor
+from apples.weather.load.nodes import known_nodes
+from apples.weather.load.remote import load_slaves
+from apples.weather.load.snapshot import NodeSnapshot
 
 EVERY_SECONDS = 2.0
 """Between two snapshots of a host."""

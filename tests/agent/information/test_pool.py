@@ -8,8 +8,9 @@ from worlds import ROOMY, pool
 
 import hat
 from apples import Host, HostList, InformationPool, Link, Network
-from apples.agent import Conditions, Learned, SpeedFunction, offers, refusal
+from apples.agent import Learned, SpeedFunction, offers, refusal
 from apples.launch import Finding, Fitness
+from apples.weather import Conditions
 from nws import Forecast, Weather
 
 LINKS = {("local", "local"): Link(1e-6, 1e9)}

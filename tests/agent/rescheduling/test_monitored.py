@@ -9,8 +9,8 @@ from agent.rescheduling.test_redistribute import PlayedActuator, pool
 from apples import Coordinator, LoadRescheduling, UsageError
 from apples.agent import MonitoredExecution
 from apples.launch import ArrayMessages, MessagesSent
-from apples.monitoring import NodeSnapshot
 from apples.scheduling import Easy
+from apples.weather import NodeSnapshot
 from blueprints import decider, migrate, minimum_execution_time
 
 MARK = "0000abcd"

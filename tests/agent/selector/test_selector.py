@@ -14,7 +14,6 @@ from worlds import ROOMY, pool, random_world, symmetric
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent import (
     DISTANCES,
-    Conditions,
     Learned,
     LearnedLink,
     LearnedLinks,
@@ -23,6 +22,7 @@ from apples.agent import (
     linear,
     prefix_seconds,
 )
+from apples.weather import Conditions
 from blueprints import all_resources, blocked, minimum_execution_time, single_host
 from nws import Forecast, Weather
 

@@ -7,7 +7,7 @@ from drawn import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from apples.agent import (
+from apples.weather import (
     LEAST_SECONDS,
     MOST_SECONDS,
     UNKNOWN,
@@ -17,7 +17,7 @@ from apples.agent import (
     measured_as_needed,
     spread_of,
 )
-from apples.agent import LINK_TOLERANCE as TOLERANCE
+from apples.weather import LINK_TOLERANCE as TOLERANCE
 from nws import Forecast, Measurement, SeriesName, Weather
 
 HOSTS = ("a", "b", "c", "d")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from apples.agent import LinkSensing, ProposedPlan
+from apples.weather import LinkSensing, ProposedPlan
 from nws import BANDWIDTH_TCP, LATENCY_TCP, Measurement, SensorReply, SeriesName, Weather
 
 SITES = {f"h{i}": f"s{i % 3}" for i in range(30)}

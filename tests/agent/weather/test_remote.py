@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples import Host, HostList, LaunchError, Network, read_host_list
-from apples.agent import MachineTurns, RemoteSensing, history, interpolate_links, share_memory
 from apples.launch import HostConnection, HostConnections, Needs, is_here, preflight, remote_hosts
+from apples.weather import MachineTurns, RemoteSensing, history, interpolate_links, share_memory
 from nws import Forecast, Measurement, ProbeCorrection, SeriesName, Weather
 
 LINK = SeriesName("bandwidthTcp", "ada", "bob")

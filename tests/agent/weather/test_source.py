@@ -8,17 +8,16 @@ import pytest
 from commands import planned
 from worlds import pool
 
-from apples.agent import (
+from apples.agent import Coordinator, decide_over_horizon
+from apples.resources import Host, HostList, Network
+from apples.weather import (
     Conditions,
-    Coordinator,
     LocalSensing,
     WeatherSource,
-    decide_over_horizon,
     excess_of,
     service_settings,
     shortfall_of,
 )
-from apples.resources import Host, HostList, Network
 from blueprints import minimum_execution_time
 from nws import Forecast, Interval, Measurement, SeriesName, Weather
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from apples.monitoring.node_load import NOBODY, NodeSnapshot, ProcessCapacity
+from apples.weather.load.snapshot import NOBODY, NodeSnapshot, ProcessCapacity
 from nws import (
     USED_CPUS,
     USED_MEMORY,

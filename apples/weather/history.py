@@ -9,10 +9,10 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from apples.agent.weather import service
-from apples.agent.weather.conditions import Conditions
 from apples.io import state
 from apples.resources import Host, HostList
+from apples.weather import service
+from apples.weather.conditions import Conditions
 from nws import (
     Measurement,
     NetworkWeatherService,

@@ -11,7 +11,7 @@ from apples.launch.remote import ssh
 from apples.launch.remote.addresses import is_here
 from apples.resources import Host, HostList
 
-MODULE = "apples.monitoring.slave"
+MODULE = "apples.weather.load.reporter"
 HERE = "this machine"
 
 

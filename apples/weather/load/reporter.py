@@ -1,4 +1,4 @@
-"""``python -m apples.monitoring.slave HOSTS``: a slave of the monitor, a snapshot a line until its input ends.
+"""``python -m apples.weather.load.reporter HOSTS``: a slave of the monitor, a snapshot a line until its input ends.
 
 HOSTS is a JSON object: the names of the hosts that this machine is or has, each with its processors (none: all).
 """
@@ -11,7 +11,7 @@ import os
 import select
 import sys
 
-from apples.monitoring.node_load import NodeSampler, line_of
+from apples.weather.load.snapshot import NodeSampler, line_of
 
 EVERY_SECONDS = 2.0
 GLANCES = 2

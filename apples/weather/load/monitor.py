@@ -14,7 +14,7 @@ from statistics import stdev
 from typing import Final
 
 from apples.errors import ApplesError, UsageError
-from apples.monitoring.node_load import MOST_BYTES, NodeSnapshot, read_line
+from apples.weather.load.snapshot import MOST_BYTES, NodeSnapshot, read_line
 
 # Five snapshots: a process of a daemon that one glance in ten catches makes a load of 0.1, enough
 # to move a job without the standard error of `errors`.
@@ -84,7 +84,7 @@ class LoadMonitor:
     Parameters
     ----------
     slaves
-        Machine -> the command line of its slave (`apples.launch.remote.load_slaves`).
+        Machine -> the command line of its slave (`apples.weather.load.remote`).
     hear
         Called from any thread with each new snapshot of a host, its figures the means of the latest.
     window

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from threading import Condition
 
-from apples.agent.weather import history
-from apples.agent.weather.conditions import said_once
-from apples.agent.weather.link_choice import Propose
-from apples.agent.weather.links import LinkSensing, Series
 from apples.errors import LaunchError
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.connection import HostConnection, HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
+from apples.weather import history
+from apples.weather.conditions import said_once
+from apples.weather.link_choice import Propose
+from apples.weather.links import LinkSensing, Series
 from nws import (
     AVAILABLE_CPU,
     CURRENT_CPU,
@@ -47,7 +47,7 @@ class RemoteSensing:
 
     Every machine is measured at the same time; of hosts that are parts of one machine as many at once as leave
     it a CPU. What was measured is remembered, and forecast from next time. Where it is known what would be
-    planned, only the links that the plan can depend on are measured (`apples.agent.weather.link_choice`), else
+    planned, only the links that the plan can depend on are measured (`apples.weather.link_choice`), else
     those of the cliques; no two probes share a link (`nws.clique.sites`).
 
     Parameters

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from apples.agent.weather.conditions import HERE, said_once
-from apples.agent.weather.history import PROBES_HOLD, probe_name
 from apples.errors import LaunchError, coded
 from apples.launch.remote.addresses import is_here
 from apples.launch.this_host import own_machine
 from apples.resources import HostList
+from apples.weather.conditions import HERE, said_once
+from apples.weather.history import PROBES_HOLD, probe_name
 from nws import (
     BandwidthSensor,
     CpuSensor,

@@ -9,8 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import nws
-from apples.agent.weather import history
-from apples.agent.weather.link_choice import (
+from apples.weather import history
+from apples.weather.link_choice import (
     UNKNOWN,
     UNSEEN_SPREAD,
     LinkBounds,

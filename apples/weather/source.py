@@ -7,12 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from apples.agent.weather import history
-from apples.agent.weather.conditions import HERE, Conditions
-from apples.agent.weather.link_choice import TOLERANCE, ProposedPlan
-from apples.agent.weather.local import ROUNDS, Glance, LocalSensing, glance
-from apples.agent.weather.remote import RemoteSensing
-from apples.agent.weather.service import ServiceSettings, ask, by_names_of, joined
 from apples.errors import UsageError, coded
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import is_here
@@ -20,6 +14,12 @@ from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from apples.ui.units import duration, listed
+from apples.weather import history
+from apples.weather.conditions import HERE, Conditions
+from apples.weather.link_choice import TOLERANCE, ProposedPlan
+from apples.weather.local import ROUNDS, Glance, LocalSensing, glance
+from apples.weather.remote import RemoteSensing
+from apples.weather.service import ServiceSettings, ask, by_names_of, joined
 from nws import ProbeCorrection, Weather
 
 Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]

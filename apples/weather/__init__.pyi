@@ -1,0 +1,37 @@
+# isort: split
+# Not public: the tests import these names from here, so that a module can move.
+from apples.weather.conditions import Conditions as Conditions
+from apples.weather.conditions import excess_of as excess_of
+from apples.weather.conditions import shortfall_of as shortfall_of
+from apples.weather.link_choice import LEAST_SECONDS as LEAST_SECONDS
+from apples.weather.link_choice import MOST_SECONDS as MOST_SECONDS
+from apples.weather.link_choice import TOLERANCE as LINK_TOLERANCE
+from apples.weather.link_choice import UNKNOWN as UNKNOWN
+from apples.weather.link_choice import LinkBounds as LinkBounds
+from apples.weather.link_choice import ProposedPlan as ProposedPlan
+from apples.weather.link_choice import holds_for as holds_for
+from apples.weather.link_choice import measured_as_needed as measured_as_needed
+from apples.weather.link_choice import spread_of as spread_of
+from apples.weather.links import LinkSensing as LinkSensing
+from apples.weather.links import interpolate_links as interpolate_links
+from apples.weather.load.monitor import LoadMonitor as LoadMonitor
+from apples.weather.load.monitor import RecentMean as RecentMean
+from apples.weather.load.remote import HERE as HERE
+from apples.weather.load.remote import MODULE as MODULE
+from apples.weather.load.remote import load_slave as load_slave
+from apples.weather.load.remote import load_slaves as load_slaves
+from apples.weather.load.series import LoadReporter as LoadReporter
+from apples.weather.load.series import LoadSeries as LoadSeries
+from apples.weather.load.snapshot import MOST_BYTES as MOST_BYTES
+from apples.weather.load.snapshot import MOST_FILES as MOST_FILES
+from apples.weather.load.snapshot import NodeSampler as NodeSampler
+from apples.weather.load.snapshot import NodeSnapshot as NodeSnapshot
+from apples.weather.load.snapshot import ProcessCapacity as ProcessCapacity
+from apples.weather.load.snapshot import line_of as line_of
+from apples.weather.load.snapshot import read_line as read_line
+from apples.weather.local import LocalSensing as LocalSensing
+from apples.weather.remote import MachineTurns as MachineTurns
+from apples.weather.remote import RemoteSensing as RemoteSensing
+from apples.weather.remote import share_memory as share_memory
+from apples.weather.service import service_settings as service_settings
+from apples.weather.source import WeatherSource as WeatherSource
