@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from sweep_worlds import sweep_world
 
-from apples.sweeps import HEURISTICS, plan_by, plan_sweep
+from apples.applications import HEURISTICS, plan_by, plan_sweep
 
 MEAN, WORST, SECONDS = 1.01, 1.05, 1.0
 

@@ -12,8 +12,8 @@ import os
 import sys
 import tempfile
 
-from apples.pipelines import PipelineSpec, run_pipeline
-from hat.scaffold import new
+from apples.applications import PipelineSpec, run_pipeline
+from apples.applications.scaffold import new
 
 HOST = '[[host]]\nname = "{name}"\naddress = "127.0.0.1"\nseconds_per_point = {seconds}\n'
 WAITS = """

@@ -45,7 +45,7 @@ TABLES = {"MISUSE_CODES": 2, "SYSTEM_CODES": 4}
 ENGINE = "apples/malleable/manager/"
 """A code that the engine of a malleable job refuses a change with reaches `apples resize`, which ends with 4."""
 
-APPLES_H = ROOT / "hat/templates/c/apples.h"
+APPLES_H = ROOT / "apples/applications/templates/scaffold/c/apples.h"
 """The header of programs in C and Fortran; ``apples_refuse("code", "message", ..)`` ends such a program."""
 
 REFUSAL = re.compile(r'apples_(?:refuse\(|end_all\(1, [^"]*)"([a-z-]+)"(?:, "([^"]*)")?')

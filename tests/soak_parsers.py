@@ -32,6 +32,7 @@ from pathlib import Path
 
 import hat
 import nws
+from apples.applications import ParameterSweepFile
 from apples.errors import ApplesError
 from apples.io import encode as sealed_line
 from apples.io import json_lines
@@ -41,7 +42,6 @@ from apples.launch import events, host_list, nodes, replies
 from apples.malleable import job_file, messages, sealing
 from apples.resources import HostListDocument
 from apples.simulation import MachineDocument, read_log
-from apples.sweeps import ParameterSweepFile
 from apples.topology import (
     MessageMatrix,
     language,
@@ -276,7 +276,7 @@ DOCUMENT_SEEDS = {
     "host list": (HostListDocument, ("examples/*/hosts.toml", "tests/jobs/sample/hosts.toml")),
     "lab": (LabDocument, ("benchmarks/figures/*.toml",)),
     "machine": (MachineDocument, ()),
-    "sweep": (ParameterSweepFile, ("hat/templates/sweep/sweep.toml.j2",)),
+    "sweep": (ParameterSweepFile, ("apples/applications/templates/scaffold/sweep/sweep.toml.j2",)),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from apples import Host, HostList, Link, Network
-from apples.sweeps import InputFile, ParameterSweep, SiteCache, SweepTask, sweep_costs
+from apples.applications import InputFile, ParameterSweep, SiteCache, SweepTask, sweep_costs
 from apples.weather import Conditions
 from nws import Weather
 

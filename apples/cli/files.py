@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import hat
-from apples import user_files
+from apples.applications import files as user_files
 from apples.errors import UsageError, coded, unwritable
 from apples.ui.command_line import Entry, run, say, show, show_answer, show_json
 from apples.ui.options import Json
@@ -59,8 +59,8 @@ def new(
 
     Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
-    from hat.scaffold import ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
-    from hat.scaffold import new as new_folder  # noqa: PLC0415 - likewise
+    from apples.applications.scaffold import ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
+    from apples.applications.scaffold import new as new_folder  # noqa: PLC0415 - likewise
 
     models: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
     if model not in {"strip", *models}:

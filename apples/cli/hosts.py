@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from apples.applications.files import HOST_LIST
 from apples.cli.files import check_files
 from apples.errors import LaunchError, UsageError
 from apples.ui.command_line import say, show, show_json
 from apples.ui.options import Json
-from apples.user_files import HOST_LIST
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

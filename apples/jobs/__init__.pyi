@@ -56,3 +56,4 @@ from apples.jobs.supervisor import Supervisor as Supervisor
 from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
 from apples.jobs.topology_daemons import SilentDaemonError as SilentDaemonError
 from apples.jobs.topology_daemons import TopologyDaemons as TopologyDaemons
+from apples.jobs.units import CommandedHosts as CommandedHosts

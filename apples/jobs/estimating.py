@@ -50,7 +50,7 @@ def estimate(order: Mapping[str, Any], hosts: int) -> float:
         )
     first = HostPreference.of(listed).best([host.name for host in listed], hosts, ())
     if isinstance(spec, UnitsSpec):
-        from apples.master_worker.job import estimate_job  # noqa: PLC0415 - for such jobs only
+        from apples.jobs.units import estimate_job  # noqa: PLC0415 - for such jobs only
 
         with chdir(spec.directory):
             return estimate_job(replace(spec, on=tuple(first)))

@@ -57,7 +57,7 @@ TASKS = {"supervise": "apples.jobs.supervisor:supervise"}
 """What lasts: it gets the open files that came with the request."""
 USED = (
     *("numpy.random", "encodings.idna", "encodings.ascii", "psutil", "email.parser"),
-    *("apples.launch.actuators.ssh", "apples.master_worker.job"),
+    *("apples.launch.actuators.ssh", "apples.jobs.units"),
 )
 """What these load only when they need it, and they always do."""
 

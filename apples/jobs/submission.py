@@ -13,10 +13,10 @@ from typing import Any
 
 import hat
 from apples.agent.session.spec import RunSpec
+from apples.applications.files import is_master_worker
 from apples.errors import UsageError
 from apples.jobs.seals import sealed
 from apples.jobs.spec import JobSpec, UnitsSpec, working_directory
-from apples.user_files import is_master_worker
 
 KINDS = ("rigid", "moldable", "malleable", "evolving")
 UNESTIMATED = 3600.0
@@ -122,7 +122,7 @@ class JobRequest:
                 code="option-not-applicable",
                 option="--user",
             )
-        from apples.master_worker.document import MasterWorkerProgram  # noqa: PLC0415 - few jobs are
+        from apples.applications.master_worker.document import MasterWorkerProgram  # noqa: PLC0415 - few jobs are
 
         MasterWorkerProgram.read(self.template, self.settings)
         weather = "static" if self.weather == "live" else self.weather

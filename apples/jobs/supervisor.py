@@ -120,7 +120,7 @@ class Supervisor:
         spec = read(self.job.order())
         os.chdir(spec.directory)
         if isinstance(spec, UnitsSpec):
-            from apples.master_worker.job import run_job  # noqa: PLC0415 - for such jobs only
+            from apples.jobs.units import run_job  # noqa: PLC0415 - for such jobs only
 
             os.environ[job_processes.MARK] = self.job.id  # what is started here bears it
             return run_job(spec, self.job, self.recorder, lambda: self._told({}))

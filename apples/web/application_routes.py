@@ -9,6 +9,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
+from apples.applications.scaffold import ProgramKind
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.resources import read_host_list
 from apples.ui.web.answers import STATUSES
@@ -20,7 +21,6 @@ from apples.web.folder import DocumentFolder
 from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.web.host_series import known_of
 from apples.web.weather import HostWeather, host_rows
-from hat.scaffold import ProgramKind
 
 Name = Annotated[str, Query(max_length=1000)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hat
-from apples import user_files
+from apples.applications import files as user_files
 from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.jobs import JobStatus, store
 from apples.resources import HostList, read_host_list

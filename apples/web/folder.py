@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import hat
-from apples import user_files
+from apples.applications import files as user_files
 from apples.errors import LaunchError, UsageError, coded, unwritable
 from apples.io.folder import Folder
 

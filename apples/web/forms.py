@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import hat
-from apples import user_files
+from apples.applications import files as user_files
+from apples.applications.scaffold import ProgramKind, ScaffoldError, new, new_document
 from apples.errors import UsageError, coded, error_kind, unwritable
 from apples.io import documents
 from apples.views.served_files import Form
 from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of
-from hat.scaffold import ProgramKind, ScaffoldError, new, new_document
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import hat
-from apples import jobs, user_files
+from apples import jobs
 from apples.agent.information import load_information
 from apples.agent.models import recall
 from apples.agent.session.planning import plan
 from apples.agent.session.spec import PlanSpec, RunSpec
+from apples.applications import files as user_files
 from apples.errors import UsageError
 from apples.weather.history import remembered_weather
 from apples.weather.service import service_settings

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hat
-from apples.user_files import host_list_model
+from apples.applications import host_list_model
 from hat import comments_of, fields_of, merged
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,7}", fullmatch=True)

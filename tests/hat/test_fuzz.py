@@ -8,6 +8,7 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apples.applications import rendered
 from hat import (
     ApplicationTemplate,
     DocumentError,
@@ -19,7 +20,6 @@ from hat import (
     parse,
     schema,
 )
-from hat.scaffold import rendered
 
 MODELS = (ApplicationTemplate, UserSpecifications)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from commands import command
 
+from apples.applications import ScaffoldError, new
 from hat import ApplicationTemplate, UserSpecifications, inspect, read
-from hat.scaffold import ScaffoldError, new
 
 MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 needs_mpiexec = pytest.mark.skipif(MPIEXEC is None, reason="the wheel's mpiexec is not installed")

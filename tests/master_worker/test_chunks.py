@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from apples.master_worker import UnitPool
+from apples.applications import UnitPool
 
 LANES = ("ada", "bob", "cleo")
 

@@ -8,9 +8,9 @@ import pytest
 from waiting import until
 
 from apples import LaunchError, UsageError
-from apples.jobs import JobStatus, RunRecorder, conversation, store
+from apples.applications import RunStanding
+from apples.jobs import CommandedHosts, JobStatus, RunRecorder, conversation, store
 from apples.malleable import ControlServer, HostShare, JobEnded, ResizeCommand, carried_out
-from apples.master_worker import CommandedHosts, RunStanding
 
 AT = RunStanding("ada", ("ada", "bob"), 20, 200, {"ada": 30.0, "bob": 0.0}, (3, 4))
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from waiting import until
 
-from apples.master_worker import PORT, PROGRESS, UnitMaster
+from apples.applications import PORT, PROGRESS, UnitMaster
 
 SECRET = "0badcafe"  # noqa: S105 - of this test
 PROGRAM = SimpleNamespace(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples import Host, HostList, Link, Network
-from apples.master_worker import UnitCosts, WorkerRates, choose
+from apples.applications import UnitCosts, WorkerRates, choose
 from apples.weather import Conditions
 from nws import Weather
 

@@ -15,7 +15,7 @@ from sshd import Sshd, missing
 from waiting import files_below, until
 
 from apples import ApplicationError, LaunchError, UsageError, VerificationError
-from apples.master_worker import HostGiver, MasterWorkerSpec, plan_master_worker, run_master_worker
+from apples.applications import HostGiver, MasterWorkerSpec, plan_master_worker, run_master_worker
 from hat import DocumentError
 
 HOSTS = """

@@ -14,7 +14,7 @@ from waiting import until
 
 import hat
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
-from apples.pipelines import (
+from apples.applications import (
     PipelineCosts,
     PipelineFile,
     beginnings,
@@ -333,7 +333,7 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
 
     monkeypatch.setattr("apples.cli.applications.LONG_SECONDS", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr("apples.pipelines.planning.plan_pipeline", long)
+        patch.setattr("apples.applications.pipeline.planning.plan_pipeline", long)
         done = command("apples", "pipeline")
     assert (done.code, done.err.count("\n")) == (0, 1)
 
@@ -347,6 +347,6 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
         return result
 
     monkeypatch.setattr("apples.cli.applications.LONG_SECONDS", 3600.0)
-    monkeypatch.setattr("apples.pipelines.run_pipeline", running)
+    monkeypatch.setattr("apples.applications.pipeline.run_pipeline", running)
     done = command("apples", "pipeline", "--run")
     assert (done.code, done.err) == (0, "")

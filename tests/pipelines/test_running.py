@@ -10,8 +10,7 @@ from commands import command
 from sshd import Sshd, missing
 
 from apples import ApplicationError, UsageError, VerificationError
-from apples.pipelines import PipelineSpec, run_pipeline
-from hat.scaffold import new
+from apples.applications import PipelineSpec, new, run_pipeline
 
 MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 pytestmark = [

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from commands import command
 
+from apples.applications import TEMPLATES, new
 from apples.launch import ProblemSize, check_program, hydra
 from apples.program import TaskError, read_task
-from hat.scaffold import TEMPLATES, new
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "c-and-fortran.md"
 HEADER, MODULE = TEMPLATES / "c" / "apples.h", TEMPLATES / "fortran" / "apples.f90"

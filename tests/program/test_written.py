@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from commands import command
 
+from apples.applications import new
 from apples.launch import ProblemSize, check_program, hydra
 from apples.malleable import HostShare, ResizeDone
 from apples.testing import rehearse
-from hat.scaffold import new
 
 HERE = Path(__file__).parent / "written"
 PARAMETERS = {

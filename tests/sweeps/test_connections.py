@@ -6,9 +6,9 @@ import sys
 import pytest
 from waiting import until
 
+from apples.applications import HELLO, DaskHosts, HostWorker
 from apples.errors import LaunchError
 from apples.resources import Host, HostList, Link, Network
-from apples.sweeps import HELLO, DaskHosts, HostWorker
 
 
 class Cluster:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sweep_worlds import sweep_world
 
 from apples import Host, HostList, LaunchError, Link, Network
-from apples.sweeps import (
+from apples.applications import (
     HEURISTICS,
     InputFile,
     ParameterSweep,

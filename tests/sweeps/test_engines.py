@@ -14,7 +14,7 @@ from dask_cluster import await_workers, dask_cluster, scheduler_of
 from waiting import files_below, until
 
 from apples import ApplicationError, LaunchError
-from apples.sweeps import SweepSpec, plan_parameter_sweep, run_parameter_sweep
+from apples.applications import SweepSpec, plan_parameter_sweep, run_parameter_sweep
 
 pytestmark = pytest.mark.xdist_group("engines")
 HOSTS = """

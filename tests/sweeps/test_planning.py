@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sweep_worlds import sweep_world
 
 from apples import Host, HostList, Link, Network, NoFeasiblePlanError, UsageError
-from apples.sweeps import (
+from apples.applications import (
     HEURISTICS,
     InputFile,
     ParameterSweep,

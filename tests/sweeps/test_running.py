@@ -24,7 +24,7 @@ from apples import (
     NoFeasiblePlanError,
     UsageError,
 )
-from apples.sweeps import (
+from apples.applications import (
     HostsExecutor,
     ParameterSweep,
     SweepCommand,

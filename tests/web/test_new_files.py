@@ -7,11 +7,11 @@ import pytest
 from coding import with_code
 from web.test_pages import is_tame
 
-from apples import user_files
+from apples.applications import files as user_files
+from apples.applications import new, new_document
 from apples.errors import UsageError
 from apples.io import Folder
 from apples.web import KINDS_OF_NEW, DocumentFolder, FileChangedError, digest_of
-from hat.scaffold import new, new_document
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NEW)

@@ -1,0 +1,336 @@
+"""`DaskHosts`: the workers of an existing Dask cluster as hosts of a sweep.
+
+On each of them an actor keeps the program that ssh starts on other hosts, so all that `HostsExecutor` asks for has
+the same answers. A task of the sweep is a task of Dask, pinned to the worker that the plan names: it waits for a
+thread beside what else the cluster does. Files and ends take no thread. Dask gives the actor up when its client is
+gone, and the program hears of the worker's own end from its pipe: either ends the tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import re
+import sys
+import uuid
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from threading import Event, Lock, Thread
+from typing import Any
+
+import hat
+from apples.applications.workers import (
+    ANSWER_SECONDS,
+    END_SECONDS,
+    HELLO_SECONDS,
+    HostWorker,
+    WorkerConnection,
+)
+from apples.errors import ApplesError, LaunchError, coded
+from apples.launch.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
+from apples.launch.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
+from apples.resources import Host, HostList
+
+MOST_SLOTS = 4096
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+# ------------------------------------------------------------------------ in a worker of the cluster
+# An actor, because its coroutines need no thread: a cluster whose threads are all busy can still
+# receive a file. Dask cannot end a running task, but it drops the actor of a lost client, and the
+# finalizer ends the program.
+class DaskKeeper:
+    """Has the program of a host run as a child of a Dask worker, whose actor it is; ends it when it is let go."""
+
+    def __init__(self, key: str, name: str) -> None:
+        host = Host(name)
+        self.worker = HostWorker(host, HostList((host,), None))  # type: ignore[arg-type]
+        self.worker.await_hello()
+        _KEEPERS[key] = self
+
+    async def ask(self, do: str, body: bytes, what: dict[str, Any]) -> Answer:
+        """Return the program's answer. Beside the worker's threads, which are for tasks."""
+        return await asyncio.to_thread(self.worker.ask, do, body, **what)
+
+    async def close(self) -> None:
+        """End the program, and with it every task."""
+        await asyncio.to_thread(self.worker.close)
+
+    def __del__(self) -> None:
+        """Dask lets an actor go when the client that made it is gone, whatever ended that."""
+        if worker := getattr(self, "worker", None):
+            Thread(target=worker.close).start()
+
+
+_KEEPERS: weakref.WeakValueDictionary[str, DaskKeeper] = weakref.WeakValueDictionary()
+"""Of this process, a worker's. It keeps none of them: that is Dask's to do."""
+
+
+def _run_task(key: str, what: dict[str, Any]) -> Answer:
+    """Run one task of a sweep in a thread of a worker."""
+    keeper = _KEEPERS.get(key)
+    if keeper is None:
+        raise LaunchError("the sweep is over", code="sweep-ended")
+    worker = keeper.worker
+    del keeper  # it is not to live as long as the task
+    return worker.ask("run", within=None, **what)
+
+
+def _describe(dask_worker: Any) -> dict[str, Any]:
+    return {
+        "name": str(dask_worker.name),
+        "slots": dask_worker.state.nthreads,
+        "python": sys.executable,
+    }
+
+
+# ------------------------------------------------------------------------ here
+@dataclass(frozen=True)
+class _Found:
+    """A worker of the cluster: where Dask reaches it, how many tasks it runs at a time, its interpreter."""
+
+    address: str
+    slots: int
+    python: str
+
+
+class DaskHost(WorkerConnection):
+    """The connection to one worker of a Dask cluster."""
+
+    def __init__(self, name: str, found: _Found, cluster: DaskCluster) -> None:
+        self.name, self.reason, self.python = name, "", found.python
+        self._cluster, self._address = cluster, found.address
+        self._key = f"apples-sweep-{name}-{uuid.uuid4().hex}"
+        self._keeper: Any = None
+        self._numbers, self._lock = itertools.count(1), Lock()
+        self._waiting: dict[str, tuple[queue.SimpleQueue[None], Any]] = {}
+        self._made = self._submit(DaskKeeper, self._key, self._key, name, actor=True)
+
+    def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
+        """Return when its program talks."""
+        try:
+            self._keeper = self._made.result(timeout=seconds)
+        except TimeoutError:
+            words = f"its Dask worker has had no thread free for {seconds:g} s"
+        except Exception as error:  # noqa: BLE001 - whatever was raised there
+            words = _words(error, self.name)
+        else:
+            return
+        self.close()
+        reason = self.reason or words
+        raise LaunchError(
+            f"{self.name}: {reason}", code="host-unreachable", host=self.name, reason=reason
+        )
+
+    def ask(
+        self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
+    ) -> Answer:
+        """Return the program's answer."""
+        if self.reason:
+            raise LaunchError(
+                f"{self.name}: {self.reason}", code="host-lost", host=self.name, reason=self.reason
+            )
+        if do == "run":
+            return self._run(what)
+        if do == "stop" and (waiting := self._waiting.get(what["path"])):
+            waiting[1].cancel()
+        try:
+            found: Answer = self._keeper.ask(do, body, what).result(timeout=within)
+        except Exception as error:  # noqa: BLE001 - whatever was raised there
+            late = isinstance(error, TimeoutError)
+            reason = self.reason or ("does not answer" if late else _words(error, self.name))
+            if isinstance(error, ApplesError) and not self.reason:
+                raise LaunchError(f"{self.name}: {reason}", **coded(error)) from None
+            raise LaunchError(
+                f"{self.name}: {reason}",
+                code="host-silent" if late else "host-lost",
+                host=self.name,
+                reason=reason,
+            ) from None
+        return found
+
+    def close(self) -> None:
+        """End what runs there, and let the actor go."""
+        with self._lock:
+            ended, self.reason = self.reason, self.reason or "the sweep is over"
+        for waiting, future in list(self._waiting.values()):
+            future.cancel()
+            waiting.put(None)
+        if self._keeper is not None and not ended:
+            with suppress(Exception):  # its worker may be gone by now
+                self._keeper.close().result(timeout=END_SECONDS)
+        self._keeper = None
+        with suppress(Exception):
+            self._made.cancel()
+
+    def lose(self, reason: str) -> None:
+        """Hear that the worker is gone: what waits for it waits no longer."""
+        with self._lock:
+            self.reason = self.reason or reason
+        for waiting, _ in list(self._waiting.values()):
+            waiting.put(None)
+
+    def _run(self, what: dict[str, Any]) -> Answer:
+        over: queue.SimpleQueue[None] = queue.SimpleQueue()
+        key = f"{self._key}-{next(self._numbers)}"
+        future = self._submit(_run_task, key, self._key, what)
+        self._waiting[what["path"]] = (over, future)
+        try:
+            future.add_done_callback(lambda _: over.put(None))
+            if not self.reason:
+                over.get()
+            if future.status == "finished":
+                found: Answer = self._cluster.await_answer(lambda: future)
+                return found
+            failed = future.exception() if future.status == "error" else None
+            words = _words(failed, self.name) if failed else "Dask has given the task up"
+        finally:
+            del self._waiting[what["path"]]
+            future.cancel()
+        reason = self.reason or words
+        raise LaunchError(
+            f"{self.name}: {reason}", code="host-lost", host=self.name, reason=reason
+        )
+
+    def _submit(self, function: Any, key: str, *told: Any, actor: bool = False) -> Any:
+        return self._cluster.client.submit(
+            function, *told, key=key, workers=[self._address], allow_other_workers=False,
+            retries=0, actor=actor,
+        )  # fmt: skip
+
+
+class DaskHosts:
+    """The workers of a cluster, by the names that they have as hosts."""
+
+    def __init__(self, cluster: DaskCluster) -> None:
+        self._cluster = cluster
+        self._found = self._look()
+        self._open: list[DaskHost] = []
+        self._over = Event()
+        self._watch = Thread(target=self._watch_workers, daemon=True)
+        self._watch.start()
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a host of that name is a worker of the cluster."""
+        return name in self._found
+
+    def connect(self, name: str) -> DaskHost:
+        """Return the connection to a worker."""
+        host = DaskHost(name, self._found[name], self._cluster)
+        self._open.append(host)
+        return host
+
+    def hosts(self, listing: HostList) -> HostList:
+        """Return a host list with the workers in it; one that has the name of a host of the list is that host.
+
+        Of the others each machine is a site: its workers share a folder. A worker's threads are its slots.
+        """
+        workers = tuple(
+            replace(listing[name], slots=found.slots)
+            if name in listing
+            else Host(name, site=_plain(_machine(found.address)), slots=found.slots)
+            for name, found in self._found.items()
+        )
+        others = tuple(host for host in listing if host.name not in self._found)
+        return replace(listing, hosts=(*others, *workers))
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._over.set()
+        self._watch.join(SCHEDULER_SECONDS)
+
+    def _look(self) -> dict[str, _Found]:
+        client, address = self._cluster.client, self._cluster.address
+        try:
+            told = client.sync(client.run, _describe, callback_timeout=SCHEDULER_SECONDS)
+        except ModuleNotFoundError as error:
+            raise LaunchError(
+                f"a worker of the Dask cluster at {address} has {_words(error)}: its workers need the packages "
+                "of this machine",
+                code="worker-package-missing",
+                address=address,
+                package=error.name,
+            ) from None
+        except Exception as error:  # noqa: BLE001 - whatever was raised there
+            raise LaunchError(
+                f"the Dask cluster at {address}: {_words(error)}",
+                code="dask-unreachable",
+                address=address,
+                reason=_words(error),
+            ) from None
+        if not told:
+            raise LaunchError(
+                f"the Dask cluster at {address} has no worker",
+                code="dask-workers-missing",
+                address=address,
+            )
+        return {
+            _plain(each["name"]): _Found(
+                address, min(MOST_SLOTS, max(1, int(each["slots"]))), each["python"]
+            )
+            for address, each in sorted(told.items(), key=lambda each: str(each[1]["name"]))
+        }
+
+    def _watch_workers(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                there, reason = self._cluster.workers(), "its Dask worker is gone"
+            except Exception as error:  # noqa: BLE001 - who waits for a worker must hear of it, whatever it is
+                there, reason = set(), _words(error)
+            for host in self._open:
+                if self._found[host.name].address not in there and not self._over.is_set():
+                    host.lose(reason)
+
+
+@contextmanager
+def dask_hosts(address: str) -> Iterator[DaskHosts | None]:
+    """Hand out the workers of the cluster at `address`; none where it is empty.
+
+    Raises
+    ------
+    UsageError
+        Dask is not installed. Permanent.
+    LaunchError
+        No scheduler answers, it has no worker, or the workers lack this package.
+    """
+    if not address:
+        yield None
+        return
+    with dask_cluster(address) as cluster:
+        hosts = DaskHosts(cluster)
+        try:
+            yield hosts
+        finally:
+            hosts.close()
+
+
+def _machine(address: str) -> str:
+    """Return the machine of an address of Dask.
+
+    Examples
+    --------
+    >>> _machine("tcp://10.0.0.3:41231"), _machine("tls://[fe80::1]:8786")
+    ('10.0.0.3', '[fe80::1]')
+    """
+    return address.partition("://")[2].rpartition(":")[0] or address
+
+
+def _plain(name: str) -> str:
+    """Return what a worker or machine is called as a host or site: a worker without a name, by its address.
+
+    Examples
+    --------
+    >>> _plain("tcp://10.0.0.3:41231"), _plain("[fe80::1]"), _plain("gpu-1")
+    ('10.0.0.3-41231', 'fe80--1', 'gpu-1')
+    """
+    text = name.partition("://")[2] or name
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("-._")[:253] or "worker"
+
+
+def _words(error: BaseException, name: str = "") -> str:
+    text = str(error).removeprefix(f"{name}: ") or type(error).__name__
+    return hat.printable(text.splitlines()[0])[:300]

@@ -1,0 +1,309 @@
+"""`ParameterSweepFile`: a parameter sweep as its author writes it, ``sweep.toml``, and what that comes to."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, Strict, model_validator
+
+import hat
+from apples.applications.parameter_sweep.on_hosts import HOLE
+from apples.errors import UsageError, coded
+from apples.resources.host import Name, PositiveNumber, Text
+
+MOST_TASKS = 10_000
+MOST_PROGRAM = 1 << 26
+PARAMETER = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+PLAIN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$"
+BUILT_IN = {"python"}
+
+ParameterName = Annotated[str, Field(pattern=PARAMETER)]
+PlainName = Annotated[str, Field(pattern=PLAIN)]
+Whole = Annotated[int, Strict(), Field(ge=-(10**15), le=10**15)]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Word = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Of a command, or a value in it: it may begin with a hyphen, as options do."""
+Value = Whole | Number | Word
+
+
+class ValueRange(hat.StrictTable):
+    """Whole numbers from `from` to `to`, both among them, in steps."""
+
+    first: Whole = Field(alias="from")
+    last: Whole = Field(alias="to")
+    step: Annotated[int, Strict(), Field(ge=1, le=10**15)] = 1
+
+    def values(self) -> range:
+        """Return the numbers."""
+        return range(self.first, self.last + 1, self.step)
+
+
+class SweepInput(hat.StrictTable):
+    """A file that each task reads.
+
+    Attributes
+    ----------
+    file
+        Its path on the storage; ``{NAME}`` stands for a parameter. On this machine it is relative to the folder
+        of the sweep's file, elsewhere to the host's `directory`.
+    storage
+        The host on which it lies.
+    """
+
+    file: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+    storage: Name
+
+
+class CacheEntry(hat.StrictTable):
+    """Where the hosts of a site keep files: a folder that all of them see."""
+
+    site: Name
+    directory: Text = ""
+    capacity: hat.Size | None = None
+
+
+class ParameterSweepFile(hat.StrictTable):
+    """A parameter sweep as written.
+
+    Attributes
+    ----------
+    command
+        Words; ``{NAME}`` stands for a parameter, the path of an input, or the host's ``{python}``.
+    program
+        Files beside this one that travel to each cache; as a word of the command each stands for its path there.
+    hosts
+        Those that run tasks; empty: all of the list.
+    parameters
+        Every combination of their values is a task.
+    work
+        What a task computes, in units of the hosts' `seconds_per_point`; 1 where not given.
+    outputs
+        Files that a task leaves in its working folder, to be fetched.
+    timeout
+        Seconds that a task may take.
+    attempts
+        How often a task that fails is started.
+    every
+        Seconds between two plans.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+    command: Annotated[list[Word], Field(min_length=1, max_length=1000)]
+    program: list[PlainName] = Field([])
+    hosts: list[Name] = Field([])
+    parameters: Annotated[
+        dict[ParameterName, ValueRange | Annotated[list[Value], Field(min_length=1)]],
+        Field(min_length=1),
+    ]
+    input: dict[ParameterName, SweepInput] = Field({})
+    cache: list[CacheEntry] = Field([])
+    work: hat.Expression | None = None
+    outputs: list[PlainName] = Field([])
+    timeout: PositiveNumber | None = None
+    attempts: Annotated[int, Strict(), Field(ge=1, le=10)] = 2
+    every: PositiveNumber = 120.0
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> ParameterSweepFile:
+        hat.refuse([*self._clashes(), *self._unknown(), *self._too_many()])
+        return self
+
+    def _clashes(self) -> Iterator[hat.Fault]:
+        for name in {*self.parameters, *self.input} & BUILT_IN:
+            table = "parameters" if name in self.parameters else "input"
+            yield hat.Fault(
+                (table, name),
+                "must be another name: it stands for the interpreter",
+                code="name-reserved",
+            )
+        for name in self.parameters.keys() & self.input.keys():
+            yield hat.Fault(
+                ("input", name), "must be another name: a parameter has it", code="name-repeated"
+            )
+        sites = [entry.site for entry in self.cache]
+        for number, site in enumerate(sites):
+            if site in sites[:number]:
+                yield hat.Fault(
+                    ("cache", number, "site"),
+                    f"'{site}' has a cache already",
+                    code="name-repeated",
+                )
+
+    def _unknown(self) -> Iterator[hat.Fault]:
+        known = {*self.parameters, *self.input, *BUILT_IN}
+        for number, word in enumerate(self.command):
+            for name in HOLE.findall(word):
+                if name not in known:
+                    message = f"names '{name}', which is no parameter and no input"
+                    yield hat.Fault(
+                        ("command", number),
+                        message,
+                        hat.nearest(name, sorted(known)),
+                        code="parameter-unknown",
+                    )
+        for key, entry in self.input.items():
+            for name in HOLE.findall(entry.file):
+                if name not in self.parameters:
+                    near = hat.nearest(name, sorted(self.parameters))
+                    message = f"names '{name}', which is no parameter"
+                    yield hat.Fault(
+                        ("input", key, "file"), message, near, code="parameter-unknown"
+                    )
+        numeric = {name for name in self.parameters if self._is_numeric(name)}
+        for name in sorted(self.work.names - numeric if self.work else ()):
+            message = f"names '{name}', which is no parameter whose values are numbers"
+            yield hat.Fault(
+                ("work",), message, hat.nearest(name, sorted(numeric)), code="parameter-unknown"
+            )
+
+    def _too_many(self) -> Iterator[hat.Fault]:
+        for name in self.parameters:
+            if not self.values_of(name):
+                yield hat.Fault(
+                    ("parameters", name), "must have at least one value", code="value-missing"
+                )
+        count = prod(len(self.values_of(name)) for name in self.parameters)
+        if count > MOST_TASKS:
+            yield hat.Fault(
+                ("parameters",),
+                f"must make at most {MOST_TASKS} tasks (make {count})",
+                code="value-range",
+            )
+
+    def _is_numeric(self, name: str) -> bool:
+        entry = self.parameters[name]
+        return isinstance(entry, ValueRange) or not any(isinstance(x, str) for x in entry)
+
+    def values_of(self, name: str) -> list[Value] | range:
+        """Return the values of a parameter, in their order."""
+        entry = self.parameters[name]
+        return entry.values() if isinstance(entry, ValueRange) else entry
+
+
+@dataclass(frozen=True)
+class TaskSetting:
+    """One task as its document makes it.
+
+    Attributes
+    ----------
+    name
+        Its number, from 1 on.
+    parameters
+        The value of each.
+    work
+        What it computes.
+    inputs
+        The file of each input, as the storage has it.
+    """
+
+    name: str
+    parameters: Mapping[str, Value]
+    work: float
+    inputs: Mapping[str, str]
+
+
+def task_settings(document: ParameterSweepFile) -> tuple[TaskSetting, ...]:
+    """Return the tasks of a sweep: every combination of values, the last parameter fastest.
+
+    Raises
+    ------
+    UsageError
+        The work of a task is not positive. Permanent.
+    """
+    names = list(document.parameters)
+    combinations = list(itertools.product(*(document.values_of(name) for name in names)))
+    width, found = len(str(len(combinations))), []
+    for number, values in enumerate(combinations, 1):
+        at = dict(zip(names, values, strict=True))
+        name = f"{number:0{width}d}"
+        work = 1.0
+        if document.work is not None:
+            numbers = {k: v for k, v in at.items() if not isinstance(v, str)}
+            try:
+                work = document.work.evaluate(numbers)
+            except hat.ExpressionError as error:
+                raise UsageError(
+                    f"task {name} ({settings_text(at)}): work: {error}",
+                    **{**coded(error), "task": name, "field": "work"},
+                ) from None
+        if not work > 0:
+            raise UsageError(
+                f"task {name} ({settings_text(at)}): work must be positive (is {work:g})",
+                code="value-range",
+                task=name,
+                parameters=at,
+                field="work",
+                value=work,
+                bound=0,
+            )
+        inputs = {key: filled(entry.file, at) for key, entry in document.input.items()}
+        found.append(TaskSetting(name, at, work, inputs))
+    return tuple(found)
+
+
+def filled(text: str, values: Mapping[str, Value]) -> str:
+    """Return a text with parameters in the place of their names."""
+    return HOLE.sub(lambda hole: str(values.get(hole[1], hole[0])), text)
+
+
+def settings_text(values: Mapping[str, Value]) -> str:
+    """Return parameters as one line.
+
+    Examples
+    --------
+    >>> settings_text({"power": 2, "part": "a"})
+    'power=2, part=a'
+    """
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def program_files(document: ParameterSweepFile, folder: Path) -> dict[str, Path]:
+    """Return the files that travel to each cache.
+
+    Raises
+    ------
+    UsageError
+        One is not there, or too large. Permanent.
+    """
+    found = {name: folder / name for name in document.program}
+    for name, path in found.items():
+        if not path.is_file():
+            raise UsageError(
+                f"program: there is no file {path}",
+                code="file-missing",
+                field="program",
+                file=path,
+            )
+        if path.stat().st_size > MOST_PROGRAM:
+            raise UsageError(
+                f"program: {name} has more than {MOST_PROGRAM} bytes; make it an input",
+                code="file-too-large",
+                field="program",
+                file=path,
+                bound=MOST_PROGRAM,
+            )
+    return found
+
+
+def digest(
+    document: ParameterSweepFile,
+    program: Mapping[str, Path],
+    inputs: Mapping[str, tuple[float, str]],
+) -> str:
+    """Return what two sweeps share whose results belong together: command, parameters, inputs, programs.
+
+    Of an input file, its size and its name in a cache, which is another once it was written again.
+    """
+    kept: dict[str, Any] = document.model_dump(
+        mode="json", include={"name", "command", "program", "parameters", "input", "outputs"}
+    )
+    kept["inputs"] = inputs
+    kept["files"] = {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in program.items()}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,457 @@
+"""`SweepDriver`: follows a plan on an executor, learns, plans the rest anew, replicates stragglers.
+
+Nothing here reads a clock, starts a process or knows a host's address: the executor does. An ended task is handed
+to `acknowledge` before anything else is done with it, so that a sweep that is killed goes on from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import numpy as np
+
+from apples.applications.parameter_sweep.costs import SweepCosts
+from apples.applications.parameter_sweep.executor import (
+    FileMoved,
+    HostLost,
+    SweepExecutor,
+    TaskEnded,
+)
+from apples.applications.parameter_sweep.gantt import SweepProgress
+from apples.applications.parameter_sweep.heuristics import HEURISTICS, Heuristic
+from apples.applications.parameter_sweep.planning import SweepDecision, plan_sweep
+from apples.errors import LaunchError
+from apples.launch.events import Talk, unheard
+from apples.ui.units import counted
+
+LEARNING = 0.4
+"""How much of a host's or link's factor is of the last measurement."""
+SURPRISE = 1.25
+"""A factor that changed by more since the last plan calls for another."""
+WORTH = 0.8
+"""A replica is started where it is forecast to take less than this share of what is left of the straggler."""
+OVERDUE = 0.25
+"""A task that should have ended is expected to hold its lane for this share of its time so far beside it."""
+TAIL = 1.0
+"""The same where its replica would cost nobody anything: what has taken long takes as long again."""
+# A running task that is overdue shows a slow host early; waiting for its end would give that host
+# more tasks.
+SUSPECT = 1.25
+"""A host where a task takes so many times as long as forecast is taken to be that slow before the task ends."""
+
+
+APART = 10.0
+"""Two plans are so many times as far apart as the last one took to make."""
+MOST_MOVES = 3
+"""A file that does not come to a cache after so many tries ends the sweep."""
+
+
+@dataclass
+class _Run:
+    """A task on a lane, and what it was predicted to take there without what was learned."""
+
+    task: str
+    lane: int
+    start: float
+    base: float
+
+
+@dataclass
+class SweepOutcome:
+    """What came of a sweep.
+
+    Attributes
+    ----------
+    seconds
+        From the first to the last thing it did.
+    done
+        How each task ended that has a result, by its name.
+    failed, failure_codes
+        The reason of each task that failed, and the code of the reason.
+    plans, replicas, moves
+        How many plans were made, tasks started a second time beside themselves, files moved.
+    decision
+        The first.
+    lost
+        Hosts that were lost, with the reason.
+    """
+
+    seconds: float = 0.0
+    done: dict[str, TaskEnded] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    failure_codes: dict[str, str] = field(default_factory=dict)
+    plans: int = 0
+    replicas: int = 0
+    moves: int = 0
+    decision: SweepDecision | None = None
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+class SweepDriver:
+    """Carries one sweep to its end.
+
+    Parameters
+    ----------
+    costs
+        The forecasts it begins with.
+    executor
+        Does what is decided.
+    acknowledge
+        Is handed each end of a task that has a result, once: the task is not run again after it has returned.
+    done
+        Tasks that were acknowledged before.
+    present
+        Files that are in caches already.
+    lost
+        Hosts that could not be reached, with the reason.
+    every
+        Seconds between two plans, surprises apart; these are a twentieth of it apart at least.
+    attempts
+        How often a task that fails is started, on other hosts where there are any.
+    heuristics
+        Who plans; None: nobody, each lane takes the next task of the list when it is free (a work queue).
+    planned
+        Is told the first plan, when nothing of it has been started yet.
+    """
+
+    def __init__(
+        self,
+        costs: SweepCosts,
+        executor: SweepExecutor,
+        *,
+        acknowledge: Callable[[TaskEnded], None] | None = None,
+        done: Mapping[str, TaskEnded] | None = None,
+        present: frozenset[tuple[str, str]] = frozenset(),
+        lost: Mapping[str, str] | None = None,
+        every: float = 120.0,
+        attempts: int = 2,
+        heuristics: Mapping[str, Heuristic] | None = HEURISTICS,
+        planned: Callable[[SweepDecision], None] | None = None,
+        talk: Talk = unheard,
+    ) -> None:
+        self.outcome = SweepOutcome(done=dict(done or {}), lost=dict(lost or {}))
+        self._costs, self._executor = costs, executor
+        self._acknowledge, self._planned, self._talk = acknowledge, planned, talk
+        self._every, self._attempts, self._heuristics = every, attempts, heuristics
+        self._tasks = {task.name: number for number, task in enumerate(costs.sweep.tasks)}
+        self._cache_of_lane = costs.cache_of_lane.tolist()
+        numbers = {cache.name: number for number, cache in enumerate(costs.caches)}
+        self._present = {(file, numbers[cache]) for file, cache in present}
+        for file in costs.sweep.files:
+            row = costs.missing[costs.sweep.numbers[file.name]]
+            self._present |= {(file.name, int(k)) for k in np.flatnonzero(~row)}
+        self._moving: dict[tuple[int, int], tuple[str, int, float]] = {}
+        self._to_move: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        self._running: dict[int, _Run] = {}
+        self._queues: dict[int, list[str]] = {}
+        self._failures: dict[str, list[str]] = {}
+        self._lost_moves: dict[tuple[str, int], int] = {}
+        self._host_factor: dict[str, float] = {}
+        self._link_factor: dict[tuple[int, int], float] = {}
+        self._planned_at, self._planned_with = -math.inf, dict[str, float]()
+        self._must_plan, self._took = True, 0.0
+
+    def run(self) -> SweepOutcome:
+        """Return once every task has a result or has failed as often as it may.
+
+        Raises
+        ------
+        NoFeasiblePlanError
+            The files of a task fit nowhere.
+        LaunchError
+            No host is left.
+        """
+        begun = self._executor.now()
+        while self._unfinished():
+            self._plan_if_due()
+            self._start_tasks()
+            self._start_moves()
+            self._replicate()
+            for event in self._executor.events(self._next_look()):
+                self._hear(event)
+        for run in self._running.values():
+            self._executor.stop(run.task, run.lane)
+        self.outcome.seconds = self._executor.now() - begun
+        return self.outcome
+
+    # ------------------------------------------------------------------------ plans
+    def _unfinished(self) -> bool:
+        return len(self.outcome.done) + len(self.outcome.failed) < len(self._tasks)
+
+    def _waiting(self) -> Iterator[str]:
+        running = {run.task for run in self._running.values()}
+        over = self.outcome.done.keys() | self.outcome.failed.keys() | running
+        return (name for name in self._tasks if name not in over)
+
+    def _plan_if_due(self) -> None:
+        now = self._executor.now()
+        apart = now - self._planned_at
+        if self._heuristics is None:
+            self._take_next()
+        elif next(self._waiting(), None) is not None:
+            asked = self._must_plan or self._surprised()
+            if apart >= max(self._every / 20 if asked else self._every, APART * self._took):
+                self._plan(now, self._heuristics)
+                self._took = self._executor.now() - now
+
+    def _plan(self, now: float, heuristics: Mapping[str, Heuristic]) -> None:
+        costs = self._learned_costs(now)
+        ready = {lane: self._end_of(run, now) for lane, run in self._running.items()}
+        there = {(f, self._costs.caches[k].name): 0.0 for f, k in self._present}
+        links = {}
+        for link, (file, cache, start) in self._moving.items():
+            took = costs.transfer[costs.sweep.numbers[file], cache]
+            links[link] = max(start + float(took), now)
+            there[file, costs.caches[cache].name] = links[link]
+        settled = {run.task for run in self._running.values()} | self.outcome.done.keys()
+        settled |= self.outcome.failed.keys()
+        progress = SweepProgress(now, frozenset(settled), ready, there, links)
+        decision = plan_sweep(costs, progress, heuristics)
+        if self.outcome.decision is None:
+            self.outcome.decision = decision
+            if self._planned:
+                self._planned(decision)
+        self.outcome.plans += 1
+        self._talk(
+            f"plan {self.outcome.plans}: {decision.plan.heuristic}, "
+            f"{counted(len(decision.plan.tasks), 'task')} to come, done at {decision.plan.makespan:.1f} s"
+        )
+        self._queues, self._to_move = {}, {}
+        for task in decision.plan.tasks:
+            self._queues.setdefault(task.lane, []).append(task.task)
+        numbers = {cache.name: number for number, cache in enumerate(costs.caches)}
+        for each in decision.plan.transfers:
+            self._to_move.setdefault(self._link(each.file, numbers[each.cache]), []).append(
+                (each.file, numbers[each.cache])
+            )
+        self._planned_at, self._planned_with = now, self._factors(now)
+        self._must_plan = False
+
+    def _take_next(self) -> None:
+        """Give each free lane the next task of the list, and have its files brought."""
+        taken = {name for queue in self._queues.values() for name in queue}
+        waiting = (name for name in self._waiting() if name not in taken)
+        for lane in self._free_lanes():
+            if not self._queues.get(lane) and (name := next(waiting, None)):
+                self._queues[lane] = [name]
+                cache = self._cache_of_lane[lane]
+                for file in self._lacking(name, cache):
+                    link = self._link(file, cache)
+                    coming = self._moving.get(link, ("", -1, 0.0))[:2]
+                    queue = self._to_move.setdefault(link, [])
+                    if (file, cache) != coming and (file, cache) not in queue:
+                        queue.append((file, cache))
+
+    def _learned_costs(self, now: float) -> SweepCosts:
+        """Return the costs with what was measured; infinite on hosts that are lost or were tried in vain."""
+        factors = self._factors(now)
+        compute = self._costs.compute * np.array([factors[h] for h in self._costs.hosts])[:, None]
+        for lane, host in enumerate(self._costs.hosts):
+            if host in self.outcome.lost:
+                compute[lane] = math.inf
+        for task, hosts in self._failures.items():
+            column = compute[:, self._tasks[task]]
+            tried = np.array([host in hosts for host in self._costs.hosts])
+            if np.isfinite(column[~tried]).any():
+                column[tried] = math.inf
+        transfer = self._costs.transfer.copy()
+        for (source, site), factor in self._link_factor.items():
+            files = [s == source for s in self._costs.source]
+            transfer[np.ix_(files, [k == site for k in self._costs.site])] *= factor
+        return replace(self._costs, compute=compute, transfer=transfer)
+
+    # ------------------------------------------------------------------------ what is learned
+    def _factors(self, now: float) -> dict[str, float]:
+        """Return by host how much longer than forecast its tasks take; a task that is overdue says so already."""
+        found = dict(self._host_factor)
+        for run in self._running.values():
+            host = self._costs.hosts[run.lane]
+            least = (now - run.start) / run.base
+            if least > SUSPECT * found.get(host, 1.0):
+                found[host] = least
+        usual = median(self._host_factor.values()) if self._host_factor else 1.0
+        return {host: found.get(host, usual) for host in dict.fromkeys(self._costs.hosts)}
+
+    def _surprised(self) -> bool:
+        now = self._factors(self._executor.now())
+        return any(
+            not 1 / SURPRISE <= factor / self._planned_with.get(host, 1.0) <= SURPRISE
+            for host, factor in now.items()
+        )
+
+    def _end_of(self, run: _Run, now: float, overdue: float = OVERDUE) -> float:
+        """Return when a running task is expected to end."""
+        host = self._costs.hosts[run.lane]
+        end = run.start + run.base * self._host_factor.get(host, self._factors(now)[host])
+        return end if end > now else now + overdue * (now - run.start)
+
+    # ------------------------------------------------------------------------ what is done
+    def _free_lanes(self) -> list[int]:
+        return [
+            lane
+            for lane, host in enumerate(self._costs.hosts)
+            if lane not in self._running and host not in self.outcome.lost
+        ]
+
+    def _lacking(self, task: str, cache: int) -> list[str]:
+        inputs = self._costs.sweep.tasks[self._tasks[task]].inputs
+        return [file for file in inputs if (file, cache) not in self._present]
+
+    def _link(self, file: str, cache: int) -> tuple[int, int]:
+        return self._costs.source[self._costs.sweep.numbers[file]], self._costs.site[cache]
+
+    def _start_tasks(self) -> None:
+        """Start on each free lane the first task of its queue whose files are there."""
+        for lane in self._free_lanes():
+            cache = self._cache_of_lane[lane]
+            for task in self._queues.get(lane, ()):
+                if not self._lacking(task, cache):
+                    self._queues[lane].remove(task)
+                    self._start(task, lane)
+                    break
+            else:
+                self._must_plan = True  # it stands idle: another plan may have something for it
+
+    def _start(self, task: str, lane: int) -> None:
+        base = float(self._costs.compute[lane, self._tasks[task]])
+        self._running[lane] = _Run(task, lane, self._executor.now(), base)
+        self._executor.start(task, lane)
+
+    def _start_moves(self) -> None:
+        """Begin on each free link the next move of its queue."""
+        for link, queue in self._to_move.items():
+            if queue and link not in self._moving:
+                file, cache = queue.pop(0)
+                self._moving[link] = (file, cache, self._executor.now())
+                self._executor.move(file, self._costs.caches[cache].name)
+                self.outcome.moves += 1
+
+    def _replicate(self) -> None:
+        """Start what is expected to end last once more on a free lane, where it would end clearly sooner.
+
+        Not what has failed before: its copies would take turns in failing.
+        """
+        if self._heuristics is None or next(self._waiting(), None) is not None:
+            return
+        now = self._executor.now()
+        factors = self._factors(now)
+        alone = [
+            run
+            for run in self._running.values()
+            if self._copies(run.task) == 1 and run.task not in self._failures
+        ]
+        for run in sorted(alone, key=lambda run: -self._end_of(run, now, TAIL)):
+            left = self._end_of(run, now, TAIL) - now
+            number = self._tasks[run.task]
+            lanes = [
+                (factors[self._costs.hosts[lane]] * float(self._costs.compute[lane, number]), lane)
+                for lane in self._free_lanes()
+                if not self._lacking(run.task, self._cache_of_lane[lane])
+            ]
+            if lanes and min(lanes)[0] < WORTH * left:
+                self._start(run.task, min(lanes)[1])
+                self.outcome.replicas += 1
+
+    def _copies(self, task: str) -> int:
+        return sum(run.task == task for run in self._running.values())
+
+    def _next_look(self) -> float:
+        """Return until when to wait: the next plan, or the moment when a running task is overdue."""
+        now = self._executor.now()
+        if self._heuristics is None:
+            return now + self._every
+        due = self._planned_at + (self._every / 20 if self._must_plan else self._every)
+        due = max(due, self._planned_at + APART * self._took)
+        if next(self._waiting(), None) is None:
+            due = now + self._every
+        ends = [self._end_of(run, now) for run in self._running.values()]
+        overdue = [now + SUSPECT * (end - now) for end in ends if end > now]
+        return max(now + self._every / 1000, min([due, *overdue]))
+
+    # ------------------------------------------------------------------------ what happens
+    def _hear(self, event: TaskEnded | FileMoved | HostLost) -> None:
+        if isinstance(event, HostLost):
+            self._lose(event)
+        elif isinstance(event, FileMoved):
+            self._arrive(event)
+        else:
+            self._end(event)
+
+    def _end(self, event: TaskEnded) -> None:
+        run = self._running.get(event.lane)
+        if run is None or run.task != event.task:
+            return  # a replica that was stopped as it ended, or a host that is lost
+        del self._running[event.lane]
+        host = self._costs.hosts[event.lane]
+        if event.failure:
+            self._fail(event, host)
+            return
+        if self._acknowledge:
+            self._acknowledge(event)
+        self.outcome.done[event.task] = event
+        self.outcome.failed.pop(event.task, None)
+        self.outcome.failure_codes.pop(event.task, None)
+        ratio = max(1e-9, event.seconds) / run.base
+        known = self._host_factor.get(host, ratio)
+        self._host_factor[host] = known ** (1 - LEARNING) * ratio**LEARNING
+        for other in [other for other in self._running.values() if other.task == event.task]:
+            self._executor.stop(other.task, other.lane)
+            del self._running[other.lane]
+
+    def _fail(self, event: TaskEnded, host: str) -> None:
+        task, words = event.task, event.failure
+        tried = self._failures.setdefault(task, [])
+        tried.append(host)
+        self._must_plan = True
+        if self._copies(task):
+            return
+        if len(tried) >= self._attempts:
+            self.outcome.failed[task] = f"{host}: {words}"
+            self.outcome.failure_codes[task] = event.code
+            self._talk(f"task {task} has failed on {', '.join(tried)}: {words}")
+
+    def _arrive(self, event: FileMoved) -> None:
+        cache = next(k for k, each in enumerate(self._costs.caches) if each.name == event.cache)
+        link = self._link(event.file, cache)
+        self._moving.pop(link, None)
+        if event.failure:
+            self._must_plan = True
+            self._lost_moves[event.file, cache] = self._lost_moves.get((event.file, cache), 0) + 1
+            self._talk(f"{event.file} did not come to {event.cache}: {event.failure}")
+            if self._lost_moves[event.file, cache] >= MOST_MOVES and self._lives(cache):
+                raise LaunchError(
+                    f"{event.file} to {event.cache}: {event.failure}",
+                    code="file-not-copied",
+                    file=event.file,
+                    cache=event.cache,
+                    reason=event.failure,
+                )
+            return
+        self._present.add((event.file, cache))
+        predicted = float(self._costs.transfer[self._costs.sweep.numbers[event.file], cache])
+        ratio = max(1e-9, event.seconds) / predicted
+        known = self._link_factor.get(link, ratio)
+        self._link_factor[link] = known ** (1 - LEARNING) * ratio**LEARNING
+
+    def _lives(self, cache: int) -> bool:
+        return any(host not in self.outcome.lost for host in self._costs.caches[cache].hosts)
+
+    def _lose(self, event: HostLost) -> None:
+        self.outcome.lost[event.host] = event.reason
+        self._talk(f"{event.host} is lost: {event.reason}")
+        self._must_plan, self._planned_at = True, -math.inf
+        for lane, host in enumerate(self._costs.hosts):
+            if host == event.host:
+                self._running.pop(lane, None)
+                self._queues.pop(lane, None)
+        if not any(host not in self.outcome.lost for host in self._costs.hosts):
+            raise LaunchError(
+                f"no host is left: {event.host}: {event.reason}",
+                code="hosts-lost",
+                host=event.host,
+                reason=event.reason,
+                lost=dict(self.outcome.lost),
+            )

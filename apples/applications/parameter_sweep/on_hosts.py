@@ -1,0 +1,370 @@
+"""`HostsExecutor`: tasks and files of a sweep on this machine's and on other hosts, over one connection a host.
+
+A file goes from its storage through this machine to the cache, and is there when it is whole. A result is fetched
+before its lane is free: results come first. Whatever ends the connection ends what runs at its other end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from apples.applications.parameter_sweep.costs import SweepCosts
+from apples.applications.parameter_sweep.executor import (
+    FileMoved,
+    HostLost,
+    SweepEvent,
+    SweepExecutor,
+    TaskEnded,
+)
+from apples.applications.parameter_sweep.tasks import InputFile, SiteCache
+from apples.applications.worker import MOST_BYTES, TASKS
+from apples.applications.workers import WorkerConnection, ending, result_of
+from apples.errors import LaunchError, system_code
+from apples.io import documents
+
+MOST_OUTPUT_FILE = 1 << 36
+HOLE = re.compile(r"\{([A-Za-z_]\w*)\}")
+"""What stands for a value in a word of a command."""
+
+
+@dataclass(frozen=True)
+class SweepCommand:
+    """What each task runs.
+
+    Attributes
+    ----------
+    words
+        What is run; ``{NAME}`` stands for a parameter's value, the path of an input or the host's ``{python}``,
+        and a whole word that is a name of `program` for its path.
+    values
+        By task: values of its parameters, as text.
+    inputs
+        By task: the name of its file, by that of the input.
+    program
+        Files that are sent to each cache.
+    storage
+        By input file: its path on its storage.
+    cached
+        By input file: its name in a cache, another when the file has changed.
+    outputs
+        Names of files that each task leaves in its folder.
+    timeout
+        Seconds that a task may take.
+    """
+
+    words: Sequence[str]
+    values: Mapping[str, Mapping[str, str]]
+    inputs: Mapping[str, Mapping[str, str]]
+    program: Mapping[str, Path]
+    storage: Mapping[str, str]
+    cached: Mapping[str, str]
+    outputs: Sequence[str] = ()
+    timeout: float | None = None
+
+
+class HostsExecutor(SweepExecutor):
+    """Runs tasks where the host list says. A context manager: its end ends every task.
+
+    Parameters
+    ----------
+    costs
+        Whose lanes, caches and files.
+    workers
+        By host: of every host of a cache and every storage.
+    folders
+        By cache: where it is, on the hosts that share it.
+    results
+        Where the files that tasks leave are kept, in a folder each.
+    """
+
+    def __init__(
+        self,
+        costs: SweepCosts,
+        command: SweepCommand,
+        workers: Mapping[str, WorkerConnection],
+        folders: Mapping[str, str],
+        results: Path,
+    ) -> None:
+        self._costs, self._command, self._workers = costs, command, workers
+        self._folders, self._results = dict(folders), results
+        self._begun = time.monotonic()
+        self._events: queue.SimpleQueue[SweepEvent] = queue.SimpleQueue()
+        # Copies of a task that end together write the same files, one after the other.
+        self._fetching = {task.name: Lock() for task in costs.sweep.tasks}
+        self._pool = ThreadPoolExecutor(len(costs.hosts) + len(costs.caches) ** 2 + 4)
+        self._asked: dict[tuple[str, int], str] = {}
+        self._number = itertools.count(1)
+        self._broken: LaunchError | None = None
+        self._lost: set[str] = set()
+        self._files = {file.name: file for file in costs.sweep.files}
+        self._cache_of_host = {h: cache for cache in costs.caches for h in cache.hosts}
+
+    def prepare(self) -> frozenset[tuple[str, str]]:
+        """Make the caches and send them the program; return which files they have already.
+
+        Raises
+        ------
+        LaunchError
+            A cache cannot be had.
+        """
+        return frozenset().union(*self._pool.map(self._prepare, self._costs.caches))
+
+    def clear(self) -> None:
+        """Remove the caches: all results are here."""
+        for cache in self._costs.caches:
+            for host in self._living(cache)[:1]:
+                with suppress(LaunchError):
+                    self._workers[host].ask("remove", path=self._folders[cache.name])
+
+    def now(self) -> float:
+        """Return the seconds since it was made."""
+        return time.monotonic() - self._begun
+
+    def start(self, task: str, lane: int) -> None:
+        """Have the host's worker run it."""
+        cache = self._cache_of_host[self._costs.hosts[lane]].name
+        self._asked[task, lane] = self._path(cache, f"{TASKS}{next(self._number)}")
+        self._pool.submit(self._run, task, lane)
+
+    def stop(self, task: str, lane: int) -> None:
+        """Have the worker kill it; its end is heard by nobody."""
+        host = self._costs.hosts[lane]
+        with suppress(LaunchError):
+            self._workers[host].ask("stop", path=self._asked[task, lane])
+
+    def move(self, file: str, cache: str) -> None:
+        """Bring a file from its storage, through this machine, to the first host of a cache that is there."""
+        self._pool.submit(self._move, file, cache)
+
+    def events(self, until: float) -> list[SweepEvent]:
+        """Return what has happened."""
+        if self._broken:
+            raise self._broken
+        found: list[SweepEvent] = []
+        with suppress(queue.Empty):
+            found.append(self._events.get(timeout=max(0.0, until - self.now())))
+            while True:
+                found.append(self._events.get_nowait())
+        return found
+
+    def close(self) -> None:
+        """End everything."""
+        for worker in self._workers.values():
+            worker.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    # ------------------------------------------------------------------------ in threads
+    def _prepare(self, cache: SiteCache) -> set[tuple[str, str]]:
+        if not (living := self._living(cache)):
+            return set()
+        worker = self._workers[living[0]]
+        header, body = worker.ask("list", path=self._folders[cache.name])
+        self._folders[cache.name] = str(header["folder"])
+        try:
+            there = dict(json.loads(body))
+        except (ValueError, TypeError, RecursionError):
+            raise LaunchError(
+                f"{worker.name}: the list of its cache is invalid",
+                code="worker-answer-invalid",
+                host=worker.name,
+                file=self._folders[cache.name],
+            ) from None
+        for name, path in self._command.program.items():
+            self._send(worker, path.read_bytes(), self._path(cache.name, name))
+        return {
+            (name, cache.name)
+            for name, file in self._files.items()
+            if there.get(self._command.cached[name]) == file.size
+            and file.storage not in cache.hosts
+        }
+
+    def _living(self, cache: SiteCache) -> Sequence[str]:
+        return [h for h in cache.hosts if h not in self._lost and not self._workers[h].reason]
+
+    def _send(self, worker: WorkerConnection, data: bytes, path: str) -> None:
+        for offset in range(0, max(1, len(data)), MOST_BYTES):
+            piece = data[offset : offset + MOST_BYTES]
+            last = offset + MOST_BYTES >= len(data)
+            worker.ask("write", piece, path=path, offset=offset, last=last)
+
+    def _move(self, name: str, cache: str) -> None:
+        begun, file = self.now(), self._files[name]
+        each = next(each for each in self._costs.caches if each.name == cache)
+        failure = ""
+        try:
+            target = self._workers[(self._living(each) or each.hosts)[0]]
+            self._copy(
+                self._workers[file.storage],
+                target,
+                file,
+                self._path(cache, self._command.cached[name]),
+            )
+        except LaunchError as error:
+            failure = str(error)
+        except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
+            failure = f"{type(error).__name__}: {error}"
+        self._events.put(FileMoved(name, cache, self.now() - begun, failure))
+
+    def _copy(
+        self, source: WorkerConnection, target: WorkerConnection, file: InputFile, path: str
+    ) -> None:
+        """Copy a file piece by piece: one is read while the one before is written."""
+        place, size = self._command.storage[file.name], int(file.size)
+        pieces = [
+            (offset, min(MOST_BYTES, size - offset)) for offset in range(0, size, MOST_BYTES)
+        ] or [(0, 0)]
+
+        def read(piece: tuple[int, int]) -> bytes:
+            data = source.ask("read", path=place, offset=piece[0], count=piece[1])[1]
+            if len(data) < piece[1]:
+                raise LaunchError(
+                    f"{source.name}: {place} has become shorter",
+                    code="file-changed",
+                    host=source.name,
+                    file=place,
+                    value=piece[0] + len(data),
+                    bound=size,
+                )
+            return data
+
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(read, pieces[0])
+            for number, (offset, _) in enumerate(pieces):
+                data = coming.result()
+                last = number + 1 == len(pieces)
+                if not last:
+                    coming = ahead.submit(read, pieces[number + 1])
+                target.ask("write", data, path=path, offset=offset, last=last)
+
+    def _run(self, task: str, lane: int) -> None:
+        host = self._costs.hosts[lane]
+        worker = self._workers[host]
+        folder = self._asked[task, lane]
+        try:
+            header, said = worker.ask(
+                "run", within=None, argv=self._argv(task, host), path=folder,
+                timeout=self._command.timeout,
+            )  # fmt: skip
+            self._events.put(self._ended(task, lane, header, said, worker))
+            worker.ask("remove", path=folder)
+        except LaunchError as error:
+            if worker.reason and host not in self._lost:
+                self._lost.add(host)
+                self._events.put(HostLost(host, worker.reason))
+            elif not worker.reason:
+                self._events.put(TaskEnded(task, lane, 0.0, {}, str(error), error.code))
+        except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
+            words = f"{type(error).__name__}: {error}"
+            if isinstance(error, OSError):  # this machine's: the results cannot be kept
+                file = str(error.filename or self._results)
+                self._broken = LaunchError(
+                    f"{file}: {error.strerror or error}",
+                    code=system_code(error),
+                    file=file,
+                )
+            self._events.put(TaskEnded(task, lane, 0.0, {}, words, "internal-error"))
+
+    def _ended(
+        self,
+        task: str,
+        lane: int,
+        header: Mapping[str, Any],
+        said: bytes,
+        worker: WorkerConnection,
+    ) -> TaskEnded:
+        """Return how a task ended: its result, checked, and the files that it left fetched."""
+        seconds = float(header["seconds"])
+        if header["late"]:
+            reason = f"took more than {self._command.timeout:g} s"
+            return TaskEnded(task, lane, seconds, {}, reason, "task-timeout")
+        if header["code"] != 0:
+            fault = ending(header, said)
+            return TaskEnded(task, lane, seconds, {}, fault.text, fault.code)
+        result, wrong = result_of(said)
+        if wrong:
+            return TaskEnded(task, lane, seconds, {}, wrong.text, wrong.code)
+        for name in self._command.outputs:
+            try:
+                with self._fetching[task]:
+                    self._fetch(
+                        worker, f"{self._asked[task, lane]}/{name}", self._results / task / name
+                    )
+            except LaunchError as error:
+                return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}", "output-missing")
+        if (
+            self._command.outputs
+        ):  # its result will be acknowledged, which says that these are kept
+            # Sync before the journal records the task. After a power cut, a result without its
+            # files would count as done.
+            own = self._results / task
+            for folder in (own, self._results, self._results.parent):
+                documents.sync(folder)
+        return TaskEnded(task, lane, seconds, result)
+
+    def _fetch(self, worker: WorkerConnection, there: str, here: Path) -> None:
+        size = worker.ask("stat", path=there)[0]["bytes"]
+        if not isinstance(size, int) or size < 0:
+            raise LaunchError(
+                f"{worker.name}: {there}: its size is invalid ({size})",
+                code="worker-answer-invalid",
+                host=worker.name,
+                file=there,
+            )
+        if size > MOST_OUTPUT_FILE:
+            raise LaunchError(
+                f"{worker.name}: {there} has {size} bytes, more than {MOST_OUTPUT_FILE}",
+                code="output-too-large",
+                host=worker.name,
+                file=there,
+                value=size,
+                bound=MOST_OUTPUT_FILE,
+            )
+        here.parent.mkdir(parents=True, exist_ok=True)
+        partial = here.with_name(here.name + ".part")
+        with partial.open("wb") as stream:
+            while stream.tell() < size:
+                left = size - stream.tell()
+                data = worker.ask("read", path=there, offset=stream.tell(), count=left)[1]
+                if not data:
+                    raise LaunchError(
+                        f"{worker.name}: {there} has become shorter",
+                        code="file-changed",
+                        host=worker.name,
+                        file=there,
+                        value=stream.tell(),
+                        bound=size,
+                    )
+                stream.write(data)
+        documents.sync(partial)
+        partial.replace(here)
+
+    # ------------------------------------------------------------------------ names
+    def _path(self, cache: str, name: str) -> str:
+        return f"{self._folders[cache]}/{name}"
+
+    def _argv(self, task: str, host: str) -> list[str]:
+        """Return the words that run a task on a host."""
+        cache, command = self._cache_of_host[host], self._command
+        values = {**command.values[task], "python": self._workers[host].python}
+        for name, file in command.inputs[task].items():
+            here = self._files[file].storage in cache.hosts
+            values[name] = (
+                command.storage[file] if here else self._path(cache.name, command.cached[file])
+            )
+        return [
+            self._path(cache.name, word)
+            if word in command.program
+            else HOLE.sub(lambda hole: values.get(hole[1], hole[0]), word)
+            for word in command.words
+        ]

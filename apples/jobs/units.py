@@ -1,0 +1,209 @@
+"""A master with its workers as a job of a scheduler, which gives it its hosts and takes them back.
+
+It is commanded as every job is (`apples.malleable.control`): a command names all hosts that it is to be on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from selectors import DefaultSelector
+from threading import Event, Lock, Thread
+
+from apples.applications.master_worker.given_hosts import HostGiver, RunStanding
+from apples.applications.master_worker.running import (
+    MasterWorkerResult,
+    MasterWorkerSpec,
+    plan_master_worker,
+    run_master_worker,
+)
+from apples.errors import LaunchError, failure_of
+from apples.io.connection import call_ready
+from apples.jobs.recording import RunRecorder, known_of
+from apples.jobs.spec import UnitsSpec
+from apples.jobs.store import Record, StoredJob
+from apples.launch.events import to_stderr
+from apples.malleable.control.command import (
+    HostRows,
+    JobEnded,
+    ManagerStatus,
+    ResizeCommand,
+    ResizeDone,
+    ResizeRefused,
+)
+from apples.malleable.control.requests import HostLimits
+from apples.malleable.control.server import ControlServer
+from apples.resources import read_host_list
+
+TICK_SECONDS = 0.1
+
+
+def run_job(
+    spec: UnitsSpec, job: StoredJob, recorder: RunRecorder, running: Callable[[], None]
+) -> Record:
+    """Run a job to its end, in its supervisor's process; return its document, which its record has then.
+
+    Raises as `run_master_worker` and `MasterWorkerResult.check`.
+
+    Parameters
+    ----------
+    running
+        Called when the plan is recorded, before anything is started.
+    """
+
+    def began(planned: MasterWorkerResult) -> None:
+        document = planned.document()
+        recorder.began(document, **known_of(document), iterations=planned.units)
+        running()
+
+    known = [host.name for host in read_host_list(spec.hosts)]
+    given = CommandedHosts(job, recorder, known, spec.on, evolving=spec.evolving)
+    ended = JobEnded("cancelled")  # unless it comes to an end of its own
+    try:
+        result = run_master_worker(_asked(spec), to_stderr, began, given)
+        document = result.document()
+        recorder.came_to(document, **known_of(document))
+        result.check()
+        ended = JobEnded("finished")
+    except Exception as error:
+        ended = JobEnded("failed", failure_of(error).message)
+        raise
+    finally:
+        given.close(ended)
+    return document
+
+
+def estimate_job(spec: UnitsSpec) -> float:
+    """Return the seconds that a job takes on the hosts that it is given."""
+    result = plan_master_worker(_asked(spec))
+    return result.units / result.choice.rate
+
+
+def _asked(spec: UnitsSpec) -> MasterWorkerSpec:
+    """Return what a job's specification asks for, as of a run that its command waits for."""
+    return MasterWorkerSpec(
+        spec.file, spec.hosts, spec.settings, spec.weather, spec.verify, on=spec.on,
+        actuator=spec.actuator,
+    )  # fmt: skip
+
+
+class CommandedHosts(HostGiver):
+    """Keeps the record of a run, by which its scheduler knows where it is, and hands it the scheduler's commands.
+
+    Commands come over the job's control server, which has a thread of its own: a run may be starting workers for
+    long, and whoever asks where it is gets an answer all the same.
+
+    Parameters
+    ----------
+    known, given
+        Names of the hosts that it may be sent to, and of those that it is given at first.
+    evolving
+        Whether it says how many hosts it needs; else it only says how many it can use.
+    """
+
+    def __init__(
+        self,
+        job: StoredJob,
+        recorder: RunRecorder,
+        known: Collection[str],
+        given: tuple[str, ...],
+        *,
+        evolving: bool,
+    ) -> None:
+        self._recorder, self._evolving = recorder, evolving
+        limits = HostLimits(1, len(known), frozenset(known))
+        self._server = ControlServer(job.id, job.secret(), limits, job.announce)
+        self._selector, self._over, self._lock = DefaultSelector(), Event(), Lock()
+        self._standing = RunStanding("", given, 0, 0)
+        self._epoch = 0
+        self._command: ResizeCommand | None = None
+        self._begun = 0.0
+        self._answer: ResizeDone | ResizeRefused | None = None
+        self._broken = ""
+        self._server.attach(self._selector, self._status)
+        self._thread = Thread(target=self._serve, name="control", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------ from the run
+    def hear(self, standing: RunStanding) -> None:
+        """Write where the run is, how far, how fast on each host, and how many hosts it asks for.
+
+        Raises
+        ------
+        LaunchError
+            Its scheduler cannot command it any more: it would keep its hosts whatever was said.
+        """
+        if self._broken:
+            raise LaunchError(
+                f"its scheduler cannot command it any more: {self._broken}",
+                code="control-lost",
+                reason=self._broken,
+            )
+        self._standing = standing
+        hosts, asks = list(standing.hosts), standing.asks
+        if asks is not None and not self._evolving:
+            asks = 1, asks[1]
+        speeds = {host: rate for host, rate in standing.rates.items() if rate > 0}
+        self._recorder.note(
+            hosts=hosts, rows=[0] * len(hosts), epoch=self._epoch, iteration=standing.done,
+            iterations=standing.count, anchor=standing.master, asks=asks and list(asks),
+            measured={"rows": speeds, "compute_seconds": dict.fromkeys(speeds, 1.0)},
+        )  # fmt: skip
+
+    def order(self) -> tuple[str, ...]:
+        """Return the hosts of the command that is not answered yet."""
+        with self._lock:
+            if self._command is None or self._answer is not None:
+                return ()
+            return tuple(share.host for share in self._command.hosts)
+
+    def answer(self, standing: RunStanding, refusal: str = "") -> None:
+        """Have the outcome said to whoever commanded it, when the record has it."""
+        with self._lock:
+            command = self._command
+        if command is None:
+            return
+        self._epoch = command.epoch
+        self.hear(standing)
+        seconds = time.monotonic() - self._begun
+        done = ResizeDone(command.epoch, self._status().members, seconds, {"wait": seconds})
+        with self._lock:
+            self._answer = ResizeRefused(command.epoch, refusal) if refusal else done
+
+    def close(self, ended: JobEnded) -> None:
+        """Say to whoever waits how the run ended, and listen no more."""
+        self._over.set()
+        self._thread.join()
+        self._server.notify(ended)
+        self._server.close()
+        self._selector.close()
+
+    # ------------------------------------------------------------------------ in the thread
+    def _serve(self) -> None:
+        try:
+            self._heed_commands()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run's own thread ends it
+            self._broken = failure_of(error).message
+
+    def _heed_commands(self) -> None:
+        while not self._over.is_set():
+            call_ready(self._selector, TICK_SECONDS)
+            due = self._server.deadline()
+            if due is not None and time.monotonic() >= due:
+                self._server.tick()
+            if self._server.cancelled():
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            with self._lock:
+                if self._answer is not None:
+                    self._server.notify(self._answer)
+                    self._answer = self._command = None
+                elif self._command is None:
+                    self._command, self._begun = self._server.poll(), time.monotonic()
+
+    def _status(self) -> ManagerStatus:
+        now = self._standing
+        members = tuple(HostRows(host, 0, 0) for host in now.hosts)
+        return ManagerStatus("running", members, self._epoch, now.done)
