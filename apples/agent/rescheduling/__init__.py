@@ -6,13 +6,13 @@ the decisions, and the execution that carries both), `monitored` (the same by th
 policy), `size` (the hosts for one that asks for more, or fewer).
 """
 
-from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
-from apples.agent.rescheduling.monitor import (
+from apples.agent.rescheduling.by_load import LoadRescheduling
+from apples.agent.rescheduling.contract import (
     IterationRate,
     PerformanceContract,
     PerformanceMonitor,
 )
-from apples.agent.rescheduling.monitored import LoadRescheduling
+from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
 from apples.agent.rescheduling.rescheduler import (
     AdaptiveExecution,
     Rescheduler,

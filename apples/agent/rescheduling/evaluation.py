@@ -15,7 +15,7 @@ import numpy as np
 
 from apples.agent.estimator import PerformanceEstimator
 from apples.agent.information import InformationPool
-from apples.agent.rescheduling.monitor import IterationRate
+from apples.agent.rescheduling.contract import IterationRate
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, names
 from apples.resources.schedule import Allocation, Estimate, Schedule

@@ -19,8 +19,8 @@ from typing import Any
 
 from apples.agent.coordinator import Coordinator, DecisionLog
 from apples.agent.information import InformationPool
+from apples.agent.rescheduling.contract import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, evaluate_move
-from apples.agent.rescheduling.monitor import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Bandwidth, Execution, Outcome, Progress, Resized
 from apples.launch.events import HostsChanged, RowDigests

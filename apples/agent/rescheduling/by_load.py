@@ -16,12 +16,12 @@ from typing import Any
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import refusal
-from apples.agent.rescheduling.evaluation import REMEMBERED_MOVES, Move, move_seconds
-from apples.agent.rescheduling.monitor import (
+from apples.agent.rescheduling.contract import (
     IterationRate,
     PerformanceContract,
     PerformanceMonitor,
 )
+from apples.agent.rescheduling.evaluation import REMEMBERED_MOVES, Move, move_seconds
 from apples.agent.rescheduling.rescheduler import AdaptiveExecution
 from apples.errors import LaunchError, UsageError
 from apples.launch.actuator import Execution, Progress
