@@ -33,7 +33,7 @@ from apples.errors import LaunchError as LaunchError
 from apples.errors import ModelError as ModelError
 from apples.errors import UsageError as UsageError
 from apples.errors import VerificationError as VerificationError
-from apples.jobs.recording import run as run
+from apples.jobs.recorder import run as run
 from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution
 from apples.launch.actuator import HostTimes as HostTimes

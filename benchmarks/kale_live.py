@@ -4,7 +4,7 @@ Each host of the list stands for 64 / HOSTS of the paper's processors. The jobs 
 malleable MPI programs that wait as long as their work takes (Amdahl, serial part .02, in place of Figure 6), so
 that the scheduler is measured, not this machine. Both schedulers run beside each other on the same arrivals. Then
 each live run is (1) replayed: a fresh scheduler is told what the log says that the other was told, and must decide
-the same (`apples.scheduling.server.replay`); (2) simulated, with the start and resize times that were measured.
+the same (`apples.cluster.replay`); (2) simulated, with the start and resize times that were measured.
 
     python benchmarks/kale_live.py [--jobs 50 --seconds 20 --loads 0.5 --seeds 1,2,3] [--hosts 8] [--lab]
     python benchmarks/kale_live.py --solver --hosts 4 [--jobs 50 --seconds 10]
@@ -41,15 +41,15 @@ from numpy.typing import NDArray
 
 from apples import lab
 from apples.agent.session.spec import RunSpec
+from apples.cluster.host_preference import HostPreference
+from apples.cluster.replay import DECISIONS, replayed
 from apples.errors import UsageError
 from apples.io.journal import parse
+from apples.jobs.scheduler_client import SchedulerClient
 from apples.jobs.spec import JobSpec
 from apples.launch.job_processes import kill_marked
 from apples.resources import read_host_list
 from apples.scheduling import Equipartition, FirstFit
-from apples.scheduling.server.client import SchedulerClient
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.replay import DECISIONS, replayed
 from apples.simulation import (
     SimulationConfig,
     amdahl,

@@ -34,16 +34,11 @@ from pathlib import Path
 from jobs import cpu_of, looked_at, pss
 from kale_live import OVER, SOLVER, Experiment, Site, end_at_sigterm, here
 
-from apples.launch.job_processes import as_child
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import POLICIES
-from apples.scheduling.policy import SchedulingPolicy
-from apples.scheduling.server.client import SchedulerClient
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.listener import serve
-from apples.scheduling.server.live_job import JobSubmission
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.cluster.host_preference import HostPreference
+from apples.cluster.listener import serve
+from apples.cluster.live_job import JobSubmission
+from apples.cluster.log import SchedulerLog
+from apples.cluster.orders import (
     LAST,
     AttemptPhase,
     HostLeft,
@@ -55,8 +50,13 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.service import SchedulerService
+from apples.cluster.scheduler import LiveScheduler
+from apples.cluster.service import SchedulerService
+from apples.jobs.scheduler_client import SchedulerClient
+from apples.launch.job_processes import as_child
+from apples.scheduling.jobs import JobKind
+from apples.scheduling.policies import POLICIES
+from apples.scheduling.policy import SchedulingPolicy
 
 LIVE = 10_000
 NULL = 400

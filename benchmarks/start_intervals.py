@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from apples.cluster.queue_future import WAITED_SECONDS, QueueForecaster, queue_future
+from apples.cluster.queue_snapshot import MOST_PAST, PastJob, QueuedJob, QueueSnapshot
 from apples.scheduling.policies import POLICIES
-from apples.scheduling.server.queue_snapshot import MOST_PAST, PastJob, QueuedJob, QueueSnapshot
 from apples.simulation.config import SimulationConfig, SimulationResult
-from apples.simulation.queue_future import WAITED_SECONDS, QueueForecaster, queue_future
 from apples.simulation.run import simulate
 from apples.simulation.sources import load_workload
 from apples.simulation.workload import Workload

@@ -7,16 +7,15 @@ A fault is a list of (class or module, name, what takes its place).
 from dataclasses import replace
 from math import inf
 
-from apples.scheduling import (
+from apples.cluster import (
     AttemptPhase,
-    JobKind,
     LiveJob,
     LiveScheduler,
     SchedulerLog,
     SchedulerState,
-    instant,
     scheduler,
 )
+from apples.scheduling import JobKind, instant
 from apples.testing import live
 
 END, SETTLE, START, LEAVE = LiveJob.end, LiveJob.settle, LiveJob.start, LiveJob.leave

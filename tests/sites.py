@@ -10,9 +10,8 @@ from pathlib import Path
 
 from waiting import until
 
-from apples.jobs import store
+from apples.jobs import SchedulerClient, store
 from apples.launch import all_processes, kill_marked, marked
-from apples.scheduling import SchedulerClient
 
 SAMPLE = Path(__file__).parent / "jobs" / "sample"
 SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")

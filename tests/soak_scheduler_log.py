@@ -39,12 +39,8 @@ from soak_nws import (
     ran,
 )
 
-from apples.errors import ApplesError
-from apples.io import Folder
-from apples.scheduling import (
+from apples.cluster import (
     AttemptPhase,
-    Equipartition,
-    JobKind,
     JobSubmission,
     LiveScheduler,
     QueueLimits,
@@ -52,7 +48,10 @@ from apples.scheduling import (
     read_history,
     read_state,
 )
-from apples.scheduling import log as scheduler_log
+from apples.cluster import log as scheduler_log
+from apples.errors import ApplesError
+from apples.io import Folder
+from apples.scheduling import Equipartition, JobKind
 from apples.testing import BrokenPromiseError, Clockwork, SimulatedJobs
 
 HOSTS = tuple(f"h{k}" for k in range(6))

@@ -199,7 +199,7 @@ class Documented(Protocol):
 
 
 class Recorder(Protocol):
-    """The part of an `apples.jobs.recording.RunRecorder` that is used here; help does without that module."""
+    """The part of an `apples.jobs.recorder.RunRecorder` that is used here; help does without that module."""
 
     def heard(self, talk: Talk) -> Talk:
         """Return a function that passes lines on and keeps them."""
@@ -226,14 +226,14 @@ class CommandRecord:
 
     def began(self, planned: Documented) -> None:
         """Keep the plan, when nothing has been started yet."""
-        from apples.jobs.recording import known_of  # noqa: PLC0415 - help does without
+        from apples.jobs.recorder import known_of  # noqa: PLC0415 - help does without
 
         document = planned.document()
         self._record.began(document, **known_of(document))
 
     def came_to(self, result: Documented) -> Document:
         """Keep what came of it; return its document."""
-        from apples.jobs.recording import known_of  # noqa: PLC0415 - likewise
+        from apples.jobs.recorder import known_of  # noqa: PLC0415 - likewise
 
         document = result.document()
         self._record.came_to(document, **known_of(document))
@@ -251,7 +251,7 @@ def recorded_command(kind: str, file: Path) -> Iterator[CommandRecord]:
     file
         What is asked for.
     """
-    from apples.jobs.recording import recorded  # noqa: PLC0415 - help does without
+    from apples.jobs.recorder import recorded  # noqa: PLC0415 - help does without
 
     with recorded({"file": str(file.absolute())}, say, kind) as record:
         yield CommandRecord(record)

@@ -13,7 +13,7 @@ from apples.agent.session.results import Document
 from apples.cli.foreground import make_folder, write_page
 from apples.errors import VerificationError
 from apples.jobs import store
-from apples.jobs.recording import recorded
+from apples.jobs.recorder import recorded
 from apples.testing.demonstration import compare
 from apples.ui.command_line import say, show_answer
 from apples.ui.options import Json

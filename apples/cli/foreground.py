@@ -15,7 +15,7 @@ from apples.agent.session.spec import RunSpec
 from apples.cli import progress
 from apples.errors import UsageError, unwritable
 from apples.io import documents
-from apples.jobs.recording import RunRecorder, carry_out, recorded
+from apples.jobs.recorder import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
 from apples.launch.events import to_stderr
 from apples.ui.command_line import say, show_answer

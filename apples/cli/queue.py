@@ -15,7 +15,7 @@ from apples.cli.agent_options import WeatherName
 from apples.cli.message_options import Messages
 from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.errors import ApplesError, LaunchError, UsageError
-from apples.scheduling.server.client import SchedulerClient
+from apples.jobs.scheduler_client import SchedulerClient
 from apples.ui import options
 from apples.ui.command_line import answers_a_terminal, repaint, show, show_answer
 from apples.ui.options import Json
@@ -94,7 +94,7 @@ def submit(
 
     Example: apples submit --template template.toml --min 1 --max 4
     """
-    from apples.jobs.submission import JobRequest  # noqa: PLC0415 - for this command only
+    from apples.cluster.submission import JobRequest  # noqa: PLC0415 - for this command only
 
     client = client_of(scheduler, token_file, certificate)
     nothing = Path(os.devnull)  # the scheduler has a list of its own

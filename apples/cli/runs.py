@@ -65,7 +65,7 @@ def compare(
     Example: apples compare 1f2e3d4c 9a8b7c6d
     """
     from apples.jobs import run_record  # noqa: PLC0415 - not for a list of runs
-    from apples.jobs.comparing import comparison_of  # noqa: PLC0415
+    from apples.jobs.comparison import comparison_of  # noqa: PLC0415
     from apples.views.runs import comparison_text  # noqa: PLC0415 - text only
 
     if len(names) < 2:

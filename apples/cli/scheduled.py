@@ -9,7 +9,7 @@ from typing import Any
 
 from apples.errors import DeadlineError, LaunchError, UsageError
 from apples.io import record_folders
-from apples.scheduling.server.client import OVER, SchedulerClient, found
+from apples.jobs.scheduler_client import OVER, SchedulerClient, found
 from apples.ui.command_line import say, show_answer
 
 WATCH_SECONDS = 2.0

@@ -14,29 +14,29 @@ from typing import Annotated
 import typer
 
 import nws
+from apples.cluster.access import GIVEN, Scope
+from apples.cluster.allocations import MOST_HOSTS, AllocationFollower, AllocationWatch
+from apples.cluster.executor import JobServiceExecutor
+from apples.cluster.host_checks import HostLooks
+from apples.cluster.host_claims import HostClaims
+from apples.cluster.host_preference import HostPreference
+from apples.cluster.listener import SOCKET, serve
+from apples.cluster.log import SchedulerLog
+from apples.cluster.orders import HostLoad, HostTerm, Report
+from apples.cluster.planner import PlannerClient, planner_command
+from apples.cluster.scheduler import LiveScheduler
+from apples.cluster.service import NAME, SchedulerService
+from apples.cluster.topology_daemons import TopologyDaemons
+from apples.cluster.user_runners import ShepherdExecutor
 from apples.errors import UsageError
 from apples.io.tls import tls_of
-from apples.jobs.allocations import MOST_HOSTS, AllocationFollower, AllocationWatch
-from apples.jobs.executor import JobServiceExecutor
-from apples.jobs.host_looks import HostLooks
-from apples.jobs.topology_daemons import TopologyDaemons
+from apples.jobs.scheduler_client import home
 from apples.launch.remote import ssh
 from apples.launch.remote.addresses import is_here, remote_hosts
 from apples.resources import Host, HostList, read_host_list
 from apples.scheduling.loading import load_policy
 from apples.scheduling.policies import POLICIES, SlowdownDriven
 from apples.scheduling.policy import SchedulingPolicy
-from apples.scheduling.server.access import GIVEN, Scope
-from apples.scheduling.server.client import home
-from apples.scheduling.server.host_claims import HostClaims
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.listener import SOCKET, serve
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import HostLoad, HostTerm, Report
-from apples.scheduling.server.planner import PlannerClient, planner_command
-from apples.scheduling.server.scheduler import LiveScheduler
-from apples.scheduling.server.service import NAME, SchedulerService
-from apples.scheduling.server.shepherds import ShepherdExecutor
 from apples.ui import options
 from apples.ui.command_line import say
 from apples.ui.tokens import issue

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
+from apples.cluster.executor import JobServiceExecutor
+from apples.cluster.user_runner import Shepherd
 from apples.errors import LaunchError, UsageError
 from apples.io import documents, state
-from apples.jobs.executor import JobServiceExecutor
-from apples.jobs.shepherd import Shepherd
+from apples.jobs.scheduler_client import SchedulerClient, found
 from apples.resources import read_host_list
-from apples.scheduling.server.client import SchedulerClient, found
 from apples.ui import options
 from apples.ui.command_line import say
 

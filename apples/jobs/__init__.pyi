@@ -26,34 +26,19 @@ from apples.jobs.spec import weights_of as weights_of
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
-from apples.jobs.allocations import AllocationFollower as AllocationFollower
-from apples.jobs.allocations import AllocationWatch as AllocationWatch
-from apples.jobs.executor import ESTIMATE_SECONDS as ESTIMATE_SECONDS
-from apples.jobs.executor import JobServiceExecutor as JobServiceExecutor
-from apples.jobs.executor import JobVerbs as JobVerbs
-from apples.jobs.executor import question_key as question_key
-from apples.jobs.host_looks import AT_ONCE as AT_ONCE
-from apples.jobs.host_looks import IDLE_SECONDS as IDLE_SECONDS
-from apples.jobs.host_looks import HostLooks as HostLooks
 from apples.jobs.record_changes import RecordChanges as RecordChanges
-from apples.jobs.recording import EventLog as EventLog
-from apples.jobs.recording import RunRecorder as RunRecorder
-from apples.jobs.recording import recorded as recorded
+from apples.jobs.recorder import EventLog as EventLog
+from apples.jobs.recorder import RunRecorder as RunRecorder
+from apples.jobs.recorder import recorded as recorded
 from apples.jobs.records import conversation as conversation
 from apples.jobs.records import document_so_far as document_so_far
 from apples.jobs.records import position_record as position_record
-from apples.jobs.seals import bare as bare
-from apples.jobs.seals import sealed as sealed
-from apples.jobs.seals import unsealed as unsealed
-from apples.jobs.selecting import select as select
-from apples.jobs.shepherd import Shepherd as Shepherd
+from apples.jobs.scheduler_client import SchedulerClient as SchedulerClient
+from apples.jobs.scheduler_client import found as found
+from apples.jobs.scheduler_client import home as home
 from apples.jobs.spec import UnitsSpec as UnitsSpec
 from apples.jobs.store import read_events as read_events
-from apples.jobs.submission import JobRequest as JobRequest
-from apples.jobs.submission import between_hosts as between_hosts
 from apples.jobs.supervisor import CancelledError as CancelledError
 from apples.jobs.supervisor import Supervisor as Supervisor
 from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
-from apples.jobs.topology_daemons import SilentDaemonError as SilentDaemonError
-from apples.jobs.topology_daemons import TopologyDaemons as TopologyDaemons
 from apples.jobs.units import CommandedHosts as CommandedHosts

@@ -35,7 +35,7 @@ from apples.errors import (
 )
 from apples.io.json_lines import encode
 from apples.jobs import programs
-from apples.jobs.recording import RunRecorder
+from apples.jobs.recorder import RunRecorder
 from apples.jobs.records import change_text, position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts

@@ -21,7 +21,7 @@ from apples.applications.master_worker.running import (
 )
 from apples.errors import LaunchError, failure_of
 from apples.io.connection import call_ready
-from apples.jobs.recording import RunRecorder, known_of
+from apples.jobs.recorder import RunRecorder, known_of
 from apples.jobs.spec import UnitsSpec
 from apples.jobs.store import Record, StoredJob
 from apples.launch.events import to_stderr

@@ -49,11 +49,6 @@ from apples.simulation.packed import LogText as LogText
 from apples.simulation.placement import mean_hops as mean_hops
 from apples.simulation.prepare import explain_waits as explain_waits
 from apples.simulation.prepare import prepare as prepare_simulation
-from apples.simulation.queue_future import QueueForecaster as QueueForecaster
-from apples.simulation.queue_future import queue_future as future_of_queue
-from apples.simulation.queue_future import smallest_changes as smallest_changes
-from apples.simulation.queue_future import starts_now as starts_now
-from apples.simulation.queue_planner import with_changes as with_changes
 from apples.simulation.run import KERNELS as KERNELS
 from apples.simulation.run import has_kernel as has_kernel
 from apples.simulation.sacct import read_sacct as read_sacct

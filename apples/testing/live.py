@@ -4,7 +4,7 @@ The scheduler is the real one, with its real log in a real directory. Clients, j
 simulated: orders and reports are lost, late, doubled and out of order, or cut off one way; the scheduler dies
 between any two changes of its directory, or between record and order; its disk is full for a time; the world's
 clock steps. In a third of the histories the hosts are nodes of Slurm's allocations, followed by what follows them
-in earnest (`apples.jobs.allocations`). Where jobs share hosts their topology daemons die, and come back.
+in earnest (`apples.cluster.allocations`). Where jobs share hosts their topology daemons die, and come back.
 `SimulatedCluster.run` checks after every event what must hold whatever happens:
 
 - on no host are two jobs, nor two attempts of one job, and no job has two attempts that are not over; but for
@@ -33,18 +33,12 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from apples.errors import LaunchError, UsageError
-from apples.io.folder import Folder
-from apples.io.journal import parse
-from apples.jobs.allocations import LOOK_SECONDS, AllocationFollower, AllocationWatch
-from apples.resources import Host
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import POLICIES, SlowdownDriven
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.inputs import BEGUN
-from apples.scheduling.server.live_job import MOST_RESTARTS, JobSubmission, LiveJobState
-from apples.scheduling.server.log import SchedulerLog, folded
-from apples.scheduling.server.orders import (
+from apples.cluster.allocations import LOOK_SECONDS, AllocationFollower, AllocationWatch
+from apples.cluster.host_preference import HostPreference
+from apples.cluster.inputs import BEGUN
+from apples.cluster.live_job import MOST_RESTARTS, JobSubmission, LiveJobState
+from apples.cluster.log import SchedulerLog, folded
+from apples.cluster.orders import (
     LAST,
     AskOrder,
     AttemptPhase,
@@ -62,8 +56,14 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
-from apples.scheduling.server.replay import replayed
-from apples.scheduling.server.scheduler import MOVABLE, LiveScheduler, Patience
+from apples.cluster.replay import replayed
+from apples.cluster.scheduler import MOVABLE, LiveScheduler, Patience
+from apples.errors import LaunchError, UsageError
+from apples.io.folder import Folder
+from apples.io.journal import parse
+from apples.resources import Host
+from apples.scheduling.jobs import JobKind
+from apples.scheduling.policies import POLICIES, SlowdownDriven
 from apples.testing.faulty_folder import FaultyFolder, FolderFaults
 from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
 from apples.testing.protocol.simulation import BrokenPromiseError

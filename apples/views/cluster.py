@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.scheduling.server.client import OVER
+from apples.jobs.scheduler_client import OVER
 from apples.ui.formats import moment
 from apples.views.job import iteration_text, pace_text
 from apples.views.queue import asks_text, interval_text, rest_text

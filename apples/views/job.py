@@ -9,7 +9,7 @@ from typing import Any
 
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.jobs.records import change_text
-from apples.scheduling.server.client import OVER
+from apples.jobs.scheduler_client import OVER
 from apples.ui.tables import fitted
 from apples.ui.units import amount, duration
 from apples.views.timeline import phases_words

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apples.scheduling.server.client import OVER
+from apples.jobs.scheduler_client import OVER
 from apples.ui.tables import fitted, in_columns
 from apples.ui.units import counted, duration
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.scheduling.server.client import OVER
+from apples.jobs.scheduler_client import OVER
 from apples.ui import charts as draw
 from apples.ui.charts import Scale, box, line, text
 from apples.ui.palette import FILLS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from apples.scheduling.server.client import OVER
+from apples.jobs.scheduler_client import OVER
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
 from apples.views.cluster import is_waiting

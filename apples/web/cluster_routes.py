@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
 from apples.errors import ApplesError, UsageError, failure_of
+from apples.jobs.scheduler_client import missing
 from apples.scheduling.policies import POLICIES
-from apples.scheduling.server.client import missing
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.gate import Session
 from apples.ui.web.site import HostName, PageNumber, Since, Site

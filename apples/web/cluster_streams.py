@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from apples.scheduling.server.client import SOCKET
+from apples.jobs.scheduler_client import SOCKET
 from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
 from apples.views.job import iteration_text
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import hat
+from apples.cluster.submission import JobRequest
 from apples.errors import UsageError
-from apples.jobs.submission import JobRequest
 from apples.web.folder import DocumentFolder
 from apples.web.planning import files_of, settings_of
 

@@ -12,8 +12,8 @@ import hat
 from apples.applications import files as user_files
 from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.jobs import JobStatus, store
+from apples.jobs.scheduler_client import OVER, SchedulerClient, scheduler_directories
 from apples.resources import HostList, read_host_list
-from apples.scheduling.server.client import OVER, SchedulerClient, scheduler_directories
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
 from apples.weather.service import service_settings
 from apples.web.folder import DocumentFolder

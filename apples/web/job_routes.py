@@ -15,10 +15,10 @@ import hat
 from apples import jobs
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
-from apples.jobs.comparing import comparison_of
+from apples.jobs.comparison import comparison_of
 from apples.jobs.records import document_so_far
+from apples.jobs.scheduler_client import scheduler_directories
 from apples.resources import read_host_list
-from apples.scheduling.server.client import scheduler_directories
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.gate import Session
 from apples.ui.web.site import PageNumber, Since, Site

@@ -26,7 +26,7 @@ WITH_PACKAGES = {
     "apples.launch.slurm.follow",
     "apples.launch.slurm.placing",
     "apples.malleable.migration.on_host",
-    "apples.simulation.queue_planner",
+    "apples.cluster.queue_planner",
     "apples.testing.actuator_checks",
 }
 """Programs that are started with site packages and need them: they plan, read files of users, or keep state."""

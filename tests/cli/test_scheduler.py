@@ -11,8 +11,7 @@ import pytest
 from sites import LONG, SHORT, Site
 from waiting import until
 
-from apples.jobs import between_hosts
-from apples.scheduling import SchedulerLog
+from apples.cluster import SchedulerLog, between_hosts
 from apples.views import DOCUMENTS
 
 

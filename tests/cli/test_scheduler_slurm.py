@@ -10,7 +10,8 @@ import pytest
 from sites import SHORT, Site
 from waiting import until
 
-from apples.jobs import AllocationWatch, store
+from apples.cluster import AllocationWatch
+from apples.jobs import store
 from apples.launch import all_processes, client, read
 from apples.weather import MODULE
 

@@ -11,7 +11,8 @@ from sites import LONG, UNITS_FILE, UNITS_PROGRAM
 from waiting import files_below, until
 
 from apples import UsageError
-from apples.jobs import JobRequest, store
+from apples.cluster import JobRequest
+from apples.jobs import store
 from apples.launch import marked, read
 from hat import DocumentError
 

@@ -125,12 +125,12 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
         finally:
             server.shutdown()
             answering.join()
-    assert "apples.jobs.submission" in loaded
+    assert "apples.cluster.submission" in loaded
     scheduling = {name for name in loaded if name.startswith("apples.scheduling")}
     assert scheduling == {
         "apples.scheduling",
         "apples.scheduling.server",
-        "apples.scheduling.server.client",
+        "apples.jobs.scheduler_client",
     }
     others = {
         "pydantic",

@@ -7,11 +7,10 @@ from math import inf
 import pytest
 
 import hat
+from apples.cluster import AllocationFollower, AllocationWatch, HostTerm
 from apples.errors import LaunchError, UsageError
-from apples.jobs import AllocationFollower, AllocationWatch
 from apples.launch import AllocatedPart, SlurmAllocationState, SlurmNode, allocations, sharing
 from apples.launch import ssh_connection as ssh
-from apples.scheduling import HostTerm
 
 OWN = '[[host]]\nname = "n1"\nseconds_per_point = 2e-9\n[[host]]\nname = "other"\n'
 

@@ -9,20 +9,8 @@ from types import SimpleNamespace
 import pytest
 from waiting import until
 
-from apples.errors import InfeasibleError, LaunchError
-from apples.jobs import (
+from apples.cluster import (
     ESTIMATE_SECONDS,
-    HostLooks,
-    JobServiceExecutor,
-    JobVerbs,
-    RecordChanges,
-    SilentDaemonError,
-    parked,
-    question_key,
-    store,
-)
-from apples.resources import Host
-from apples.scheduling import (
     LAST,
     AskOrder,
     AttemptPhase,
@@ -30,11 +18,19 @@ from apples.scheduling import (
     EstimateOrder,
     HostAnswer,
     HostLeft,
+    HostLooks,
     JobReport,
+    JobServiceExecutor,
+    JobVerbs,
     ResizeOrder,
     SelectOrder,
+    SilentDaemonError,
     StartOrder,
+    question_key,
 )
+from apples.errors import InfeasibleError, LaunchError
+from apples.jobs import RecordChanges, parked, store
+from apples.resources import Host
 
 START = StartOrder(1, 1, 1, "0000abcd", ("ada", "bob"), {"template": "none.toml"})
 END = EndOrder(1, 1, 1, "0000abcd", ("ada", "bob"))

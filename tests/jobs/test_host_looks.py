@@ -7,10 +7,9 @@ from contextlib import contextmanager
 import pytest
 from waiting import until
 
+from apples.cluster import AT_ONCE, IDLE_SECONDS, LAST, HostAnswer, HostLeft, HostLooks
 from apples.errors import LaunchError
-from apples.jobs import AT_ONCE, IDLE_SECONDS, HostLooks
 from apples.resources import Host
-from apples.scheduling import LAST, HostAnswer, HostLeft
 
 JOB = "0000abcd"
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.agent import RunSpec, load, plan
+from apples.cluster import HostPreference, select
 from apples.errors import InfeasibleError, UsageError
-from apples.jobs import JobSpec, select
+from apples.jobs import JobSpec
 from apples.resources import read_host_list
-from apples.scheduling import HostPreference
 
 TEMPLATE = """
 name = "strips"

@@ -7,8 +7,8 @@ import threading
 import pytest
 from daemons import Daemon
 
+from apples.cluster import SilentDaemonError, TopologyDaemons
 from apples.errors import ApplesError, LaunchError, UsageError
-from apples.jobs import SilentDaemonError, TopologyDaemons
 from apples.resources import Host, HostList, Link, Network
 from apples.topology import DaemonOptions
 

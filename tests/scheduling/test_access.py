@@ -15,22 +15,22 @@ from coding import with_code
 from waiting import until
 
 import nws
-from apples.errors import ApplesError, LaunchError, UsageError
-from apples.io import Tls, tls_of
-from apples.scheduling import (
+from apples.cluster import (
     GIVEN,
     MOST_OF_ONE,
     ROUTES,
-    FirstFit,
     JobExecutor,
     ListenerLimits,
     LiveScheduler,
-    SchedulerClient,
     SchedulerLog,
     SchedulerService,
     Scope,
     serve,
 )
+from apples.errors import ApplesError, LaunchError, UsageError
+from apples.io import Tls, tls_of
+from apples.jobs import SchedulerClient
+from apples.scheduling import FirstFit
 
 PAGE = Path(__file__).parents[2] / "docs/reference/scheduler.md"
 SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}

@@ -6,8 +6,8 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apples.cluster import HostPreference
 from apples.resources import Host, HostList, Link, Network
-from apples.scheduling import HostPreference
 
 PLACES = st.dictionaries(
     st.sampled_from("abcdefgh"),

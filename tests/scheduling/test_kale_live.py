@@ -13,15 +13,11 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from apples.launch import all_processes, read
-from apples.resources import read_host_list
-from apples.scheduling import (
+from apples.cluster import (
     LAST,
     AttemptPhase,
-    Equipartition,
     HostLeft,
     HostPreference,
-    JobKind,
     JobReport,
     JobSubmission,
     LiveScheduler,
@@ -29,6 +25,9 @@ from apples.scheduling import (
     SchedulerLog,
     StartOrder,
 )
+from apples.launch import all_processes, read
+from apples.resources import read_host_list
+from apples.scheduling import Equipartition, JobKind
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from apples.scheduling import (
+from apples.cluster import (
     MOST_CONNECTIONS,
     MOST_EVENTS,
     MOST_STREAMS,
-    FirstFit,
     JobExecutor,
     ListenerLimits,
     LiveScheduler,
@@ -24,6 +23,7 @@ from apples.scheduling import (
     SchedulerService,
     serve,
 )
+from apples.scheduling import FirstFit
 
 SUBMISSION = {"minimum": 1, "maximum": 1, "kind": "rigid", "work": {}}
 

@@ -21,59 +21,38 @@ from planted_live import FAULTS, FAULTS_OF_SHARING, plant
 from soak_live import first_broken
 from waiting import until
 
-from apples.errors import LaunchError, UsageError
-from apples.io import Folder
-from apples.resources import Host, HostList, Link, Network
-from apples.scheduling import (
+from apples.cluster import (
     EVERYTHING,
     LAST,
     AskOrder,
     AttemptPhase,
-    Change,
-    ClusterLedger,
-    ClusterState,
-    Conservative,
-    Easy,
     EndOrder,
-    Equipartition,
     EstimateOrder,
-    FirstComeFirstServed,
-    FirstFit,
     HostAnswer,
     HostClaims,
     HostLeft,
     HostLoad,
     HostPreference,
     HostTerm,
-    Job,
     JobExecutor,
-    JobKind,
     JobPace,
     JobReport,
     JobSubmission,
     LiveJobState,
     LiveScheduler,
-    NodeLoad,
     Patience,
-    PaybackMigration,
     PlannerClient,
     Principal,
     QueueLimits,
     QueueSnapshot,
-    Reserve,
-    Resize,
     ResizeOrder,
-    RunningJob,
     RunTimeEstimate,
     SchedulerLog,
     SchedulerService,
     SelectedHosts,
     SelectOrder,
-    ShortestJobFirst,
-    Start,
     StartOrder,
     checked,
-    found,
     history_document,
     job_document,
     queue_document,
@@ -81,6 +60,29 @@ from apples.scheduling import (
     submission_document,
     submission_of,
     why_document,
+)
+from apples.errors import LaunchError, UsageError
+from apples.io import Folder
+from apples.jobs import found
+from apples.resources import Host, HostList, Link, Network
+from apples.scheduling import (
+    Change,
+    ClusterLedger,
+    ClusterState,
+    Conservative,
+    Easy,
+    Equipartition,
+    FirstComeFirstServed,
+    FirstFit,
+    Job,
+    JobKind,
+    NodeLoad,
+    PaybackMigration,
+    Reserve,
+    Resize,
+    RunningJob,
+    ShortestJobFirst,
+    Start,
 )
 from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid
 from apples.testing import SHARING, FaultyFolder, FolderFaults

@@ -5,7 +5,7 @@ from coding import with_code
 from commands import refused
 
 from apples.errors import LaunchError
-from apples.scheduling import SchedulerClient, found
+from apples.jobs import SchedulerClient, found
 
 VERBS = [
     ["queue"],

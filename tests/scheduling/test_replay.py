@@ -8,26 +8,20 @@ from coding import with_code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.errors import UsageError
-from apples.io import LONGEST_LINE, encode, parse
-from apples.scheduling import (
+from apples.cluster import (
     LAST,
     MOST_BYTES,
     AttemptPhase,
     EndOrder,
-    FirstFit,
     HostAnswer,
     HostLeft,
     HostLoad,
     HostPreference,
     HostTerm,
-    JobKind,
     JobReport,
     JobSubmission,
     LiveScheduler,
-    NodeLoad,
     Patience,
-    PaybackMigration,
     RunTimeEstimate,
     SchedulerLog,
     ShepherdAnswer,
@@ -37,6 +31,9 @@ from apples.scheduling import (
     with_inputs,
     written,
 )
+from apples.errors import UsageError
+from apples.io import LONGEST_LINE, encode, parse
+from apples.scheduling import FirstFit, JobKind, NodeLoad, PaybackMigration
 from apples.testing import LIVE_POLICIES, SHARING, NetworkFaults, SimulatedCluster
 
 SHORT = NetworkFaults(stop=150.0, partitions=3, crashes=False)

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.scheduling import AT_ONCE, REQUESTS_A_SECOND, RequestRate
+from apples.cluster import REQUESTS_A_SECOND, RequestRate
+from apples.cluster import SCHEDULING_AT_ONCE as AT_ONCE
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.floats(0, 3), st.integers(0, 150)), max_size=20

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from apples.scheduling import STALE, HostSelections, HostWish, SelectedHosts, SelectOrder
+from apples.cluster import STALE, HostSelections, HostWish, SelectedHosts, SelectOrder
 
 PATIENCE = 3.0
 WISH = HostWish(("ada", "bob", "cleo"), 1, (), (), ("ada",), {"ada": 1.0, "bob": 2.0, "cleo": 3.0})

@@ -7,9 +7,7 @@ from coding import in_order, with_code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.errors import UsageError
-from apples.jobs import Shepherd, bare, sealed, unsealed
-from apples.scheduling import (
+from apples.cluster import (
     LAST,
     MOST_ORDERS,
     ORDERS,
@@ -21,7 +19,6 @@ from apples.scheduling import (
     CrowdedError,
     EndOrder,
     EstimateOrder,
-    FirstFit,
     ForbiddenError,
     HostLeft,
     JobReport,
@@ -36,12 +33,18 @@ from apples.scheduling import (
     SchedulerService,
     SelectedHosts,
     SelectOrder,
+    Shepherd,
     ShepherdAnswer,
     ShepherdExecutor,
     StartOrder,
+    bare,
     message_document,
     message_of,
+    sealed,
+    unsealed,
 )
+from apples.errors import UsageError
+from apples.scheduling import FirstFit
 
 ADA, BOB = "uid:1001", "uid:1002"
 NUMBERS = st.integers(0, 1 << 40)

@@ -8,6 +8,16 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apples.cluster import (
+    PastJob,
+    QueuedJob,
+    QueueForecaster,
+    QueueSnapshot,
+    smallest_changes,
+    starts_now,
+    with_changes,
+)
+from apples.cluster import future_of_queue as queue_future
 from apples.errors import UsageError
 from apples.scheduling import (
     Conservative,
@@ -15,21 +25,9 @@ from apples.scheduling import (
     Equipartition,
     FirstComeFirstServed,
     FirstFit,
-    PastJob,
-    QueuedJob,
-    QueueSnapshot,
     ShortestJobFirst,
 )
-from apples.simulation import (
-    QueueForecaster,
-    SimulationConfig,
-    rigid,
-    simulate,
-    smallest_changes,
-    starts_now,
-    with_changes,
-)
-from apples.simulation import future_of_queue as queue_future
+from apples.simulation import SimulationConfig, rigid, simulate
 
 RIGID = (FirstComeFirstServed(), FirstFit(), ShortestJobFirst(), Easy(), Conservative())
 

@@ -3,25 +3,24 @@
 import threading
 import time
 
-from apples.scheduling import (
+from apples.cluster import (
     LAST,
     AttemptPhase,
     EndOrder,
-    FirstFit,
     HostLeft,
     JobExecutor,
     JobReport,
     LiveScheduler,
     PlannerClient,
     ResizeOrder,
-    SchedulerClient,
     SchedulerLog,
     SchedulerService,
     StartOrder,
-    home,
     planner_command,
     serve,
 )
+from apples.jobs import SchedulerClient, home
+from apples.scheduling import FirstFit
 
 
 class PlayedJobs(JobExecutor):

@@ -17,8 +17,8 @@ from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
+from apples.cluster import read_state
 from apples.io import Folder
-from apples.scheduling import read_state
 from apples.ui import Frame, render
 from apples.views import (
     MOST_HOSTS,

@@ -29,7 +29,8 @@ from apples.agent import (
     prepare,
 )
 from apples.io import state
-from apples.jobs import list_runs, recording, run_record, store
+from apples.jobs import list_runs, run_record, store
+from apples.jobs import recorder as recording
 from apples.launch import Execution, Outcome
 from blueprints import compile_time, minimum_execution_time
 from nws import Forecast, Weather

@@ -14,8 +14,8 @@ from typing import Any
 import hat
 from apples.agent.session.spec import RunSpec
 from apples.applications.files import is_master_worker
+from apples.cluster.seals import sealed
 from apples.errors import UsageError
-from apples.jobs.seals import sealed
 from apples.jobs.spec import JobSpec, UnitsSpec, working_directory
 
 KINDS = ("rigid", "moldable", "malleable", "evolving")
@@ -138,7 +138,7 @@ def between_hosts(run: Path) -> list[list[int]]:
 
     Empty where it was on more hosts than a submission may tell of.
     """
-    from apples.scheduling.server.live_job import MOST_TALK, MOST_TALKING  # noqa: PLC0415
+    from apples.cluster.live_job import MOST_TALK, MOST_TALKING  # noqa: PLC0415
     from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - few jobs name a run
 
     found = MessageMatrix.of_run(run)

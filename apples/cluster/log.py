@@ -7,16 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from apples.cluster.live_job import LiveJob
+from apples.cluster.state import Record, SchedulerState, submitted_record
 from apples.errors import LaunchError, unusable
 from apples.io import documents
 from apples.io.folder import Folder, check_private
 from apples.io.journal import Journal, parse
-from apples.scheduling.server.live_job import LiveJob
-from apples.scheduling.server.state import (
-    Record,
-    SchedulerState,
-    submitted_record,
-)
 
 SCHEMA: Final = "apples.scheduler-log/1"
 JOURNAL: Final = "journal"

@@ -1,7 +1,7 @@
 """The process that foretells a queue's future for a live scheduler, which itself loads no arrays and never waits.
 
-``python -m apples.simulation.queue_planner NAME [OPTION=VALUE ..]`` answers each line of JSON that comes on stdin
-with one on stdout, until stdin ends. `apples.scheduling.server.planner` is the other side.
+``python -m apples.cluster.queue_planner NAME [OPTION=VALUE ..]`` answers each line of JSON that comes on stdin
+with one on stdout, until stdin ends. `apples.cluster.planner` is the other side.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from apples.errors import UsageError, failure_of
-from apples.scheduling.driver import name_of
-from apples.scheduling.loading import load_policy
-from apples.scheduling.server.queue_snapshot import QueuedJob, QueueSnapshot
-from apples.simulation.queue_future import (
+from apples.cluster.queue_future import (
     QueueForecaster,
     QueueFuture,
     queue_future,
     smallest_changes,
 )
+from apples.cluster.queue_snapshot import QueuedJob, QueueSnapshot
+from apples.errors import UsageError, failure_of
+from apples.scheduling.driver import name_of
+from apples.scheduling.loading import load_policy
 
 Document = dict[str, Any]
 MOST_NODES = 100_000

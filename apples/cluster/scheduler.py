@@ -19,25 +19,9 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from apples.errors import LaunchError, UsageError
-from apples.io.journal import JournalError
-from apples.scheduling.driver import Driver, SchedulerBackend, name_of
-from apples.scheduling.guard import PolicyFailure, guard_of
-from apples.scheduling.instants import instant
-from apples.scheduling.jobs import Job, JobKind
-from apples.scheduling.ledger import ClusterLedger, Refused
-from apples.scheduling.policy import NodeLoad, RunningJob, SchedulingPolicy
-from apples.scheduling.proposals import Change
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.inputs import (
-    BEGUN,
-    MOST_INPUTS,
-    InputLog,
-    report_input,
-    with_inputs,
-    written,
-)
-from apples.scheduling.server.live_job import (
+from apples.cluster.host_preference import HostPreference
+from apples.cluster.inputs import BEGUN, MOST_INPUTS, InputLog, report_input, with_inputs, written
+from apples.cluster.live_job import (
     CHANGING,
     MOST_RESTARTS,
     OVER,
@@ -46,8 +30,8 @@ from apples.scheduling.server.live_job import (
     LiveJobState,
     submission_document,
 )
-from apples.scheduling.server.log import SchedulerLog
-from apples.scheduling.server.orders import (
+from apples.cluster.log import SchedulerLog
+from apples.cluster.orders import (
     LAST,
     AskOrder,
     AttemptPhase,
@@ -67,9 +51,9 @@ from apples.scheduling.server.orders import (
     ShepherdAnswer,
     StartOrder,
 )
-from apples.scheduling.server.progress import JobPace
-from apples.scheduling.server.selections import HostSelections, HostWish
-from apples.scheduling.server.state import (
+from apples.cluster.progress import JobPace
+from apples.cluster.selections import HostSelections, HostWish
+from apples.cluster.state import (
     LOST_SUBMISSION,
     Quarantine,
     Record,
@@ -78,6 +62,15 @@ from apples.scheduling.server.state import (
     quarantine_document,
     unknown_job,
 )
+from apples.errors import LaunchError, UsageError
+from apples.io.journal import JournalError
+from apples.scheduling.driver import Driver, SchedulerBackend, name_of
+from apples.scheduling.guard import PolicyFailure, guard_of
+from apples.scheduling.instants import instant
+from apples.scheduling.jobs import Job, JobKind
+from apples.scheduling.ledger import ClusterLedger, Refused
+from apples.scheduling.policy import NodeLoad, RunningJob, SchedulingPolicy
+from apples.scheduling.proposals import Change
 
 RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
 """What counts as made only when the job has said so."""

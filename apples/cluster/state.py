@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
 
-from apples.errors import UsageError
-from apples.scheduling.server.live_job import (
+from apples.cluster.live_job import (
     JobSubmission,
     LiveJob,
     LiveJobState,
     submission_document,
     submission_of,
 )
+from apples.errors import UsageError
 
 Record = dict[str, Any]
 

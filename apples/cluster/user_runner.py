@@ -14,11 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from apples.errors import ApplesError, UsageError
-from apples.jobs.executor import JobServiceExecutor
-from apples.jobs.seals import unsealed
-from apples.scheduling.server.client import SchedulerClient
-from apples.scheduling.server.orders import (
+from apples.cluster.executor import JobServiceExecutor
+from apples.cluster.orders import (
     LAST,
     AttemptPhase,
     EstimateOrder,
@@ -29,7 +26,10 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
-from apples.scheduling.server.shepherds import ORDERS, message_document, message_of
+from apples.cluster.seals import unsealed
+from apples.cluster.user_runners import ORDERS, message_document, message_of
+from apples.errors import ApplesError, UsageError
+from apples.jobs.scheduler_client import SchedulerClient
 
 AGAIN_SECONDS: Final = 1.0
 """Until a scheduler is asked again that did not answer."""

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from apples.errors import UsageError
-from apples.scheduling.server.orders import (
+from apples.cluster.orders import (
     AskOrder,
     EndOrder,
     EstimateOrder,
@@ -32,6 +31,7 @@ from apples.scheduling.server.orders import (
     ShepherdAnswer,
     StartOrder,
 )
+from apples.errors import UsageError
 
 POLL_SECONDS: Final = 5.0
 """For so long a question for orders waits where there are none."""

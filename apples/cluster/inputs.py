@@ -15,7 +15,7 @@ from dataclasses import MISSING, Field, fields
 from math import isfinite
 from typing import Any, Final
 
-from apples.scheduling.server.orders import (
+from apples.cluster.orders import (
     HostAnswer,
     HostLeft,
     HostTerm,
@@ -25,7 +25,7 @@ from apples.scheduling.server.orders import (
     SelectedHosts,
     ShepherdAnswer,
 )
-from apples.scheduling.server.state import Record
+from apples.cluster.state import Record
 
 Input = list[Any]
 """``[time, verb, what it is about ..]``."""

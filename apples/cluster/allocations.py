@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import hat
+from apples.cluster.orders import HostTerm
 from apples.errors import ApplesError, LaunchError, UsageError, coded, failure_of, system_code
 from apples.io import documents
 from apples.launch.slurm import client
@@ -27,7 +28,6 @@ from apples.launch.slurm.nodes import (
 )
 from apples.launch.slurm.replies import SlurmAllocationState
 from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
-from apples.scheduling.server.orders import HostTerm
 
 OWN: Final = "own"
 """Stands for the allocation that this process is in."""

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apples.scheduling.server.answers import hosts_of, job_document
-from apples.scheduling.server.scheduler import LiveScheduler
+from apples.cluster.answers import hosts_of, job_document
+from apples.cluster.scheduler import LiveScheduler
 
 MOST_EVENTS: Final = 2000
 MOST_AT_ONCE: Final = 500

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
+from apples.cluster.live_job import LiveJob, LiveJobState
+from apples.cluster.scheduler import LiveScheduler
 from apples.scheduling.jobs import JobKind
-from apples.scheduling.server.live_job import LiveJob, LiveJobState
-from apples.scheduling.server.scheduler import LiveScheduler
 
 MOST_QUEUED = 2000
 """Jobs that wait, beyond which the others are not looked at."""

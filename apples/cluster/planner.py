@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from apples.cluster.queue_snapshot import QueueSnapshot
 from apples.errors import Failure
-from apples.scheduling.server.queue_snapshot import QueueSnapshot
 
 Document = dict[str, Any]
 
@@ -194,4 +194,4 @@ class _Process:
 def planner_command(policy: str, options: dict[str, str]) -> list[str]:
     """Return the command of the planner of a policy."""
     words = [f"{key}={value}" for key, value in options.items()]
-    return [sys.executable, "-m", "apples.simulation.queue_planner", policy, *words]
+    return [sys.executable, "-m", "apples.cluster.queue_planner", policy, *words]

@@ -24,10 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import nws
-from apples.errors import ApplesError, LaunchError, UsageError
-from apples.io.credentials import peer_credentials
-from apples.io.tls import Tls, server_context
-from apples.scheduling.server.access import (
+from apples.cluster.access import (
     AT_ONCE,
     REQUESTS_A_SECOND,
     ForbiddenError,
@@ -39,10 +36,13 @@ from apples.scheduling.server.access import (
     local_principal,
     route_of,
 )
-from apples.scheduling.server.events import Event
-from apples.scheduling.server.orders import JobExecutor
-from apples.scheduling.server.scheduler import CrowdedError
-from apples.scheduling.server.service import TEXT, Call, SchedulerService
+from apples.cluster.events import Event
+from apples.cluster.orders import JobExecutor
+from apples.cluster.scheduler import CrowdedError
+from apples.cluster.service import TEXT, Call, SchedulerService
+from apples.errors import ApplesError, LaunchError, UsageError
+from apples.io.credentials import peer_credentials
+from apples.io.tls import Tls, server_context
 from apples.topology.daemon.fairness import ConnectionTable
 from apples.topology.daemon.protocol import Caller
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apples.cluster.queue_snapshot import PastJob, QueuedJob, QueueSnapshot
 from apples.scheduling.driver import decisions_of
 from apples.scheduling.jobs import Job, JobKind, Start
 from apples.scheduling.ledger import ClusterLedger
 from apples.scheduling.policy import SchedulingPolicy
-from apples.scheduling.server.queue_snapshot import PastJob, QueuedJob, QueueSnapshot
 from apples.simulation.config import SimulationConfig
 from apples.simulation.run import simulate
 from apples.simulation.workload import Workload, instants

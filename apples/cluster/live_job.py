@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from apples.cluster.orders import LAST
 from apples.scheduling.jobs import Job, JobKind
-from apples.scheduling.server.orders import LAST
 
 MOST_RESTARTS = 2
 """How often a job is queued again whose hosts failed it."""

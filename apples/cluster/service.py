@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, cast
 
-from apples.errors import ApplesError, DeadlineError, UsageError, failure_of
-from apples.scheduling.server.access import ForbiddenError, Principal
-from apples.scheduling.server.answers import (
+from apples.cluster.access import ForbiddenError, Principal
+from apples.cluster.answers import (
     Document,
     history_document,
     job_document,
@@ -28,19 +27,20 @@ from apples.scheduling.server.answers import (
     reason_of,
     why_document,
 )
-from apples.scheduling.server.events import Announcer, RecentEvents
-from apples.scheduling.server.foresight import Foresight, checked_changes
-from apples.scheduling.server.live_job import JobSubmission, submission_of
-from apples.scheduling.server.orders import JobExecutor, Report
-from apples.scheduling.server.planner import PlannerClient
-from apples.scheduling.server.scheduler import LiveScheduler, job_of, not_recorded
-from apples.scheduling.server.shepherds import (
+from apples.cluster.events import Announcer, RecentEvents
+from apples.cluster.live_job import JobSubmission, submission_of
+from apples.cluster.orders import JobExecutor, Report
+from apples.cluster.planner import PlannerClient
+from apples.cluster.scheduler import LiveScheduler, job_of, not_recorded
+from apples.cluster.start_predictions import Foresight, checked_changes
+from apples.cluster.user_runners import (
     REPORTS,
     JobNews,
     ShepherdExecutor,
     message_document,
     message_of,
 )
+from apples.errors import ApplesError, DeadlineError, UsageError, failure_of
 
 MOST_WORK: Final = 2048
 """Bytes of what is to be run, as JSON: `QueueLimits.waiting` of them are less than a journal can be read of."""

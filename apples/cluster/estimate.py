@@ -12,10 +12,10 @@ from typing import Any
 
 from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load, plan
+from apples.cluster.host_preference import HostPreference
 from apples.errors import UsageError
 from apples.jobs.spec import ProgramSpec, UnitsSpec, read
 from apples.resources import read_host_list
-from apples.scheduling.server.host_preference import HostPreference
 
 
 def estimate(order: Mapping[str, Any], hosts: int) -> float:

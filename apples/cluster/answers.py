@@ -6,10 +6,10 @@ from collections import Counter
 from operator import attrgetter
 from typing import Any
 
+from apples.cluster.live_job import LiveJob, LiveJobState
+from apples.cluster.scheduler import MOST_REFUSALS, LiveScheduler
 from apples.scheduling.driver import name_of
 from apples.scheduling.jobs import JobKind
-from apples.scheduling.server.live_job import LiveJob, LiveJobState
-from apples.scheduling.server.scheduler import MOST_REFUSALS, LiveScheduler
 
 Document = dict[str, Any]
 

@@ -16,16 +16,16 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from apples.cluster.host_preference import HostPreference
+from apples.cluster.inputs import BEGUN, HEAR, REPORTS, REQUIRED
+from apples.cluster.live_job import LiveJob, submission_of
+from apples.cluster.log import SchedulerLog, folded
+from apples.cluster.orders import AttemptPhase, JobReport, Report
+from apples.cluster.progress import JobPace
+from apples.cluster.scheduler import LiveScheduler, Patience
+from apples.cluster.state import Record, SchedulerState
 from apples.errors import ApplesError, UsageError
 from apples.scheduling.policy import NodeLoad, SchedulingPolicy
-from apples.scheduling.server.host_preference import HostPreference
-from apples.scheduling.server.inputs import BEGUN, HEAR, REPORTS, REQUIRED
-from apples.scheduling.server.live_job import LiveJob, submission_of
-from apples.scheduling.server.log import SchedulerLog, folded
-from apples.scheduling.server.orders import AttemptPhase, JobReport, Report
-from apples.scheduling.server.progress import JobPace
-from apples.scheduling.server.scheduler import LiveScheduler, Patience
-from apples.scheduling.server.state import Record, SchedulerState
 
 DECISIONS: Final = frozenset({"start", "resize", "vacate", "reject"})
 """What records do that a scheduler decides: of the others it is told."""

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
+from apples.cluster.orders import LAST, HostAnswer, HostLeft, Report
+from apples.cluster.topology_daemons import TopologyDaemons
 from apples.errors import ApplesError
-from apples.jobs.topology_daemons import TopologyDaemons
 from apples.launch.remote.leftovers import remains
 from apples.resources import Host, HostList
-from apples.scheduling.server.orders import LAST, HostAnswer, HostLeft, Report
 
 AT_ONCE: Final = 8
 """Hosts that are looked at at the same time."""

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from apples.cluster.answers import Document
+from apples.cluster.planner import PlannerClient
+from apples.cluster.queue_snapshot import QueueSnapshot, snapshot_of
+from apples.cluster.scheduler import LiveScheduler
 from apples.errors import LaunchError, UsageError
-from apples.scheduling.server.answers import Document
-from apples.scheduling.server.planner import PlannerClient
-from apples.scheduling.server.queue_snapshot import QueueSnapshot, snapshot_of
-from apples.scheduling.server.scheduler import LiveScheduler
 
 SNAPSHOT = "snapshot"
 """Under this an answer has its snapshot, on its way to who waits for it."""

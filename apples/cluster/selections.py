@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from apples.scheduling.server.orders import SelectedHosts, SelectOrder
+from apples.cluster.orders import SelectedHosts, SelectOrder
 
 QUESTIONS = 1 << 20
 """Their numbers begin again after so many."""

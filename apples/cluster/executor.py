@@ -4,7 +4,7 @@ An attempt is a job of its own, whose id is the name of the folder that the sche
 what begins it, so it begins at most once, whatever is repeated and whoever dies in between. Jobs belong to their
 supervisors; this module starts, asks and ends them. That a host was left is said of this machine when no process
 with the attempt's mark is on it, and of another machine, and of one whose topology daemon has given the attempt
-CPUs, when it says so itself (`apples.jobs.host_looks`).
+CPUs, when it says so itself (`apples.cluster.host_checks`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from apples.errors import ApplesError, LaunchError, failure_of
-from apples.io import record_folders
-from apples.jobs import parked, service, store
-from apples.jobs.host_looks import HostLooks
-from apples.jobs.record_changes import RecordChanges
-from apples.jobs.records import JobStatus, conversation
-from apples.jobs.seals import bare
-from apples.jobs.topology_daemons import SilentDaemonError, TopologyDaemons
-from apples.launch import job_processes
-from apples.launch.remote.addresses import is_here
-from apples.malleable.control.client import ControlClient
-from apples.resources import Host
-from apples.scheduling.server.orders import (
+from apples.cluster.host_checks import HostLooks
+from apples.cluster.orders import (
     LAST,
     AskOrder,
     AttemptOrder,
@@ -51,6 +40,17 @@ from apples.scheduling.server.orders import (
     SelectOrder,
     StartOrder,
 )
+from apples.cluster.seals import bare
+from apples.cluster.topology_daemons import SilentDaemonError, TopologyDaemons
+from apples.errors import ApplesError, LaunchError, failure_of
+from apples.io import record_folders
+from apples.jobs import parked, service, store
+from apples.jobs.record_changes import RecordChanges
+from apples.jobs.records import JobStatus, conversation
+from apples.launch import job_processes
+from apples.launch.remote.addresses import is_here
+from apples.malleable.control.client import ControlClient
+from apples.resources import Host
 
 # Without inotify watches (each user has a limited number) records are polled at this interval.
 LOOK_SECONDS = 0.1
@@ -74,8 +74,8 @@ SELECTIONS_AT_ONCE = 2
 FILES_OF_ESTIMATES = ("template", "user", "messages", "units")
 """Files of a job by which it is estimated, beside the host list."""
 QUESTIONS = {
-    "estimate": "apples.jobs.estimating:estimate",
-    "select": "apples.jobs.selecting:select",
+    "estimate": "apples.cluster.estimate:estimate",
+    "select": "apples.cluster.selecting:select",
 }
 """The functions that a fork of the parked interpreter runs to answer an order."""
 
