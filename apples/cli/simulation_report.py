@@ -13,7 +13,7 @@ import typer
 from apples.errors import UsageError
 from apples.io.documents import put_page
 from apples.scheduling.policies import POLICIES
-from apples.simulation.explained_waits import WaitExplanation
+from apples.simulation.log_validation import WaitExplanation
 from apples.simulation.metrics import write_csv
 from apples.simulation.prepare import explain_waits, options_of_policy, prepare
 from apples.simulation.sources import is_generated

@@ -33,7 +33,7 @@ from apples.simulation.config import (
     SimulationConfig,
     SimulationResult,
 )
-from apples.simulation.explained_waits import WaitExplanation, explain, waits_of_log
+from apples.simulation.log_validation import WaitExplanation, explain, waits_of_log
 from apples.simulation.run import KERNELS, EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup

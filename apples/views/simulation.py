@@ -11,7 +11,7 @@ from apples.errors import UsageError
 from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationResult
-from apples.simulation.explained_waits import WaitExplanation, WaitFit
+from apples.simulation.log_validation import WaitExplanation, WaitFit
 from apples.simulation.metrics import by_partition, first_held, summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation

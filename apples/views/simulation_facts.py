@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.simulation.config import SimulationConfig, SimulationResult
-from apples.simulation.explained_waits import WaitExplanation
+from apples.simulation.log_validation import WaitExplanation
 from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.sweep import MetricChange, change_of
 from apples.simulation.workload import Workload
