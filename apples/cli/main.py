@@ -59,9 +59,12 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Machines": {
         "hosts": ("apples.cli.hosts:commands", "Check host lists."),
-        "topology": ("apples.cli.topology:commands", "Machines, and CPUs for a job."),
-        "topologyd": ("apples.cli.topologyd:topologyd", "The topology daemon of this host."),
-        "exec": ("apples.cli.exec:exec_command", "Run a command on CPUs of its own."),
+        "topology": ("apples.topology.commands:commands", "Machines, and CPUs for a job."),
+        "topologyd": (
+            "apples.topology.daemon.commands:topologyd",
+            "The topology daemon of this host.",
+        ),
+        "exec": ("apples.topology.exec_command:exec_command", "Run a command on CPUs of its own."),
         "lab": ("apples.cli.lab:commands", "Emulate a cluster on this machine."),
     },
     "Set-up": {

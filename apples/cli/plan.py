@@ -18,10 +18,10 @@ from apples.cli.agent_options import (
     PlannerName,
     WeatherName,
 )
-from apples.cli.message_options import Messages
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.topology.message_matrix import messages_of
+from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
 from apples.views.plan import explained_text, plan_text

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from apples.cli.agent_options import WeatherName
-from apples.cli.message_options import Messages
 from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs.scheduler_client import SchedulerClient
+from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import answers_a_terminal, repaint, show, show_answer
 from apples.ui.options import Json

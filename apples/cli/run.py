@@ -17,10 +17,10 @@ from apples.cli.agent_options import (
     PlannerName,
     WeatherName,
 )
-from apples.cli.message_options import Messages
 from apples.cli.run_options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES
+from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
 

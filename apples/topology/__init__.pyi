@@ -121,4 +121,5 @@ from apples.topology.sources.sysfs import read_sysfs as read_sysfs
 from apples.topology.sources.this_machine import live_topology as live_topology
 from apples.topology.sources.this_machine import own_cpus as own_cpus
 from apples.topology.sources.this_machine import own_memory as own_memory
+from apples.topology.text import draw as draw
 from apples.topology.threads import set_threads as set_threads

@@ -67,5 +67,4 @@ from apples.views.simulation_pages import sweep_page as sweep_page
 from apples.views.timeline import MARKS as MARKS
 from apples.views.timeline import timeline_document as timeline_document
 from apples.views.timeline import timeline_text as timeline_text
-from apples.views.topology import draw as draw
 from apples.views.weather import quantity as quantity

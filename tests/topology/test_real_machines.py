@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.topology import CpuSet, Requirement, fit, load_topology
-from apples.views import draw
+from apples.topology import CpuSet, Requirement, draw, fit, load_topology
 
 FOLDER = Path(
     os.environ.get("APPLES_TOPOLOGY_DATA") or Path(__file__).parents[3] / "shared/data/topology"

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.topology import CpuSet, origin, restricted, synthetic
-from apples.views import draw
+from apples.topology import CpuSet, draw, origin, restricted, synthetic
 
 MACHINE = synthetic("package:2 [numa] l3:2 core:3 pu:2")
 

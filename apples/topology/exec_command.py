@@ -22,8 +22,8 @@ from apples.topology.isolation.detection import find_backend
 from apples.topology.language import parse, requirement_of
 from apples.topology.requirement import CpusetType
 from apples.topology.sources.this_machine import live_topology
+from apples.topology.text import bindings_lines
 from apples.ui.command_line import say, show
-from apples.views.topology import bindings_lines
 
 
 def exec_command(

@@ -20,10 +20,10 @@ from apples.topology.daemon.serving import (
 )
 from apples.topology.isolation.detection import BACKENDS, probe
 from apples.topology.sources.this_machine import live_topology
+from apples.topology.text import daemon_text, fences_document, fences_text
 from apples.ui.command_line import say, show_answer
 from apples.ui.options import Json
 from apples.ui.tokens import issue
-from apples.views.topology import daemon_text, fences_document, fences_text
 
 Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
 

@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.message_options import Messages
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
 from apples.topology.bindings import RankOrder, bindings, per_rank
 from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus, broker_of
 from apples.topology.cpus import MOST_CPUS
 from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
+from apples.topology.options import Messages
 from apples.topology.requirement import CpusetType
 from apples.topology.sources.this_machine import live_topology
-from apples.ui.command_line import say, show_answer
-from apples.ui.options import Json
-from apples.views.topology import (
+from apples.topology.text import (
     draw,
     fit_document,
     fit_text,
@@ -25,6 +23,8 @@ from apples.views.topology import (
     why_document,
     why_text,
 )
+from apples.ui.command_line import say, show_answer
+from apples.ui.options import Json
 
 LIVE = "this machine"
 
