@@ -35,7 +35,7 @@ from apples.simulation import (
     simulate,
     slice_jobs,
 )
-from apples.views.simulation_facts import SimulatedRun, heat_maps, per_day
+from apples.simulation.pages.facts import SimulatedRun, heat_maps, per_day
 
 MONTH = 1283266800 - 1272639895  # RICC: the first of September 2010 in Tokyo
 DAY = 86400.0

@@ -53,9 +53,18 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "monitor": ("apples.cli.monitor:monitor", "What hosts have left, and what jobs use."),
     },
     "Simulate": {
-        "simulate": ("apples.cli.simulate:simulate", "Run a scheduling policy over a log."),
-        "sweep": ("apples.cli.sweep:sweep", "Simulate a grid of logs, policies and seeds."),
-        "workloads": ("apples.cli.workloads:commands", "Fetch logs of the archive."),
+        "simulate": (
+            "apples.simulation.commands.simulate:simulate",
+            "Run a scheduling policy over a log.",
+        ),
+        "sweep": (
+            "apples.simulation.commands.sweep:sweep",
+            "Simulate a grid of logs, policies and seeds.",
+        ),
+        "workloads": (
+            "apples.simulation.commands.workloads:commands",
+            "Fetch logs of the archive.",
+        ),
     },
     "Machines": {
         "hosts": ("apples.cli.hosts:commands", "Check host lists."),

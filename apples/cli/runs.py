@@ -126,7 +126,7 @@ def report(
             code="option-missing",
             option="--out",
         )
-    from apples.cli.simulation_report import report_simulation  # noqa: PLC0415 - the simulator, for its pages only
+    from apples.simulation.commands.report import report_simulation  # noqa: PLC0415 - the simulator, for its pages only
 
     report_simulation(
         source, out, policy, processors, nodes, cores_per_node, malleable, seed, option, pictures, png, json

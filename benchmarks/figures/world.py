@@ -31,7 +31,7 @@ from apples.agent.models.rectangle import contacts
 from apples.lab import commands
 from apples.launch import RecordingActuator, SshActuator, example_folder
 from apples.resources.schedule import NoFeasiblePlanError
-from apples.views.simulation_charts import ChartSeries, lines, picture
+from apples.simulation.pages.charts import ChartSeries, lines, picture
 
 HERE = Path(__file__).parent
 LEAST_SECONDS = 10.0

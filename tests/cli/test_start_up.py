@@ -51,7 +51,7 @@ UNUSED = {
 """What a run has no use for that is neither detached, nor moved, nor elsewhere, nor asks a weather service."""
 LOG = Path(__file__).parents[1] / "simulation" / "sample.swf.gz"
 EASY = ("--policy", "easy", "--processors", "64")
-SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.views.simulation"}
+SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.simulation.text"}
 HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
 
 MAINS = {"apples": "main", "hat": "files", "nws": "nws"}

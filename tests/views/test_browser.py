@@ -8,16 +8,19 @@ from views.test_sim_pages import sweep_rows
 from views.timelines import moved
 
 from apples.scheduling import Easy, SlowdownDriven
-from apples.simulation import SimulationConfig, lublin_workload, mark_malleable, simulate
-from apples.ui import made_by
-from apples.views import (
+from apples.simulation import (
     SimulatedRun,
+    SimulationConfig,
     comparison_document,
     comparison_page,
-    demo_page,
+    lublin_workload,
+    mark_malleable,
+    simulate,
     sweep_page,
     sweep_table,
 )
+from apples.ui import made_by
+from apples.views import demo_page
 from apples.views import page_of_run as run_page
 
 pytestmark = [

@@ -14,41 +14,37 @@ from views.reading import Page, numbers_of
 
 from apples.scheduling import Easy, FirstComeFirstServed, SlowdownDriven
 from apples.simulation import (
+    CELLS,
     Cell,
+    ChartSeries,
     GanttBar,
     GroupWaits,
+    SimulatedRun,
     SimulationConfig,
     WaitExplanation,
     WaitFit,
-    lay_out,
-    lublin_workload,
-    mark_malleable,
-    simulate,
-)
-from apples.ui import LIGHT, Scale, abbreviated
-from apples.views import (
-    CELLS,
-    ChartSeries,
-    SimulatedRun,
     baseline_of,
     comparison_document,
     comparison_page,
     heat_maps,
     is_drawn_singly,
+    lay_out,
     lines,
+    lublin_workload,
+    mark_malleable,
     occupied_shares,
     over_time,
     paired_change,
     per_day,
     picture,
     rejections,
+    simulate,
     story,
     sweep_page,
     sweep_table,
 )
-from apples.views import (
-    gantt_chart as gantt,
-)
+from apples.simulation import gantt_chart as gantt
+from apples.ui import LIGHT, Scale, abbreviated
 
 SETTING = SimulationConfig(16, 4)
 LOG = "lublin:jobs=300,processors=64"

@@ -15,25 +15,25 @@ from apples.io.documents import put_page
 from apples.scheduling.policies import POLICIES
 from apples.simulation.log_validation import WaitExplanation
 from apples.simulation.metrics import write_csv
+from apples.simulation.pages.charts import picture_files, write_pictures
+from apples.simulation.pages.facts import SimulatedRun, comparison_document, comparison_text
+from apples.simulation.pages.report import (
+    comparison_page,
+    comparison_pictures,
+    sweep_charts,
+    sweep_page,
+)
 from apples.simulation.prepare import explain_waits, options_of_policy, prepare
 from apples.simulation.sources import is_generated
 from apples.simulation.sweep import Results
-from apples.ui.command_line import say, show, show_answer
-from apples.views.simulation import (
+from apples.simulation.text import (
     baseline_of,
     preparation_notes,
     result_notes,
     sweep_table,
     sweep_text,
 )
-from apples.views.simulation_charts import picture_files, write_pictures
-from apples.views.simulation_facts import SimulatedRun, comparison_document, comparison_text
-from apples.views.simulation_pages import (
-    comparison_page,
-    comparison_pictures,
-    sweep_charts,
-    sweep_page,
-)
+from apples.ui.command_line import say, show, show_answer
 
 
 def report_simulation(

@@ -11,12 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from apples.simulation.gantt import lay_out
-from apples.simulation.sweep import Cell, interval
-from apples.ui.charts import Scale, short
-from apples.ui.formats import Formatted, count, exact, number, percent, seconds, share, signed
-from apples.ui.page import render
-from apples.views.simulation import BY_FRACTION, Rows, verdict_word
-from apples.views.simulation_charts import (
+from apples.simulation.pages.charts import (
     CELLS,
     MOST_SERIES,
     ChangeRow,
@@ -29,7 +24,7 @@ from apples.views.simulation_charts import (
     lines,
     occupied_shares,
 )
-from apples.views.simulation_facts import (
+from apples.simulation.pages.facts import (
     DAY,
     HOUR,
     METRICS,
@@ -40,9 +35,14 @@ from apples.views.simulation_facts import (
     over_time,
     per_day,
 )
+from apples.simulation.sweep import Cell, interval
+from apples.simulation.text import BY_FRACTION, Rows, verdict_word
+from apples.ui.charts import Scale, short
+from apples.ui.formats import Formatted, count, exact, number, percent, seconds, share, signed
+from apples.ui.page import render
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.simulation"
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 POINTS = 100

@@ -16,14 +16,14 @@ from apples.simulation.config import SimulationConfig, SimulationResult
 from apples.simulation.log_validation import WaitExplanation
 from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.sweep import MetricChange, change_of
-from apples.simulation.workload import Workload
-from apples.views.simulation import (
+from apples.simulation.text import (
     BY_FRACTION,
     ends_of,
     failed_words,
     fraction_entry,
     verdict_word,
 )
+from apples.simulation.workload import Workload
 
 HOUR, DAY = 3600.0, 86400.0
 BATCHES = 20

@@ -52,9 +52,9 @@ def simulate(
 ) -> None:
     """Simulate a scheduling policy over a workload log."""
     # The simulator brings numpy: the help and a mistake in an option do without.
+    from apples.simulation import text as views  # noqa: PLC0415
     from apples.simulation.metrics import write_csv  # noqa: PLC0415
     from apples.simulation.prepare import explain_waits, prepare  # noqa: PLC0415
-    from apples.views import simulation as views  # noqa: PLC0415
 
     if calibrate:
         explained = explain_waits(

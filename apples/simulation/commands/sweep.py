@@ -44,11 +44,7 @@ def sweep(
     from apples.simulation.prepare import size_of  # noqa: PLC0415
     from apples.simulation.sweep import Results, grid  # noqa: PLC0415
     from apples.simulation.sweep import sweep as run_sweep  # noqa: PLC0415
-    from apples.views.simulation import (  # noqa: PLC0415
-        sweep_failure_notes,
-        sweep_table,
-        sweep_text,
-    )
+    from apples.simulation.text import sweep_failure_notes, sweep_table, sweep_text  # noqa: PLC0415
 
     processors = size_of(processors, nodes, cores_per_node)
     named = {word.partition("=")[0].rpartition(":")[2] for word in option or []}
