@@ -25,7 +25,7 @@ from figures.world import put_first, say
 
 from apples import Coordinator, lab
 from apples.agent import check, launch_plan, load_information, recall, remember
-from apples.lab.commands import entering, environment
+from apples.lab.execution import entering, environment
 from apples.lab.network import BURST_SECONDS, LEAST_BURST
 from apples.launch import SshActuator, example_folder
 from apples.launch.quota import PERIOD_MICROSECONDS

@@ -33,7 +33,7 @@ from apples.agent.session.spec import RunSpec
 from apples.errors import ApplesError
 from apples.jobs.store import job as stored
 from apples.jobs.store import read_events
-from apples.lab.commands import entering, environment
+from apples.lab.execution import entering, environment
 from apples.lab.record import Lab
 from apples.scheduling.payback import MigrationRule, SharedHost, SharedHosts
 from apples.testing.owners import OwnersWorld, step_by_foresight

@@ -74,7 +74,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "The topology daemon of this host.",
         ),
         "exec": ("apples.topology.exec_command:exec_command", "Run a command on CPUs of its own."),
-        "lab": ("apples.cli.lab:commands", "Emulate a cluster on this machine."),
+        "lab": ("apples.lab.commands:commands", "Emulate a cluster on this machine."),
     },
     "Set-up": {
         "doctor": ("apples.cli.doctor:doctor", "Check this machine, or a program."),

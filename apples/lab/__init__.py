@@ -10,9 +10,9 @@ hosts.
 """
 
 from apples import lazy
-from apples.lab.commands import captured, execute
 from apples.lab.document import LabDocument, read_lab_file
 from apples.lab.down import down
+from apples.lab.execution import captured, execute
 from apples.lab.network import shape
 from apples.lab.record import EmulatedHost, Lab, begun, find, labs
 from apples.lab.up import up

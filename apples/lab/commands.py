@@ -1,171 +1,149 @@
-"""Commands run on this machine, in a namespace of it, or on an emulated host."""
+"""``apples lab``: an emulated cluster on this machine, up and down."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from apples.errors import LaunchError
-from apples.lab import enter, requirements
-from apples.lab.record import MARK, TRANSPORT, EmulatedHost, Lab
+import typer
 
-LIMIT_SECONDS = 30.0
+from apples import lab as emulation
+from apples.errors import LaunchError, UsageError
+from apples.lab.text import SCHEMA, lab_document, lab_hosts_document, lab_hosts_text, lab_text
+from apples.ui.command_line import say, show_answer, show_json
+from apples.ui.options import Json
+
+commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+LabName = Annotated[str | None, typer.Option("--lab", help="Which, where several are up.")]
 
 
-def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> str:
-    """Return the output of a short command that has to succeed.
+@commands.callback()
+def options() -> None:
+    """Emulate a cluster on this machine."""
 
-    Parameters
-    ----------
-    text
-        Its standard input.
-    settings
-        The ``slurm.conf`` it is to use.
 
-    Raises
-    ------
-    LaunchError
-        It failed; its own words are repeated.
+@commands.command()
+def up(
+    file: Annotated[Path, typer.Argument(help="Lab file (TOML).")],
+    no_calibration: Annotated[
+        bool, typer.Option("--no-calibration", help="Leave the hosts' speeds out of the list.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Make the hosts, links and loads of a lab file, and write the host list that goes with them.
+
+    Example: apples lab up lab.toml
     """
-    try:
-        done = subprocess.run(
-            [requirements.path_of(words[0]), *words[1:]],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            env={**os.environ, "SLURM_CONF": str(settings)} if settings else None,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"{words[0]} did not end within {LIMIT_SECONDS:g} s",
-            code="tool-timeout",
-            tool=words[0],
-            seconds=LIMIT_SECONDS,
-        ) from None
-    if done.returncode != 0:
-        said = " / ".join((done.stderr or done.stdout).split("\n")[:3]).strip(" /")
-        raise LaunchError(
-            f"{' '.join(words[:4])}: {said}",
-            code="command-failed",
-            tool=words[0],
-            value=done.returncode,
-        )
-    return done.stdout
+    speeds = _none if no_calibration else None
+    lab = emulation.up(file, speeds=speeds, talk=_warning)
+    show_answer(lab_document(lab), lab_text(lab), json)
+    return 0
 
 
-def in_network(pid: int, words: Sequence[str], text: str) -> str:
-    """Return the output of a command run in another process's network, and in nothing else of it."""
-    inside = [requirements.path_of(words[0]), *words[1:]]
-    return run(["nsenter", f"--net=/proc/{pid}/ns/net", *inside], text)
+@commands.command()
+def down(
+    name: Annotated[str | None, typer.Argument(help="Which lab.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every lab.")] = False,
+    json: Json = False,
+) -> int:
+    """Take a lab down, also one that was left half-way up; the machine is as it was before.
 
-
-def entering(machine: EmulatedHost, words: Sequence[str], log: Path | None = None) -> list[str]:
-    """Return the command line that runs `words` on a host.
-
-    Parameters
-    ----------
-    log
-        Lets it live on in the background and write there.
+    Example: apples lab down --all
     """
-    order = {
-        "host": machine.name,
-        "pid": machine.pid,
-        "started": machine.started,
-        "cgroups": machine.cgroups,
-        "log": str(log) if log else "",
-    }
-    return [sys.executable, "-I", "-S", enter.__file__, json.dumps(order), *words]
-
-
-def environment(lab: Lab | str) -> dict[str, str]:
-    """Return the environment of what runs on a lab's hosts: marked, and with the transport that is emulated."""
-    mark = lab if isinstance(lab, str) else lab.identity
-    more = {MARK: mark}
-    if isinstance(lab, Lab) and lab.slurm_conf:
-        more["SLURM_CONF"] = lab.slurm_conf
-    return {**TRANSPORT, **os.environ, **more}
-
-
-def execute(lab: Lab, host: str, words: Sequence[str]) -> int:
-    """Run a command on a host with this process's standard streams; return its exit code.
-
-    Raises
-    ------
-    UsageError
-        No such host.
-    LaunchError
-        The host is gone.
-    """
-    process = subprocess.Popen(entering(_living(lab, host), words), env=environment(lab))
-    while True:
+    folders, failures = _chosen(name, everything), []
+    for folder in folders:
         try:
-            code = process.wait()
-            break
-        except KeyboardInterrupt:
-            continue  # the command was interrupted too, and decides
-    return code if code >= 0 else 128 - code
+            emulation.down(folder)
+        except LaunchError as error:
+            failures.append(str(error))
+    if failures:
+        raise LaunchError("; ".join(failures), code="lab-not-removed", failures=failures)
+    names = [folder.name for folder in folders]
+    text = "\n".join(f"lab '{name}' is down" for name in names)
+    show_answer({"schema": SCHEMA, "down": names}, text, json)
+    return 0
 
 
-def captured(lab: Lab, host: str, words: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command on a host; return its exit code, what it printed, and its talk.
+@commands.command()
+def hosts(
+    name: Annotated[str | None, typer.Argument(help="Which lab.")] = None, json: Json = False
+) -> int:
+    """Show the hosts of a lab.
 
-    Raises
-    ------
-    UsageError, LaunchError
-        As of `execute`.
+    Example: apples lab hosts
     """
-    done = subprocess.run(
-        entering(_living(lab, host), words),
-        env=environment(lab),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    return (
-        done.returncode if done.returncode >= 0 else 128 - done.returncode,
-        done.stdout,
-        done.stderr,
-    )
+    lab = emulation.find(name)
+    show_answer(lab_hosts_document(lab), lambda: lab_hosts_text(lab), json)
+    return 0
 
 
-def _living(lab: Lab, host: str) -> EmulatedHost:
-    machine = lab.machine(host)
-    if not machine.alive:
-        raise LaunchError(
-            f"{host}: the host is gone (its first process ended)", code="host-lost", host=host
-        )
-    return machine
+@commands.command(context_settings={"ignore_unknown_options": True})
+def exec(  # noqa: A001 - the command's name
+    host: Annotated[str, typer.Argument(help="Host of the lab.")],
+    words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
+    lab: LabName = None,
+    json: Json = False,
+) -> int:
+    """Run a command on a host of the lab; its output and exit code are passed through.
 
+    With --json its output comes in a document, at the end.
 
-def leave_running(lab: Lab | str, machine: EmulatedHost, words: Sequence[str], log: Path) -> None:
-    """Start a process on a host that lives until the lab is down.
-
-    Raises
-    ------
-    LaunchError
-        It could not be started.
+    Example: apples lab exec ada -- hostname
     """
-    done = subprocess.run(
-        entering(machine, words, log),
-        env=environment(lab),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise LaunchError(
-            f"{machine.name}: {words[0]}: {done.stderr.strip()}",
-            code="command-failed",
-            tool=words[0],
-            host=machine.name,
-            value=done.returncode,
+    if not json:
+        return emulation.execute(emulation.find(lab), host, words)
+    code, out, err = emulation.captured(emulation.find(lab), host, words)
+    show_json({"schema": SCHEMA, "host": host, "exit_code": code, "stdout": out, "stderr": err})
+    return code
+
+
+@commands.command()
+def shape(
+    site: Annotated[str, typer.Argument(help="Site of the lab.")],
+    bandwidth: Annotated[float, typer.Argument(help="Bytes per second from now on.")],
+    lab: LabName = None,
+    json: Json = False,
+) -> int:
+    """Change the rate of a site's link to the others, while the lab is up.
+
+    Example: apples lab shape there 200000
+    """
+    found = emulation.find(lab)
+    emulation.shape(found, site, bandwidth)
+    if json:
+        show_json({"schema": SCHEMA, "name": found.name, "site": site, "bandwidth": bandwidth})
+    return 0
+
+
+def _chosen(name: str | None, everything: bool) -> list[Path]:
+    begun = {folder.name: folder for folder in emulation.begun()}
+    if everything:
+        return list(begun.values())
+    if name is None:
+        if len(begun) > 1:
+            raise UsageError(
+                f"several labs are up ({', '.join(begun)}): name one, or --all",
+                code="value-missing",
+                field="name",
+                known=list(begun),
+            )
+        if not begun:
+            say("apples: no lab is up")
+        return list(begun.values())
+    if name not in begun:
+        known = ", ".join(begun) or "none"
+        raise UsageError(
+            f"no lab '{name}' is up (up: {known})",
+            code="lab-unknown",
+            value=name,
+            known=list(begun),
         )
+    return [begun[name]]
+
+
+def _none(*_: object) -> dict[str, float]:
+    return {}
+
+
+def _warning(line: str) -> None:
+    say(f"warning: {line}")

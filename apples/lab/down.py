@@ -12,7 +12,7 @@ from pathlib import Path
 
 from apples.errors import LaunchError
 from apples.lab import cgroups, record
-from apples.lab.commands import run
+from apples.lab.execution import run
 from apples.lab.journal import FILE as JOURNAL
 from apples.lab.journal import LabJournal, held
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apples.errors import UsageError
-from apples.lab import commands
+from apples.lab import execution as commands
 from apples.lab.document import HEAD, LabDocument
 from apples.lab.record import Lab
 from apples.resources.host import NAME_PATTERN

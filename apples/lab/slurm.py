@@ -16,7 +16,7 @@ import psutil
 
 from apples.errors import LaunchError
 from apples.lab import requirements
-from apples.lab.commands import leave_running, run
+from apples.lab.execution import leave_running, run
 from apples.lab.host_list import slots
 from apples.lab.quoting import for_slurm
 from apples.lab.record import TRANSPORT, EmulatedHost

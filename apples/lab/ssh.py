@@ -9,7 +9,7 @@ from pathlib import Path
 
 from apples.errors import LaunchError
 from apples.lab import requirements
-from apples.lab.commands import leave_running, run
+from apples.lab.execution import leave_running, run
 from apples.lab.quoting import for_ssh, login
 from apples.lab.record import TRANSPORT, EmulatedHost
 

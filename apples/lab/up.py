@@ -15,7 +15,6 @@ from pathlib import Path
 from apples.errors import LaunchError, UsageError
 from apples.lab import (
     cgroups,
-    commands,
     enter,
     host_init,
     network,
@@ -24,6 +23,9 @@ from apples.lab import (
     requirements,
     slurm,
     ssh,
+)
+from apples.lab import (
+    execution as commands,
 )
 from apples.lab import load as load_program
 from apples.lab.document import HEAD, LabDocument, read_lab_file

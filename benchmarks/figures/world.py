@@ -28,7 +28,7 @@ from figures.machine import Machine
 from apples import Coordinator, lab
 from apples.agent import check, launch_plan, load_information, recall, refusal, remember
 from apples.agent.models.rectangle import contacts
-from apples.lab import commands
+from apples.lab import execution as commands
 from apples.launch import RecordingActuator, SshActuator, example_folder
 from apples.resources.schedule import NoFeasiblePlanError
 from apples.simulation.pages.charts import ChartSeries, lines, picture

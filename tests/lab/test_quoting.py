@@ -25,12 +25,14 @@ from apples.errors import UsageError
 from apples.lab import (
     EmulatedHost,
     LabDocument,
-    commands,
     network,
     quoting,
     requirements,
     slurm,
     ssh,
+)
+from apples.lab import (
+    execution as commands,
 )
 
 MEAN = (
