@@ -32,7 +32,7 @@ SERIES, ROWS = 500, 5000
 PROGRAM = """
 import sys
 from pathlib import Path
-from apples.web.weather_service import WeatherPages
+from apples.weather.pages.service import WeatherPages
 from nws import Listen, Serving
 serving = Serving(
     Path(sys.argv[1]), Listen(port=int(sys.argv[2])), database={"engine": "auto"}, own_process=True,

@@ -1,7 +1,3 @@
-# The front door: each name and the module it comes from, one a line. Type checkers read this file,
-# and `nws/__init__.py` reads it to load a name when it is first asked for.
-
-from nws.backtest_chart import picture as picture
 from nws.backtesting import backtest as backtest
 from nws.backtesting import document as document
 from nws.backtesting import read_recording as read_recording

@@ -14,8 +14,8 @@ import jsonschema
 import hat
 from apples.cli.files import main as hat_main
 from apples.cli.main import main as apples_main
-from apples.cli.nws import main as nws_main
 from apples.views import DOCUMENTS
+from apples.weather.commands.nws import main as nws_main
 
 MAINS = {"apples": apples_main, "hat": hat_main, "nws": nws_main}
 EXAMPLE = Path(__file__).parents[1] / "examples" / "jacobi2d"

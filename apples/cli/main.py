@@ -50,7 +50,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "drain": ("apples.cli.queue:drain", "Have a host get no other job."),
         "resume": ("apples.cli.queue:resume", "Have a drained host get jobs again."),
         "history": ("apples.cli.queue:history", "Show the scheduler's jobs that are over."),
-        "monitor": ("apples.cli.monitor:monitor", "What hosts have left, and what jobs use."),
+        "monitor": (
+            "apples.weather.load.commands:monitor",
+            "What hosts have left, and what jobs use.",
+        ),
     },
     "Simulate": {
         "simulate": (

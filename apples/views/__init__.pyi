@@ -26,7 +26,6 @@ from apples.views.message_matrix import MOST as MOST
 from apples.views.message_matrix import MOST_PAIRS as MOST_PAIRS
 from apples.views.message_matrix import matrix_table as matrix_table
 from apples.views.message_matrix import matrix_tables as matrix_tables
-from apples.views.monitor import monitor_text as monitor_text
 from apples.views.parameter_sweep import sweep_text as sweep_text
 from apples.views.plan import explained_text as explained_text
 from apples.views.plan import plan_text as plan_text
@@ -43,9 +42,7 @@ from apples.views.queue_chart import time_scale as time_scale
 from apples.views.run_page import run_page as page_of_run
 from apples.views.run_text import run_text as text_of_run
 from apples.views.runs import CLEAR as CLEAR
-from apples.views.series_chart import series_chart as chart_of_series
 from apples.views.served_cluster import cluster_job_page as cluster_job_page
 from apples.views.timeline import MARKS as MARKS
 from apples.views.timeline import timeline_document as timeline_document
 from apples.views.timeline import timeline_text as timeline_text
-from apples.views.weather import quantity as quantity

@@ -13,11 +13,11 @@ from apples.views.cluster import is_waiting
 from apples.views.foretold import Supposition, doing, starts
 from apples.views.job import iteration_text
 from apples.views.queue import asks_text, rest_text, why_text
-from apples.views.served_weather import STALE_SECONDS, series_of
+from apples.weather.pages.served import STALE_SECONDS, series_of
 
 Document = dict[str, Any]
 TEMPLATES = "apples.views"
-WEATHER = "apples.views"
+WEATHER = "apples.weather"
 """The page of a host includes templates of the weather's."""
 MOST_CHOICES = 200
 """Waiting jobs that a form lists."""

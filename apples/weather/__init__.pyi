@@ -1,3 +1,5 @@
+from apples.weather.pages.backtest_chart import picture as picture
+
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.weather.conditions import Conditions as Conditions
@@ -29,9 +31,13 @@ from apples.weather.load.snapshot import NodeSnapshot as NodeSnapshot
 from apples.weather.load.snapshot import ProcessCapacity as ProcessCapacity
 from apples.weather.load.snapshot import line_of as line_of
 from apples.weather.load.snapshot import read_line as read_line
+from apples.weather.load.text import monitor_text as monitor_text
 from apples.weather.local import LocalSensing as LocalSensing
+from apples.weather.pages.series_chart import series_chart as chart_of_series
+from apples.weather.pages.service import WeatherPages as WeatherPages
 from apples.weather.remote import MachineTurns as MachineTurns
 from apples.weather.remote import RemoteSensing as RemoteSensing
 from apples.weather.remote import share_memory as share_memory
 from apples.weather.service import service_settings as service_settings
 from apples.weather.source import WeatherSource as WeatherSource
+from apples.weather.text import quantity as quantity

@@ -12,4 +12,3 @@ from apples.web.run_list import PER_PAGE as PER_PAGE
 from apples.web.run_list import RecordedRuns as RecordedRuns
 from apples.web.run_list import RunQuery as RunQuery
 from apples.web.run_list import page_of as page_of
-from apples.web.weather_service import WeatherPages as WeatherPages

@@ -15,12 +15,12 @@ from apples.resources import read_host_list
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.site import HostName, Site
 from apples.views import served_files as served
-from apples.views.served_weather import host_page, hosts_page
+from apples.weather.pages.host_series import known_of
+from apples.weather.pages.hosts import HostWeather, host_rows
+from apples.weather.pages.served import host_page, hosts_page
 from apples.weather.service import service_settings
 from apples.web.folder import DocumentFolder
 from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
-from apples.web.host_series import known_of
-from apples.web.weather import HostWeather, host_rows
 
 Name = Annotated[str, Query(max_length=1000)]
 

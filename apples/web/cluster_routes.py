@@ -21,12 +21,12 @@ from apples.ui.web.site import HostName, PageNumber, Since, Site
 from apples.views import served_cluster as served
 from apples.views.cluster import ClusterQuery
 from apples.views.foretold import Supposition
+from apples.weather.pages.hosts import HostWeather
 from apples.web import planning
 from apples.web.cluster_streams import QueueStream
 from apples.web.cluster_submission import submission
 from apples.web.clusters import Cluster, Clusters
 from apples.web.folder import DocumentFolder
-from apples.web.weather import HostWeather
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
 """Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""

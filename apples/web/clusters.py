@@ -15,10 +15,10 @@ from apples.jobs import JobStatus, store
 from apples.jobs.scheduler_client import OVER, SchedulerClient, scheduler_directories
 from apples.resources import HostList, read_host_list
 from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
+from apples.weather.pages.host_series import KnownHost, known_of
+from apples.weather.pages.hosts import AskedWeather, HostWeather, host_rows
 from apples.weather.service import service_settings
 from apples.web.folder import DocumentFolder
-from apples.web.host_series import KnownHost, known_of
-from apples.web.weather import AskedWeather, HostWeather, host_rows
 
 Document = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 from commands import command, refused, validator
 from waiting import until
 
-from apples.views import monitor_text
+from apples.weather import monitor_text
 from nws import Listen, Serving
 
 HOST = {
@@ -109,7 +109,7 @@ def test_hosts_that_are_other_machines_are_measured_over_ssh(lab):
 
 
 def test_a_list_of_which_no_host_can_be_heard_is_refused_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr("apples.cli.monitor.SILENT_SECONDS", 0.5)
+    monkeypatch.setattr("apples.weather.load.commands.SILENT_SECONDS", 0.5)
     hosts = tmp_path / "hosts.toml"
     hosts.write_text('[[host]]\nname = "far"\naddress = "192.0.2.1"\n')
     failure = refused("apples", "monitor", "--hosts", hosts, "--every", "0.2", "--snapshots", "1")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from commands import command
 
+from apples.weather import picture
 from nws import (
     InputError,
     backtest,
@@ -14,7 +15,6 @@ from nws import (
     default,
     document,
     means,
-    picture,
     read_recording,
     report,
     trace,

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from web.weather_site import HTML, wave, weather_site
 
 from apples.ui import SIGN_IN_BYTES, Sessions
-from apples.views import chart_of_series as series_chart
-from apples.views import quantity
+from apples.weather import chart_of_series as series_chart
+from apples.weather import quantity
 from nws import PER_PAGE, ListingQuery, SeriesColumn, SeriesName, listed
 
 PAGES = ("/", "/series?name=availableCpu/ada")

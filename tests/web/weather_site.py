@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import requests
 
-from apples.web import WeatherPages
+from apples.weather import WeatherPages
 from nws import Client, Listen, Measurement, SeriesName, Serving
 
 HTML = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}

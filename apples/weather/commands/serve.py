@@ -17,7 +17,7 @@ from apples.ui.tokens import issue
 from apples.ui.tokens import revoke as revoke_tokens
 from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
 
-PAGES = "apples.web.weather_service"
+PAGES = "apples.weather.pages.service"
 """What answers browsers; found by its name, as commands are: neither face of the library imports the other."""
 
 

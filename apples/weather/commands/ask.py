@@ -18,7 +18,7 @@ from apples.errors import LaunchError, UsageError, coded
 from apples.io import state
 from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
 from apples.ui.options import Json
-from apples.views.weather import (
+from apples.weather.text import (
     Document,
     forecasts_text,
     measurements_csv,

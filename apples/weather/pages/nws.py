@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 from apples.ui.page import pieces, render
 from apples.ui.web.frame import Frame
-from apples.views.series_parts import row_of, series_view
+from apples.weather.pages.series import row_of, series_view
 
 Document = Mapping[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.weather"
 
 PAGES: Mapping[str, str] = {"/": "Series"}
 FRAMES: Mapping[str, str] = {

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.cli.nws_ask import Certificate, TokenPath, asking
 from apples.errors import LaunchError, UsageError
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
@@ -20,11 +19,12 @@ from apples.scheduling.decider import PRIORITIES, NodeCapacity
 from apples.ui import options
 from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
 from apples.ui.options import Json
-from apples.views.monitor import monitor_text
+from apples.weather.commands.ask import Certificate, TokenPath, asking
 from apples.weather.load.monitor import WINDOW, LoadMonitor
 from apples.weather.load.remote import load_slaves
 from apples.weather.load.series import LoadReporter
 from apples.weather.load.snapshot import NOBODY, NodeSnapshot
+from apples.weather.load.text import monitor_text
 
 SILENT_SECONDS = 15.0
 """For a host to be heard for the first time, beside the time that its snapshots take."""

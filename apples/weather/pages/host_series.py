@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 import nws
 from apples.resources import Host, HostList
-from apples.views.series_parts import longer
-from apples.views.served_weather import STALE_SECONDS
 from apples.weather import history
+from apples.weather.pages.series import longer
+from apples.weather.pages.served import STALE_SECONDS
 from apples.weather.service import DEADLINE, ServiceSettings
 
 Document = Mapping[str, Any]

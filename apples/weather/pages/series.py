@@ -7,8 +7,8 @@ from typing import Any
 
 from apples.ui.formats import Number, moment
 from apples.ui.units import duration
-from apples.views.series_chart import series_chart
-from apples.views.weather import ago, quantity
+from apples.weather.pages.series_chart import series_chart
+from apples.weather.text import ago, quantity
 
 Document = Mapping[str, Any]
 

@@ -17,16 +17,25 @@ from apples.ui.command_line import Entry, run, say, show
 from apples.weather.local import LocalSensing
 
 COMMANDS: Mapping[str, Entry] = {
-    "serve": Entry("apples.cli.nws_serve:serve", "Run the service: memory and forecasts."),
-    "sense": Entry("apples.cli.nws:sense", "Measure this machine: once, or for a service."),
-    "forecast": Entry("apples.cli.nws_ask:forecast", "Forecast series of a service."),
-    "query": Entry("apples.cli.nws_ask:query", "Which series a service has."),
-    "extract": Entry("apples.cli.nws_ask:extract", "Print the measurements of a series."),
-    "top": Entry("apples.cli.nws_ask:top", "Series, forecasts and bands, live."),
-    "import": Entry("apples.cli.nws_import:import_history", "Store the past that Prometheus has."),
-    "doctor": Entry("apples.cli.nws_doctor:doctor", "Is a service fit, and what cures it."),
-    "status": Entry("apples.cli.nws_ask:status", "How a service is."),
-    "backtest": Entry("apples.cli.nws_backtest:backtest", "League table of predictors."),
+    "serve": Entry(
+        "apples.weather.commands.serve:serve", "Run the service: memory and forecasts."
+    ),
+    "sense": Entry(
+        "apples.weather.commands.nws:sense", "Measure this machine: once, or for a service."
+    ),
+    "forecast": Entry("apples.weather.commands.ask:forecast", "Forecast series of a service."),
+    "query": Entry("apples.weather.commands.ask:query", "Which series a service has."),
+    "extract": Entry("apples.weather.commands.ask:extract", "Print the measurements of a series."),
+    "top": Entry("apples.weather.commands.ask:top", "Series, forecasts and bands, live."),
+    "import": Entry(
+        "apples.weather.commands.import_history:import_history",
+        "Store the past that Prometheus has.",
+    ),
+    "doctor": Entry(
+        "apples.weather.commands.doctor:doctor", "Is a service fit, and what cures it."
+    ),
+    "status": Entry("apples.weather.commands.ask:status", "How a service is."),
+    "backtest": Entry("apples.weather.commands.backtest:backtest", "League table of predictors."),
 }
 
 FORWARDED = (

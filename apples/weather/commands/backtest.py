@@ -13,7 +13,7 @@ import nws
 from apples.errors import UsageError, coded, unwritable
 from apples.io import documents
 from apples.ui.command_line import say, show_answer
-from apples.views.weather import backtest_text
+from apples.weather.text import backtest_text
 
 Engine = Literal["numpy", "numba"]
 MANY = 20_000

@@ -22,8 +22,7 @@ import nws
 from apples.ui.web.answers import add_assets, handle_errors
 from apples.ui.web.frame import Frame, served_style
 from apples.ui.web.gate import ENTER, Gate, Session, Sessions
-from apples.views.series_parts import longer
-from apples.views.weather_page import (
+from apples.weather.pages.nws import (
     PAGES,
     PLACES,
     ListAddress,
@@ -31,6 +30,7 @@ from apples.views.weather_page import (
     series_page,
     sign_in_page,
 )
+from apples.weather.pages.series import longer
 from nws import RefusedRequestError
 
 ADMITTED_SECONDS = 12 * 3600.0

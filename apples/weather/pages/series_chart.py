@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from apples.ui import charts as draw
 from apples.ui.charts import STRETCH, Scale, line, path, stretched, text
-from apples.views.weather import SHARES, ago
+from apples.weather.text import SHARES, ago
 
 Document = Mapping[str, Any]
 

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import typer
 
 import nws
-from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
 from apples.errors import ApplesError
 from apples.io import state
 from apples.launch.remote.fitness import Finding
@@ -24,6 +23,7 @@ from apples.ui.command_line import show_answer
 from apples.ui.options import Json
 from apples.ui.units import amount, duration
 from apples.views.hosts import checks_document, checks_text
+from apples.weather.commands.ask import Certificate, Service, TokenPath, asking
 
 UNFIT = 4
 LITTLE_ROOM = 1 << 30

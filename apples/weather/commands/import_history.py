@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 import nws
-from apples.cli.nws_ask import Certificate, Service, TokenPath, asking
 from apples.errors import LaunchError, UsageError, coded
 from apples.ui.command_line import say, show_answer
 from apples.ui.options import Json
+from apples.weather.commands.ask import Certificate, Service, TokenPath, asking
 
 KEPT_SECONDS = 400 * 86400.0
 """What is older is let go at once."""

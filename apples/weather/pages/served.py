@@ -8,10 +8,10 @@ from urllib.parse import quote, urlencode
 
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
-from apples.views.series_parts import row_of, series_view
+from apples.weather.pages.series import row_of, series_view
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.weather"
 STALE_SECONDS = 600.0
 """From this age on a measurement is hatched, and said to be stale."""
 
@@ -40,7 +40,7 @@ def host_page(frame: Frame, list_name: str, host: Any, known: Any) -> str:
     Parameters
     ----------
     host, known
-        The `apples.resources.Host`, and what `apples.web.host_series` found.
+        The `apples.resources.Host`, and what `apples.weather.pages.host_series` found.
     """
     return render(
         "host_weather.html.j2", TEMPLATES, frame=frame, host=host, list=list_name,

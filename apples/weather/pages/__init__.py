@@ -1,0 +1,1 @@
+"""Pages of the weather: series with their forecasts, hosts, and the weather service."""
