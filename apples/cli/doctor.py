@@ -9,10 +9,7 @@ import typer
 
 from apples.agent.doctor import examine, examine_hosts, examine_program
 from apples.errors import UsageError
-from apples.resources import read_host_list
-from apples.ui import options
-from apples.ui.command_line import show_answer
-from apples.views.hosts import (
+from apples.launch.text import (
     checks_document,
     checks_text,
     hosts_document,
@@ -20,6 +17,9 @@ from apples.views.hosts import (
     program_checks_document,
     program_checks_text,
 )
+from apples.resources import read_host_list
+from apples.ui import options
+from apples.ui.command_line import show_answer
 
 UNFIT = 4
 BREAKS_PROTOCOL = 5

@@ -128,6 +128,9 @@ from apples.launch.slurm.placing import places as places
 from apples.launch.slurm.replies import SlurmAllocationState as SlurmAllocationState
 from apples.launch.slurm.replies import allocations as allocations
 from apples.launch.ssh import LaunchTarget as LaunchTarget
+from apples.launch.text import checks_text as checks_text
+from apples.launch.text import hosts_text as hosts_text
+from apples.launch.text import program_checks_text as program_checks_text
 from apples.launch.this_host import addresses as addresses
 from apples.launch.this_host import interface_of as interface_of
 from apples.launch.this_host import located as located

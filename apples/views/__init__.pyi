@@ -13,9 +13,6 @@ from apples.views.demo import demo_page as demo_page
 from apples.views.demo import demo_text as demo_text
 from apples.views.documents import DOCUMENTS as DOCUMENTS
 from apples.views.foretold import Supposition as Supposition
-from apples.views.hosts import checks_text as checks_text
-from apples.views.hosts import hosts_text as hosts_text
-from apples.views.hosts import program_checks_text as program_checks_text
 from apples.views.job import estimate_text as estimate_text
 from apples.views.job import resize_text as resize_text
 from apples.views.job import restarted_text as restarted_text

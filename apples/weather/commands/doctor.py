@@ -19,10 +19,10 @@ import nws
 from apples.errors import ApplesError
 from apples.io import state
 from apples.launch.remote.fitness import Finding
+from apples.launch.text import checks_document, checks_text
 from apples.ui.command_line import show_answer
 from apples.ui.options import Json
 from apples.ui.units import amount, duration
-from apples.views.hosts import checks_document, checks_text
 from apples.weather.commands.ask import Certificate, Service, TokenPath, asking
 
 UNFIT = 4
