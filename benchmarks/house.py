@@ -63,7 +63,7 @@ PRINTING = {
 AN_ERROR = re.compile(r"(Error|Exception|Warning|Refusal)$")
 HELP = {"help", "short_help", "epilog", "description"}
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""A function named in a string, for example ``apples.cli.plan:plan``."""
+"""A function named in a string, for example ``apples.agent.commands.plan:plan``."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def imported(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def named_in_strings(module: Module) -> Iterator[tuple[str, str]]:
-    """Yield the dotted names that the strings of a file consist of, such as ``apples.cli.plan:plan``."""
+    """Yield the dotted names that the strings of a file consist of, such as ``apples.agent.commands.plan:plan``."""
     for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
             yield node.value.partition(":")[0], ""

@@ -12,7 +12,7 @@ from apples.ui.command_line import Entry, run
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Plan and run": {
-        "plan": ("apples.cli.plan:plan", "Choose hosts and strips for an application."),
+        "plan": ("apples.agent.commands.plan:plan", "Choose hosts and strips for an application."),
         "run": ("apples.cli.run:run", "Plan, run, and check the prediction."),
         "parameter-sweep": (
             "apples.cli.applications:parameter_sweep",
@@ -24,7 +24,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "pipeline": ("apples.cli.applications:pipeline", "Plan an application of several tasks."),
         "demo": ("apples.cli.demo:demo", "The four methods of the paper on this machine."),
-        "calibrate": ("apples.cli.calibrate:calibrate", "Measure the application's own kernel."),
+        "calibrate": (
+            "apples.agent.commands.calibrate:calibrate",
+            "Measure the application's own kernel.",
+        ),
     },
     "Runs and jobs": {
         "runs": ("apples.cli.runs:runs", "Show what was recorded of runs and jobs."),
@@ -80,7 +83,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "lab": ("apples.lab.commands:commands", "Emulate a cluster on this machine."),
     },
     "Set-up": {
-        "doctor": ("apples.cli.doctor:doctor", "Check this machine, or a program."),
+        "doctor": ("apples.agent.commands.doctor:doctor", "Check this machine, or a program."),
         "schema": ("apples.cli.files:schema", "Print a JSON Schema."),
     },
 }

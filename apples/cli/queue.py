@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from apples.cli.agent_options import WeatherName
+from apples.agent.commands.options import WeatherName
 from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.errors import ApplesError, LaunchError, UsageError
 from apples.jobs.scheduler_client import SchedulerClient

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.session.spec import RunSpec
-from apples.cli.agent_options import (
+from apples.agent.commands.options import (
     BlueprintName,
     DistanceName,
     Fresh,
@@ -17,6 +16,7 @@ from apples.cli.agent_options import (
     PlannerName,
     WeatherName,
 )
+from apples.agent.session.spec import RunSpec
 from apples.cli.run_options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.errors import UsageError
 from apples.malleable.control.job_file import ENGINES

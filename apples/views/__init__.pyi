@@ -1,6 +1,5 @@
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
-from apples.views.calibration import calibration_text as calibration_text
 from apples.views.cluster import PER_PAGE as PER_PAGE
 from apples.views.cluster import ClusterQuery as ClusterQuery
 from apples.views.cluster import cluster_parts as cluster_parts
@@ -24,8 +23,6 @@ from apples.views.message_matrix import MOST_PAIRS as MOST_PAIRS
 from apples.views.message_matrix import matrix_table as matrix_table
 from apples.views.message_matrix import matrix_tables as matrix_tables
 from apples.views.parameter_sweep import sweep_text as sweep_text
-from apples.views.plan import explained_text as explained_text
-from apples.views.plan import plan_text as plan_text
 from apples.views.queue import queue_text as queue_text
 from apples.views.queue import submitted_text as submitted_text
 from apples.views.queue import swf_lines as swf_lines

@@ -21,7 +21,9 @@ from apples.agent import (
     check,
     equal_strips_of,
     explained,
+    explained_text,
     plan_document,
+    plan_text,
     refused_document,
     remedy,
     run_document,
@@ -29,14 +31,7 @@ from apples.agent import (
 )
 from apples.launch import BorderTimes, HostTimes, Outcome
 from apples.ui import duration
-from apples.views import (
-    METHODS,
-    demo_document,
-    demo_text,
-    explained_text,
-    plan_text,
-    run_record_text,
-)
+from apples.views import METHODS, demo_document, demo_text, run_record_text
 from apples.views import text_of_run as run_text
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from apples.agent.session import planning
-from apples.agent.session.spec import PlanSpec
-from apples.cli.agent_options import (
+from apples.agent.commands.options import (
     BlueprintName,
     DistanceName,
     Fresh,
@@ -18,13 +16,15 @@ from apples.cli.agent_options import (
     PlannerName,
     WeatherName,
 )
+from apples.agent.session import planning
+from apples.agent.session.spec import PlanSpec
+from apples.agent.text.plan import explained_text, plan_text
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.topology.message_matrix import messages_of
 from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
-from apples.views.plan import explained_text, plan_text
 
 
 def plan(
