@@ -12,9 +12,9 @@ from pathlib import Path
 import jsonschema
 
 import hat
-from apples.cli.files import main as hat_main
+from apples.applications import DOCUMENTS
+from apples.applications.commands import main as hat_main
 from apples.cli.main import main as apples_main
-from apples.views import DOCUMENTS
 from apples.weather.commands.nws import main as nws_main
 
 MAINS = {"apples": apples_main, "hat": hat_main, "nws": nws_main}
@@ -78,7 +78,7 @@ class Done:
 
 @functools.cache
 def validator(name):
-    """Return what refuses a document that is not as its type in `apples.views.documents` says."""
+    """Return what refuses a document that is not as its type in `apples.applications.documents` says."""
     schema = hat.schema(DOCUMENTS[name])
     for entry in (schema, *schema.get("$defs", {}).values()):
         if "properties" in entry:

@@ -58,7 +58,13 @@ from apples.applications.pipeline.running import run_pipeline as run_pipeline
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.applications.dask_hosts import DaskHosts as DaskHosts
+from apples.applications.documents import DOCUMENTS as DOCUMENTS
 from apples.applications.files import host_list_model as host_list_model
+from apples.applications.folder import MOST_BYTES as MOST_BYTES
+from apples.applications.folder import DocumentFolder as DocumentFolder
+from apples.applications.folder import FileChangedError as FileChangedError
+from apples.applications.folder import digest_of as digest_of
+from apples.applications.forms import KINDS_OF_NEW as KINDS_OF_NEW
 from apples.applications.master_worker.given_hosts import HostGiver as HostGiver
 from apples.applications.master_worker.given_hosts import RunStanding as RunStanding
 from apples.applications.master_worker.node import PORT as PORT
@@ -67,6 +73,7 @@ from apples.applications.master_worker.node import UnitMaster as UnitMaster
 from apples.applications.parameter_sweep.document import ParameterSweepFile as ParameterSweepFile
 from apples.applications.parameter_sweep.on_hosts import HostsExecutor as HostsExecutor
 from apples.applications.parameter_sweep.on_hosts import SweepCommand as SweepCommand
+from apples.applications.parameter_sweep.text import sweep_text as sweep_text
 from apples.applications.pipeline.mapping import beginnings as beginnings
 from apples.applications.pipeline.mapping import climb as climb
 from apples.applications.scaffold import TEMPLATES as TEMPLATES

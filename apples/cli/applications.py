@@ -52,8 +52,8 @@ def parameter_sweep(
     Example: apples parameter-sweep; apples parameter-sweep sweep.toml --dry-run
     """
     from apples.applications import SweepSpec, plan_parameter_sweep, run_parameter_sweep  # noqa: PLC0415 - help does without
+    from apples.applications.parameter_sweep.text import sweep_text  # noqa: PLC0415 - likewise
     from apples.jobs import store  # noqa: PLC0415 - help does without
-    from apples.views.parameter_sweep import sweep_text  # noqa: PLC0415 - likewise
 
     spec = SweepSpec(sweep, hosts or Path("hosts.toml"), weather, out, heuristic, dask)
     if dry_run:
@@ -101,8 +101,8 @@ def master_worker(
     Example: apples master-worker; apples master-worker --dry-run
     """
     from apples.applications import MasterWorkerSpec, plan_master_worker, run_master_worker  # noqa: PLC0415 - help does without
+    from apples.applications.master_worker.text import master_worker_text  # noqa: PLC0415 - likewise
     from apples.jobs import store  # noqa: PLC0415 - help does without
-    from apples.views.master_worker import master_worker_text  # noqa: PLC0415 - likewise
 
     how = how_verified(verify, no_verify) or "sample"
     some = tuple(name.strip() for name in workers.split(",") if name.strip())
@@ -155,8 +155,8 @@ def pipeline(
     Example: apples pipeline; apples pipeline --run
     """
     from apples.applications import PipelineSpec, plan_pipeline_file, run_pipeline  # noqa: PLC0415 - help does without
+    from apples.applications.pipeline.text import pipeline_text  # noqa: PLC0415 - likewise
     from apples.jobs import store  # noqa: PLC0415 - help does without
-    from apples.views.pipeline import pipeline_text  # noqa: PLC0415 - likewise
 
     how = how_verified(verify, no_verify, ("full", "none"))
     spec = PipelineSpec(

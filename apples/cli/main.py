@@ -73,7 +73,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
     "Machines": {
-        "hosts": ("apples.cli.hosts:commands", "Check host lists."),
+        "hosts": ("apples.applications.hosts_commands:commands", "Check host lists."),
         "topology": ("apples.topology.commands:commands", "Machines, and CPUs for a job."),
         "topologyd": (
             "apples.topology.daemon.commands:topologyd",
@@ -84,7 +84,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Set-up": {
         "doctor": ("apples.agent.commands.doctor:doctor", "Check this machine, or a program."),
-        "schema": ("apples.cli.files:schema", "Print a JSON Schema."),
+        "schema": ("apples.applications.commands:schema", "Print a JSON Schema."),
     },
 }
 COMMANDS = {
@@ -92,7 +92,7 @@ COMMANDS = {
     for section, commands in SECTIONS.items()
     for name, (place, words) in commands.items()
 }
-PAGES = ("apples.web.cluster_routes", "apples.web.job_routes", "apples.web.application_routes")
+PAGES = ("apples.web.cluster_routes", "apples.web.job_routes", "apples.applications.routes")
 """The modules whose ``add(app, site)`` adds the pages of a room to ``apples serve``, the topmost room first."""
 
 EPILOG = (

@@ -10,7 +10,6 @@ from apples.views.demo import METHODS as METHODS
 from apples.views.demo import demo_document as demo_document
 from apples.views.demo import demo_page as demo_page
 from apples.views.demo import demo_text as demo_text
-from apples.views.documents import DOCUMENTS as DOCUMENTS
 from apples.views.foretold import Supposition as Supposition
 from apples.views.job import estimate_text as estimate_text
 from apples.views.job import resize_text as resize_text
@@ -22,7 +21,6 @@ from apples.views.message_matrix import MOST as MOST
 from apples.views.message_matrix import MOST_PAIRS as MOST_PAIRS
 from apples.views.message_matrix import matrix_table as matrix_table
 from apples.views.message_matrix import matrix_tables as matrix_tables
-from apples.views.parameter_sweep import sweep_text as sweep_text
 from apples.views.queue import queue_text as queue_text
 from apples.views.queue import submitted_text as submitted_text
 from apples.views.queue import swf_lines as swf_lines

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from apples.applications.master_worker.text import master_worker_text
+from apples.applications.parameter_sweep.text import sweep_text
+from apples.applications.pipeline.text import pipeline_text
 from apples.errors import UsageError
 from apples.jobs.records import RunRecord, document_so_far
 from apples.ui.page import render
 from apples.ui.units import duration
 from apples.views.demo import demo_page
-from apples.views.master_worker import master_worker_text
-from apples.views.parameter_sweep import sweep_text
-from apples.views.pipeline import pipeline_text
 from apples.views.run_page import run_page
 
 Document = dict[str, Any]

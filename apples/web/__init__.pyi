@@ -1,11 +1,6 @@
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.web.clusters import Kept as Kept
-from apples.web.folder import MOST_BYTES as MOST_BYTES
-from apples.web.folder import DocumentFolder as DocumentFolder
-from apples.web.folder import FileChangedError as FileChangedError
-from apples.web.folder import digest_of as digest_of
-from apples.web.forms import KINDS_OF_NEW as KINDS_OF_NEW
 from apples.web.planning import choices as choices
 from apples.web.run_list import ORDERS as ORDERS
 from apples.web.run_list import PER_PAGE as PER_PAGE

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
+from apples.applications.folder import DocumentFolder
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs.scheduler_client import missing
 from apples.scheduling.policies import POLICIES
@@ -26,7 +27,6 @@ from apples.web import planning
 from apples.web.cluster_streams import QueueStream
 from apples.web.cluster_submission import submission
 from apples.web.clusters import Cluster, Clusters
-from apples.web.folder import DocumentFolder
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
 """Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""

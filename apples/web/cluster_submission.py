@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import hat
+from apples.applications.folder import DocumentFolder
 from apples.cluster.submission import JobRequest
 from apples.errors import UsageError
-from apples.web.folder import DocumentFolder
 from apples.web.planning import files_of, settings_of
 
 MOST_HOSTS = 10**6

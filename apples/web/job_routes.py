@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
 from apples import jobs
+from apples.applications.folder import DocumentFolder
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
 from apples.jobs.comparison import comparison_of
@@ -26,7 +27,6 @@ from apples.views import served_jobs as served
 from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.views.record_page import has_own_page, record_page
 from apples.web import planning
-from apples.web.folder import DocumentFolder
 from apples.web.job_streams import TAIL_BYTES, RecordStream, log_end
 from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 

@@ -15,10 +15,10 @@ from apples.agent.models import recall
 from apples.agent.session.planning import plan
 from apples.agent.session.spec import PlanSpec, RunSpec
 from apples.applications import files as user_files
+from apples.applications.folder import DocumentFolder
 from apples.errors import UsageError
 from apples.weather.history import remembered_weather
 from apples.weather.service import service_settings
-from apples.web.folder import DocumentFolder
 
 NAMES = ("template", "hosts", "user")
 LAUNCHERS = ("local", "ssh")

@@ -11,8 +11,8 @@ import pytest
 from sites import LONG, SHORT, Site
 from waiting import until
 
+from apples.applications import DOCUMENTS
 from apples.cluster import SchedulerLog, between_hosts
-from apples.views import DOCUMENTS
 
 
 @pytest.mark.mpi

@@ -11,7 +11,8 @@ from commands import command, validator
 import apples
 import hat
 from apples.agent import PlanSpec, plan
-from apples.views import DOCUMENTS, demo_document
+from apples.applications import DOCUMENTS
+from apples.views import demo_document
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"

@@ -35,8 +35,8 @@ from apples.applications import (
     plan_parameter_sweep,
     run_parameter_sweep,
     sweep_costs,
+    sweep_text,
 )
-from apples.views import sweep_text
 from apples.weather import Conditions
 from hat import DocumentError
 from nws import Weather

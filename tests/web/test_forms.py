@@ -10,9 +10,9 @@ import pytest
 from commands import EXAMPLE, command
 from web.test_pages import is_tame
 
-from apples.applications import new
+from apples.applications import MOST_BYTES, DocumentFolder, new
 from apples.jobs import store
-from apples.web import MOST_BYTES, DocumentFolder, choices
+from apples.web import choices
 
 HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')

@@ -7,11 +7,17 @@ import pytest
 from coding import with_code
 from web.test_pages import is_tame
 
+from apples.applications import (
+    KINDS_OF_NEW,
+    DocumentFolder,
+    FileChangedError,
+    digest_of,
+    new,
+    new_document,
+)
 from apples.applications import files as user_files
-from apples.applications import new, new_document
 from apples.errors import UsageError
 from apples.io import Folder
-from apples.web import KINDS_OF_NEW, DocumentFolder, FileChangedError, digest_of
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NEW)

@@ -20,9 +20,13 @@ SCHEMA = "hat.check/1"
 
 
 COMMANDS: Mapping[str, Entry] = {
-    "new": Entry("apples.cli.files:new", "Start an agent of your own in a new folder."),
-    "check": Entry("apples.cli.files:check", "Check templates, user files and host lists."),
-    "schema": Entry("apples.cli.files:schema", "Print a JSON Schema."),
+    "new": Entry(
+        "apples.applications.commands:new", "Start an agent of your own in a new folder."
+    ),
+    "check": Entry(
+        "apples.applications.commands:check", "Check templates, user files and host lists."
+    ),
+    "schema": Entry("apples.applications.commands:schema", "Print a JSON Schema."),
 }
 
 
@@ -140,7 +144,7 @@ def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> i
 
 
 KINDS = ("template", "user", "hosts", "protocol")
-"""What is read; what is printed is in `apples.views.documents`."""
+"""What is read; what is printed is in `apples.applications.documents`."""
 
 
 def schema(
@@ -168,7 +172,7 @@ def schema(
 
 def _document_type(kind: str) -> Any:
     """Return the type of a document, asked for as ``plan``, ``apples.plan`` or ``apples.plan/1``."""
-    from apples.views.documents import DOCUMENTS  # noqa: PLC0415 - for schemas only
+    from apples.applications.documents import DOCUMENTS  # noqa: PLC0415 - for schemas only
 
     name = kind.partition("/")[0]
     found = DOCUMENTS.get(name) or DOCUMENTS.get(f"apples.{name}")

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import hat
 from apples.applications import files as user_files
+from apples.applications.folder import ENDING, DocumentFolder, FileChangedError, digest_of
+from apples.applications.pages import Form
 from apples.applications.scaffold import ProgramKind, ScaffoldError, new, new_document
 from apples.errors import UsageError, coded, error_kind, unwritable
 from apples.io import documents
-from apples.views.served_files import Form
-from apples.web.folder import ENDING, DocumentFolder, FileChangedError, digest_of
 
 
 @dataclass(frozen=True, slots=True)

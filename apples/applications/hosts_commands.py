@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from apples.applications.commands import check_files
 from apples.applications.files import HOST_LIST
-from apples.cli.files import check_files
 from apples.errors import LaunchError, UsageError
 from apples.ui.command_line import say, show, show_json
 from apples.ui.options import Json

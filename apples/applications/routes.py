@@ -9,18 +9,18 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
+from apples.applications import pages as served
+from apples.applications.folder import DocumentFolder
+from apples.applications.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.applications.scaffold import ProgramKind
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.resources import read_host_list
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.site import HostName, Site
-from apples.views import served_files as served
 from apples.weather.pages.host_series import known_of
 from apples.weather.pages.hosts import HostWeather, host_rows
 from apples.weather.pages.served import host_page, hosts_page
 from apples.weather.service import service_settings
-from apples.web.folder import DocumentFolder
-from apples.web.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 
 Name = Annotated[str, Query(max_length=1000)]
 

@@ -10,7 +10,7 @@ import hat
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
 
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.applications"
 
 
 @dataclass(frozen=True, slots=True)
