@@ -59,8 +59,8 @@ def with_gallery(app, problem):
     recorded = ROOT / "docs/gallery"
     if problem is not None or app.builder.name != "html" or not recorded.is_dir():
         return
-    from apples.views.demo import demo_page
-    from apples.views.run_page import run_page
+    from apples.jobs.demo.page import demo_page
+    from apples.jobs.pages.run import run_page
 
     out = Path(app.outdir) / "docs/gallery"
     out.mkdir(exist_ok=True)

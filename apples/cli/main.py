@@ -13,35 +13,53 @@ from apples.ui.command_line import Entry, run
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Plan and run": {
         "plan": ("apples.agent.commands.plan:plan", "Choose hosts and strips for an application."),
-        "run": ("apples.cli.run:run", "Plan, run, and check the prediction."),
+        "run": ("apples.jobs.commands.run:run", "Plan, run, and check the prediction."),
         "parameter-sweep": (
-            "apples.cli.applications:parameter_sweep",
+            "apples.jobs.commands.applications:parameter_sweep",
             "Run one program at many settings.",
         ),
         "master-worker": (
-            "apples.cli.applications:master_worker",
+            "apples.jobs.commands.applications:master_worker",
             "Run units of work under the best master.",
         ),
-        "pipeline": ("apples.cli.applications:pipeline", "Plan an application of several tasks."),
-        "demo": ("apples.cli.demo:demo", "The four methods of the paper on this machine."),
+        "pipeline": (
+            "apples.jobs.commands.applications:pipeline",
+            "Plan an application of several tasks.",
+        ),
+        "demo": (
+            "apples.jobs.demo.command:demo",
+            "The four methods of the paper on this machine.",
+        ),
         "calibrate": (
             "apples.agent.commands.calibrate:calibrate",
             "Measure the application's own kernel.",
         ),
     },
     "Runs and jobs": {
-        "runs": ("apples.cli.runs:runs", "Show what was recorded of runs and jobs."),
-        "report": ("apples.cli.runs:report", "Write the page of a run, job or simulation."),
-        "compare": ("apples.cli.runs:compare", "What differs between recorded runs."),
+        "runs": ("apples.jobs.commands.runs:runs", "Show what was recorded of runs and jobs."),
+        "report": (
+            "apples.jobs.commands.runs:report",
+            "Write the page of a run, job or simulation.",
+        ),
+        "compare": ("apples.jobs.commands.runs:compare", "What differs between recorded runs."),
         "serve": ("apples.ui.web.serve:serve", "Serve pages of runs, jobs, hosts and files."),
-        "jobs": ("apples.cli.jobs:jobs", "Show detached jobs."),
-        "resize": ("apples.cli.jobs:resize", "Move a running job to other hosts or weights."),
-        "migrate": ("apples.cli.jobs:migrate", "Move a running job from one host to another."),
-        "rebalance": ("apples.cli.jobs:rebalance", "Share a running job's rows out anew."),
-        "wait": ("apples.cli.jobs:wait", "Wait for a job and print its run."),
-        "cancel": ("apples.cli.jobs:cancel", "End a job."),
-        "restart": ("apples.cli.jobs:restart", "Continue a job from its last commit."),
-        "logs": ("apples.cli.jobs:logs", "What a job or a run said."),
+        "jobs": ("apples.jobs.commands.jobs:jobs", "Show detached jobs."),
+        "resize": (
+            "apples.jobs.commands.jobs:resize",
+            "Move a running job to other hosts or weights.",
+        ),
+        "migrate": (
+            "apples.jobs.commands.jobs:migrate",
+            "Move a running job from one host to another.",
+        ),
+        "rebalance": (
+            "apples.jobs.commands.jobs:rebalance",
+            "Share a running job's rows out anew.",
+        ),
+        "wait": ("apples.jobs.commands.jobs:wait", "Wait for a job and print its run."),
+        "cancel": ("apples.jobs.commands.jobs:cancel", "End a job."),
+        "restart": ("apples.jobs.commands.jobs:restart", "Continue a job from its last commit."),
+        "logs": ("apples.jobs.commands.jobs:logs", "What a job or a run said."),
     },
     "Cluster": {
         "scheduler": ("apples.cli.scheduler:scheduler", "Schedule jobs on hosts, live."),
@@ -92,7 +110,7 @@ COMMANDS = {
     for section, commands in SECTIONS.items()
     for name, (place, words) in commands.items()
 }
-PAGES = ("apples.web.cluster_routes", "apples.web.job_routes", "apples.applications.routes")
+PAGES = ("apples.web.cluster_routes", "apples.jobs.routes", "apples.applications.routes")
 """The modules whose ``add(app, site)`` adds the pages of a room to ``apples serve``, the topmost room first."""
 
 EPILOG = (

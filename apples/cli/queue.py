@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from apples.agent.commands.options import WeatherName
-from apples.cli.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.errors import ApplesError, LaunchError, UsageError
+from apples.jobs.commands.scheduled import WATCH_SECONDS, checked_name, client_of
 from apples.jobs.scheduler_client import SchedulerClient
 from apples.topology.options import Messages
 from apples.ui import options

@@ -26,6 +26,21 @@ from apples.jobs.spec import weights_of as weights_of
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.jobs.demo.page import METHODS as METHODS
+from apples.jobs.demo.page import demo_document as demo_document
+from apples.jobs.demo.page import demo_page as demo_page
+from apples.jobs.demo.page import demo_text as demo_text
+from apples.jobs.pages.message_matrix import MOST as MOST
+from apples.jobs.pages.message_matrix import MOST_PAIRS as MOST_PAIRS
+from apples.jobs.pages.message_matrix import matrix_table as matrix_table
+from apples.jobs.pages.message_matrix import matrix_tables as matrix_tables
+from apples.jobs.pages.plan import choices as choices
+from apples.jobs.pages.run import run_page as page_of_run
+from apples.jobs.pages.run_list import ORDERS as ORDERS
+from apples.jobs.pages.run_list import PER_PAGE as PER_PAGE
+from apples.jobs.pages.run_list import RecordedRuns as RecordedRuns
+from apples.jobs.pages.run_list import RunQuery as RunQuery
+from apples.jobs.pages.run_list import page_of as page_of
 from apples.jobs.record_changes import RecordChanges as RecordChanges
 from apples.jobs.recorder import EventLog as EventLog
 from apples.jobs.recorder import RunRecorder as RunRecorder
@@ -41,4 +56,15 @@ from apples.jobs.store import read_events as read_events
 from apples.jobs.supervisor import CancelledError as CancelledError
 from apples.jobs.supervisor import Supervisor as Supervisor
 from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
+from apples.jobs.text.job import estimate_text as estimate_text
+from apples.jobs.text.job import resize_text as resize_text
+from apples.jobs.text.job import restarted_text as restarted_text
+from apples.jobs.text.job import run_record_text as run_record_text
+from apples.jobs.text.job import submitted_text as detached_text
+from apples.jobs.text.job import watched_text as watched_text
+from apples.jobs.text.run import run_text as text_of_run
+from apples.jobs.text.runs import CLEAR as CLEAR
+from apples.jobs.text.timeline import MARKS as MARKS
+from apples.jobs.text.timeline import timeline_document as timeline_document
+from apples.jobs.text.timeline import timeline_text as timeline_text
 from apples.jobs.units import CommandedHosts as CommandedHosts

@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from apples.jobs.scheduler_client import OVER
+from apples.jobs.text.job import iteration_text
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
 from apples.views.cluster import is_waiting
 from apples.views.foretold import Supposition, doing, starts
-from apples.views.job import iteration_text
 from apples.views.queue import asks_text, rest_text, why_text
 from apples.weather.pages.served import STALE_SECONDS, series_of
 

@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 import hat
 from apples.applications.folder import DocumentFolder
 from apples.errors import ApplesError, UsageError, failure_of
+from apples.jobs.pages import plan as planning
 from apples.jobs.scheduler_client import missing
 from apples.scheduling.policies import POLICIES
 from apples.ui.web.answers import STATUSES
@@ -23,7 +24,6 @@ from apples.views import served_cluster as served
 from apples.views.cluster import ClusterQuery
 from apples.views.foretold import Supposition
 from apples.weather.pages.hosts import HostWeather
-from apples.web import planning
 from apples.web.cluster_streams import QueueStream
 from apples.web.cluster_submission import submission
 from apples.web.clusters import Cluster, Clusters

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from apples.jobs.scheduler_client import SOCKET
+from apples.jobs.text.job import iteration_text
 from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
-from apples.views.job import iteration_text
 
 AWAY_LOOKS: Final = 10
 """After so many questions that nobody answered a page says anew for how long that has been."""

@@ -9,7 +9,7 @@ import hat
 from apples.applications.folder import DocumentFolder
 from apples.cluster.submission import JobRequest
 from apples.errors import UsageError
-from apples.web.planning import files_of, settings_of
+from apples.jobs.pages.plan import files_of, settings_of
 
 MOST_HOSTS = 10**6
 

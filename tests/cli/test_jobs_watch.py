@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from apples.jobs import JobStatus, store
-from apples.views import watched_text
+from apples.jobs import JobStatus, store, watched_text
 
 
 @pytest.mark.more

@@ -7,8 +7,7 @@ import pytest
 from commands import command, refused
 from views.documents import demo, plan, run, strip
 
-from apples.jobs import recorded, store
-from apples.views import CLEAR
+from apples.jobs import CLEAR, recorded, store
 
 
 @pytest.fixture(autouse=True)

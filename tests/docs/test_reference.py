@@ -12,7 +12,7 @@ import apples
 import hat
 from apples.agent import PlanSpec, plan
 from apples.applications import DOCUMENTS
-from apples.views import demo_document
+from apples.jobs import demo_document
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"

@@ -6,8 +6,8 @@ import pytest
 from waiting import until
 
 from apples import DeadlineError, InfeasibleError, LaunchError, RunSpec, UsageError, jobs
+from apples.jobs import timeline_document
 from apples.launch import marked
-from apples.views import timeline_document
 
 HERE = Path(__file__).parent / "sample"
 FILES = [HERE / f"{name}.toml" for name in ("hosts", "template", "user")]

@@ -15,6 +15,7 @@ from waiting import until
 from apples import RunSpec, jobs
 from apples.agent import prepare
 from apples.jobs import RunRecord, document_so_far, store
+from apples.jobs import page_of_run as run_page
 from apples.launch import (
     HOSTS_LIMIT,
     ArrayMessages,
@@ -36,7 +37,6 @@ from apples.malleable import (
     transfers,
 )
 from apples.topology import CountedRank, MessageMatrix
-from apples.views import page_of_run as run_page
 
 PROGRAM = Path(__file__).parent / "programs" / "halos.py"
 HOSTS = """

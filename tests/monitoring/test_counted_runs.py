@@ -10,10 +10,10 @@ from sites import SHORT, Site
 from waiting import until
 
 from apples import RunSpec, jobs
+from apples.jobs import page_of_run as run_page
 from apples.jobs import store
+from apples.jobs import text_of_run as run_text
 from apples.launch import MessageCounts
-from apples.views import page_of_run as run_page
-from apples.views import text_of_run as run_text
 
 SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
 HOSTS = """

@@ -331,7 +331,7 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
         until(lambda: sys.stderr.getvalue().endswith("\n"))
         return plan_pipeline(world)
 
-    monkeypatch.setattr("apples.cli.applications.LONG_SECONDS", 0.0)
+    monkeypatch.setattr("apples.jobs.commands.applications.LONG_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr("apples.applications.pipeline.planning.plan_pipeline", long)
         done = command("apples", "pipeline")
@@ -346,7 +346,7 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
         )
         return result
 
-    monkeypatch.setattr("apples.cli.applications.LONG_SECONDS", 3600.0)
+    monkeypatch.setattr("apples.jobs.commands.applications.LONG_SECONDS", 3600.0)
     monkeypatch.setattr("apples.applications.pipeline.run_pipeline", running)
     done = command("apples", "pipeline", "--run")
     assert (done.code, done.err) == (0, "")

@@ -1,6 +1,6 @@
 """Documents of runs and demos for the tests of the pages, built as the programs build them."""
 
-from apples.views import METHODS, demo_document
+from apples.jobs import METHODS, demo_document
 
 
 def strip(host, rows, *, cpu=0.61, error=0.12, implementation="compiled", samples=6):

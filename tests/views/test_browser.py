@@ -7,6 +7,8 @@ from views.test_message_matrix import document as many_messages
 from views.test_sim_pages import sweep_rows
 from views.timelines import moved
 
+from apples.jobs import demo_page
+from apples.jobs import page_of_run as run_page
 from apples.scheduling import Easy, SlowdownDriven
 from apples.simulation import (
     SimulatedRun,
@@ -20,8 +22,6 @@ from apples.simulation import (
     sweep_table,
 )
 from apples.ui import made_by
-from apples.views import demo_page
-from apples.views import page_of_run as run_page
 
 pytestmark = [
     pytest.mark.browser,

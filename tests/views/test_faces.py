@@ -29,10 +29,10 @@ from apples.agent import (
     run_document,
     thresholds,
 )
+from apples.jobs import METHODS, demo_document, demo_text, run_record_text
+from apples.jobs import text_of_run as run_text
 from apples.launch import BorderTimes, HostTimes, Outcome
 from apples.ui import duration
-from apples.views import METHODS, demo_document, demo_text, run_record_text
-from apples.views import text_of_run as run_text
 from blueprints import minimum_execution_time
 from nws import Forecast, Weather
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views.documents import run
 
-from apples.views import MOST, MOST_PAIRS, matrix_table, matrix_tables
-from apples.views import page_of_run as run_page
+from apples.jobs import MOST, MOST_PAIRS, matrix_table, matrix_tables
+from apples.jobs import page_of_run as run_page
 
 AMOUNT = st.sampled_from([0, 0, 0, 1, 7, 900, 10**6, 10**12])
 

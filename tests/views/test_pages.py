@@ -9,9 +9,9 @@ from views.reading import Page, leaves, numbers_of, replaced, strings_of
 from views.timelines import moved
 
 from apples import views
+from apples.jobs import METHODS, demo_page, timeline_document
+from apples.jobs import page_of_run as run_page
 from apples.ui import made_by
-from apples.views import METHODS, demo_page, timeline_document
-from apples.views import page_of_run as run_page
 
 PAYLOADS = (
     "<script>alert(1)</script>",

@@ -11,8 +11,8 @@ from views.documents import run
 from views.reading import Page
 from views.timelines import host, moved, report, steady
 
-from apples.views import MARKS, timeline_document, timeline_text
-from apples.views import page_of_run as run_page
+from apples.jobs import MARKS, timeline_document, timeline_text
+from apples.jobs import page_of_run as run_page
 
 RUN = run(("ada", "bob"))
 

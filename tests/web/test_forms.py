@@ -11,8 +11,7 @@ from commands import EXAMPLE, command
 from web.test_pages import is_tame
 
 from apples.applications import MOST_BYTES, DocumentFolder, new
-from apples.jobs import store
-from apples.web import choices
+from apples.jobs import choices, store
 
 HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views.documents import run
 
-from apples.jobs import recorded, store
+from apples.jobs import ORDERS, PER_PAGE, RecordedRuns, RunQuery, page_of, recorded, store
 from apples.resources import read_host_list
 from apples.weather import history
-from apples.web import ORDERS, PER_PAGE, RecordedRuns, RunQuery, page_of
 from nws import Measurement, SeriesName
 
 PAYLOAD = '"><img src=x onerror=alert(1)><script>alert(1)</script>'

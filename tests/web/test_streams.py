@@ -13,8 +13,8 @@ from waiting import until
 from web.live_site import LiveSite
 
 from apples.jobs import store
+from apples.jobs import streams as job_streams
 from apples.ui import MOST_KEPT, LiveStream, Streams, streams
-from apples.web import job_streams
 
 
 @pytest.fixture

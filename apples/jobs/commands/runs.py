@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from apples.cli.record_completion import run_ids
-from apples.cli.scheduled import is_scheduled, record_of
 from apples.errors import UsageError
 from apples.io.documents import put_page
 from apples.jobs import store
+from apples.jobs.commands.completion import run_ids
+from apples.jobs.commands.scheduled import is_scheduled, record_of
 from apples.ui.command_line import say, show, show_answer
 from apples.ui.options import Json
 from apples.ui.units import amount
@@ -39,7 +39,7 @@ def runs(
 
     Example: apples runs; apples runs --prune --older 30
     """
-    from apples.views.runs import runs_text  # noqa: PLC0415 - text only
+    from apples.jobs.text.runs import runs_text  # noqa: PLC0415 - text only
 
     document: dict[str, object] = {"schema": "apples.runs/1"}
     if prune:
@@ -66,7 +66,7 @@ def compare(
     """
     from apples.jobs import run_record  # noqa: PLC0415 - not for a list of runs
     from apples.jobs.comparison import comparison_of  # noqa: PLC0415
-    from apples.views.runs import comparison_text  # noqa: PLC0415 - text only
+    from apples.jobs.text.runs import comparison_text  # noqa: PLC0415 - text only
 
     if len(names) < 2:
         raise UsageError(
@@ -142,7 +142,7 @@ def is_record(name: str) -> bool:
 def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) -> None:
     """Write the page of a recorded run, of as much of it as there is; show it over time where that is asked."""
     from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as what follows
-    from apples.views.record_page import has_own_page, record_page  # noqa: PLC0415
+    from apples.jobs.pages.record import has_own_page, record_page  # noqa: PLC0415
 
     record = run_record(record_of(name))
     page = record_page(record)
@@ -152,7 +152,7 @@ def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) 
     text = ""
     if timeline:
         from apples.jobs.records import document_so_far  # noqa: PLC0415 - text only, as what follows
-        from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415
+        from apples.jobs.text.timeline import timeline_document, timeline_text  # noqa: PLC0415
 
         document = document_so_far(record)
         if has_own_page(document):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from apples.cli.run_options import NoVerify, how_verified
+from apples.jobs.commands.options import NoVerify, how_verified
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
 

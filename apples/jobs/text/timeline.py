@@ -1,7 +1,7 @@
 """A run over time: who had which rows, what they spent their time on, when it was moved and what that brought.
 
 `timeline_document` makes it of the events of a run's record; the text twin is here, the drawing in
-`apples.views.timeline_charts`. Times are seconds since the first barrier.
+`apples.jobs.pages.timeline_chart`. Times are seconds since the first barrier.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from apples import jobs as service
-from apples.cli.record_completion import hosts_of_job, job_ids, run_ids
-from apples.cli.scheduled import (
+from apples.errors import UsageError
+from apples.jobs.commands.completion import hosts_of_job, job_ids, run_ids
+from apples.jobs.commands.scheduled import (
     WATCH_SECONDS,
     cancel_scheduled,
     is_scheduled,
@@ -19,17 +20,7 @@ from apples.cli.scheduled import (
     resize_scheduled,
     until_over,
 )
-from apples.errors import UsageError
-from apples.ui.command_line import (
-    answers_a_terminal,
-    pass_through,
-    repaint,
-    say,
-    show_answer,
-    show_json,
-)
-from apples.ui.options import Json
-from apples.views.job import (
+from apples.jobs.text.job import (
     RUN_SCHEMA,
     estimate_text,
     job_line,
@@ -42,6 +33,15 @@ from apples.views.job import (
     submitted_text,
     watched_text,
 )
+from apples.ui.command_line import (
+    answers_a_terminal,
+    pass_through,
+    repaint,
+    say,
+    show_answer,
+    show_json,
+)
+from apples.ui.options import Json
 
 JobName = Annotated[
     str,
@@ -208,7 +208,7 @@ def wait(
     if document is not None:
         drawn = ""
         if timeline and document["schema"] == RUN_SCHEMA and not document.get("program"):
-            from apples.views.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
+            from apples.jobs.text.timeline import timeline_document, timeline_text  # noqa: PLC0415 - text only
 
             document["timeline"] = timeline_document(document, record.events)
             drawn = timeline_text(document["timeline"])

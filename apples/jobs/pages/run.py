@@ -11,19 +11,19 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.jobs.pages import charts
+from apples.jobs.pages.message_matrix import matrix_tables
+from apples.jobs.pages.timeline_chart import drawn_hosts, timeline_chart
+from apples.jobs.pages.words import reasons
+from apples.jobs.text.run import VERDICTS
+from apples.jobs.text.timeline import KINDS as SPENT
+from apples.jobs.text.timeline import Events, timeline_document
+from apples.jobs.text.verified import verified_page
 from apples.ui.formats import count, coverage_sentence, seconds, sentence, share
 from apples.ui.page import render
-from apples.views import charts
-from apples.views.message_matrix import matrix_tables
-from apples.views.run_text import VERDICTS
-from apples.views.run_words import reasons
-from apples.views.timeline import KINDS as SPENT
-from apples.views.timeline import Events, timeline_document
-from apples.views.timeline_charts import drawn_hosts, timeline_chart
-from apples.views.verified import verified_page
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.jobs"
 
 MOST_DRAWN, MOST_ROWS, MOST_EPOCHS = 24, 100, 20
 """Hosts that are drawn, rows of the table, epochs; beyond, the busiest and the last. The JSON document has all."""

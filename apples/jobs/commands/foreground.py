@@ -12,16 +12,16 @@ from apples.agent.session.phases import of_this_process
 from apples.agent.session.results import VerificationInterrupt, verification_error
 from apples.agent.session.running import Follow, PreparedRun
 from apples.agent.session.spec import RunSpec
-from apples.cli import progress
 from apples.errors import UsageError, unwritable
 from apples.io import documents
+from apples.jobs.commands import progress
 from apples.jobs.recorder import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
+from apples.jobs.text.run import run_text
+from apples.jobs.text.timeline import timeline_document, timeline_text
 from apples.launch.events import to_stderr
 from apples.ui.command_line import say, show_answer
 from apples.ui.provenance import made_by
-from apples.views.run_text import run_text
-from apples.views.timeline import timeline_document, timeline_text
 
 
 def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = False) -> int:
@@ -64,7 +64,7 @@ def answer(
         show_answer(document, run_text(document, command, drawn), json)
     finally:  # whoever reads the answer may have gone, the page is another's
         if report is not None:
-            from apples.views.run_page import run_page  # noqa: PLC0415 - templates, for a page only
+            from apples.jobs.pages.run import run_page  # noqa: PLC0415 - templates, for a page only
 
             write_page(report, run_page(document, record.events()))
 

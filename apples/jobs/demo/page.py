@@ -9,13 +9,13 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.agent.models.conformal import LEVEL
+from apples.jobs.pages import charts
+from apples.jobs.pages.charts import Case
+from apples.jobs.pages.words import kinds_of, reasons, verified_words
 from apples.ui.formats import count, listed, percent, seconds, sentence, share
 from apples.ui.page import render
 from apples.ui.provenance import made_by
 from apples.ui.units import duration
-from apples.views import charts
-from apples.views.charts import Case
-from apples.views.run_words import kinds_of, reasons, verified_words
 
 Document = dict[str, Any]
 TEMPLATES = "apples.views"

@@ -10,9 +10,9 @@ from typing import Any
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.jobs.records import change_text
 from apples.jobs.scheduler_client import OVER
+from apples.jobs.text.timeline import phases_words
 from apples.ui.tables import fitted
 from apples.ui.units import amount, duration
-from apples.views.timeline import phases_words
 
 
 def job_line(job: JobStatus) -> str:
@@ -139,16 +139,16 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     if document.get("program"):
         return program_text(document)
     if "runs" in document:
-        from apples.views.demo import demo_text  # noqa: PLC0415 - as below
+        from apples.jobs.demo.page import demo_text  # noqa: PLC0415 - as below
 
         return demo_text(document)
     if document["schema"] != RUN_SCHEMA:
-        from apples.views.record_page import TEXTS  # noqa: PLC0415 - of what no strip runs
+        from apples.jobs.pages.record import TEXTS  # noqa: PLC0415 - of what no strip runs
 
         total = (document["execution"] or {}).get("result")
         lines: str = TEXTS[document["schema"]][1](document)
         return lines if total is None else f"{json.dumps(total)}\n{lines}"
-    from apples.views.run_text import run_text  # noqa: PLC0415 - what lists jobs draws no chart
+    from apples.jobs.text.run import run_text  # noqa: PLC0415 - what lists jobs draws no chart
 
     return run_text(document, command, timeline)
 

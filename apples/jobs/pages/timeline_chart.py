@@ -7,11 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.jobs.pages.charts import unit_of
+from apples.jobs.text.timeline import KINDS
 from apples.ui import charts as draw
 from apples.ui.charts import STRETCH, Scale, line, path, stretched, text
 from apples.ui.formats import count
-from apples.views.charts import unit_of
-from apples.views.timeline import KINDS
 
 Document = dict[str, Any]
 

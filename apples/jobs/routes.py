@@ -17,18 +17,18 @@ from apples.applications.folder import DocumentFolder
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
 from apples.jobs.comparison import comparison_of
+from apples.jobs.pages import plan as planning
+from apples.jobs.pages import served
+from apples.jobs.pages.record import has_own_page, record_page
+from apples.jobs.pages.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.jobs.records import document_so_far
 from apples.jobs.scheduler_client import scheduler_directories
+from apples.jobs.streams import TAIL_BYTES, RecordStream, log_end
+from apples.jobs.text.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.resources import read_host_list
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.gate import Session
 from apples.ui.web.site import PageNumber, Since, Site
-from apples.views import served_jobs as served
-from apples.views.job import live_texts, resize_text, restarted_text, submitted_text
-from apples.views.record_page import has_own_page, record_page
-from apples.web import planning
-from apples.web.job_streams import TAIL_BYTES, RecordStream, log_end
-from apples.web.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 
 MOST_COMPARED = 12
 LOG_BYTES = 64 << 10

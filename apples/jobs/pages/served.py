@@ -7,15 +7,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from apples.jobs import JobStatus
+from apples.jobs.pages.run import run_parts
+from apples.jobs.pages.words import reasons
+from apples.jobs.text.runs import CLEAR, comparison_sentences
+from apples.jobs.text.timeline import Events
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
-from apples.views.run_page import run_parts
-from apples.views.run_words import reasons
-from apples.views.runs import CLEAR, comparison_sentences
-from apples.views.timeline import Events
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.jobs"
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
 """Of a run's state; of one that goes on there is nothing to say yet."""
 
@@ -26,7 +26,7 @@ def runs_page(frame: Frame, query: Any, found: Any) -> str:
     Parameters
     ----------
     query, found
-        The question and the answer of `apples.web.run_list`.
+        The question and the answer of `apples.jobs.pages.run_list`.
     """
 
     def address(changes: Mapping[str, Any]) -> str:
@@ -65,7 +65,7 @@ def job_page(
     document
         The run as ``apples.run/1``, of as much as there is; None where nothing was planned.
     texts
-        As of `apples.views.job.live_texts`.
+        As of `apples.jobs.text.job.live_texts`.
     stream
         Address of the events that say what changes.
     """

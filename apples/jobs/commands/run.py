@@ -17,8 +17,8 @@ from apples.agent.commands.options import (
     WeatherName,
 )
 from apples.agent.session.spec import RunSpec
-from apples.cli.run_options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.errors import UsageError
+from apples.jobs.commands.options import ActuatorName, NoVerify, SlurmSettings, how_verified
 from apples.malleable.control.job_file import ENGINES
 from apples.topology.options import Messages
 from apples.ui import options
@@ -102,7 +102,7 @@ def run(
             options=["--count-messages", "--program"],
         )
     if program:
-        from apples.cli.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
+        from apples.jobs.commands.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
         from apples.jobs.programs import program_spec  # noqa: PLC0415
 
         job = program_spec(
@@ -122,11 +122,11 @@ def run(
     if dry_run:
         return _show_dry_run(spec, json)
     if detach:
-        from apples.cli.jobs import detach_job  # noqa: PLC0415
         from apples.jobs import JobSpec  # noqa: PLC0415
+        from apples.jobs.commands.jobs import detach_job  # noqa: PLC0415
 
         return detach_job(JobSpec(spec), json)
-    from apples.cli.foreground import run_here  # noqa: PLC0415 - what runs elsewhere needs none of what this loads
+    from apples.jobs.commands.foreground import run_here  # noqa: PLC0415 - what runs elsewhere needs none of what this loads
 
     return run_here(spec, report, json, timeline)
 
@@ -137,7 +137,7 @@ def _show_dry_run(spec: RunSpec, json: bool) -> int:
     from apples.agent.session.phases import of_this_process  # noqa: PLC0415
     from apples.agent.session.results import dry_document  # noqa: PLC0415
     from apples.agent.session.running import prepare  # noqa: PLC0415
-    from apples.views.run_text import dry_text  # noqa: PLC0415
+    from apples.jobs.text.run import dry_text  # noqa: PLC0415
 
     prepared = prepare(spec, look=False, talk=say, phases=of_this_process())
     prepared.close()

@@ -10,8 +10,8 @@ from typing import Final
 
 from apples.errors import ApplesError
 from apples.jobs import store
+from apples.jobs.text.job import live_texts
 from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
-from apples.views.job import live_texts
 
 TAIL_BYTES: Final = 4 << 10
 REDRAWN_SECONDS, REDRAWN_SHARE = 10.0, 0.02

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from apples.jobs.pages.charts import spending, words_of
+from apples.jobs.text.verified import verified_text
 from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, duration
-from apples.views.charts import spending, words_of
-from apples.views.verified import verified_text
 
 Document = dict[str, Any]
 

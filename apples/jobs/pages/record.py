@@ -8,14 +8,14 @@ from apples.applications.master_worker.text import master_worker_text
 from apples.applications.parameter_sweep.text import sweep_text
 from apples.applications.pipeline.text import pipeline_text
 from apples.errors import UsageError
+from apples.jobs.demo.page import demo_page
+from apples.jobs.pages.run import run_page
 from apples.jobs.records import RunRecord, document_so_far
 from apples.ui.page import render
 from apples.ui.units import duration
-from apples.views.demo import demo_page
-from apples.views.run_page import run_page
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.jobs"
 TEXTS = {
     "apples.parameter-sweep/1": ("parameter sweep", sweep_text),
     "apples.master-worker/1": ("master and workers", master_worker_text),

@@ -1,0 +1,1 @@
+"""The commands that start, show and change runs and jobs."""
