@@ -62,15 +62,24 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "logs": ("apples.jobs.commands.jobs:logs", "What a job or a run said."),
     },
     "Cluster": {
-        "scheduler": ("apples.cli.scheduler:scheduler", "Schedule jobs on hosts, live."),
-        "shepherd": ("apples.cli.shepherd:shepherd", "Run this user's jobs for a scheduler."),
-        "submit": ("apples.cli.queue:submit", "Submit a job to the scheduler."),
-        "queue": ("apples.cli.queue:queue", "Show the scheduler's hosts and jobs."),
-        "why": ("apples.cli.queue:why", "Why a job waits."),
-        "what-if": ("apples.cli.queue:what_if", "The queue under another policy."),
-        "drain": ("apples.cli.queue:drain", "Have a host get no other job."),
-        "resume": ("apples.cli.queue:resume", "Have a drained host get jobs again."),
-        "history": ("apples.cli.queue:history", "Show the scheduler's jobs that are over."),
+        "scheduler": (
+            "apples.cluster.commands.scheduler:scheduler",
+            "Schedule jobs on hosts, live.",
+        ),
+        "shepherd": (
+            "apples.cluster.commands.user_runner:shepherd",
+            "Run this user's jobs for a scheduler.",
+        ),
+        "submit": ("apples.cluster.commands.queue:submit", "Submit a job to the scheduler."),
+        "queue": ("apples.cluster.commands.queue:queue", "Show the scheduler's hosts and jobs."),
+        "why": ("apples.cluster.commands.queue:why", "Why a job waits."),
+        "what-if": ("apples.cluster.commands.queue:what_if", "The queue under another policy."),
+        "drain": ("apples.cluster.commands.queue:drain", "Have a host get no other job."),
+        "resume": ("apples.cluster.commands.queue:resume", "Have a drained host get jobs again."),
+        "history": (
+            "apples.cluster.commands.queue:history",
+            "Show the scheduler's jobs that are over.",
+        ),
         "monitor": (
             "apples.weather.load.commands:monitor",
             "What hosts have left, and what jobs use.",
@@ -110,7 +119,7 @@ COMMANDS = {
     for section, commands in SECTIONS.items()
     for name, (place, words) in commands.items()
 }
-PAGES = ("apples.web.cluster_routes", "apples.jobs.routes", "apples.applications.routes")
+PAGES = ("apples.cluster.routes", "apples.jobs.routes", "apples.applications.routes")
 """The modules whose ``add(app, site)`` adds the pages of a room to ``apples serve``, the topmost room first."""
 
 EPILOG = (

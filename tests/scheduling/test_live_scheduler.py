@@ -56,11 +56,15 @@ from apples.cluster import (
     history_document,
     job_document,
     queue_document,
+    queue_text,
     snapshot_of,
     submission_document,
     submission_of,
+    swf_lines,
     why_document,
+    why_text,
 )
+from apples.cluster import watched_queue_text as watched_text
 from apples.errors import LaunchError, UsageError
 from apples.io import Folder
 from apples.jobs import found
@@ -86,8 +90,6 @@ from apples.scheduling import (
 )
 from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid
 from apples.testing import SHARING, FaultyFolder, FolderFaults
-from apples.views import queue_text, swf_lines, why_text
-from apples.views import watched_queue_text as watched_text
 
 AT_ONCE = Patience(gather=0.0, apart=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")

@@ -17,14 +17,12 @@ from waiting import until
 from web.live_site import LiveSite
 from web.test_pages import PAYLOAD, is_tame
 
-from apples.cluster import read_state
-from apples.io import Folder
-from apples.ui import Frame, render
-from apples.views import (
+from apples.cluster import (
     MOST_HOSTS,
     MOST_WAITING,
     PER_PAGE,
     ClusterQuery,
+    Kept,
     Supposition,
     cluster_job_page,
     cluster_parts,
@@ -32,10 +30,12 @@ from apples.views import (
     host_map,
     matching,
     part_of,
+    read_state,
     said,
     time_scale,
 )
-from apples.web import Kept
+from apples.io import Folder
+from apples.ui import Frame, render
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ def page_of(document, query=None, records=None):
         "stale_seconds": 600.0,
         "stream": "/",
     }
-    return render("cluster_parts.html.j2", "apples.views", address=lambda _: "?", **shown)
+    return render("cluster_parts.html.j2", "apples.cluster", address=lambda _: "?", **shown)
 
 
 def test_a_thousand_hosts_and_ten_thousand_jobs_are_a_page_of_150_kb():

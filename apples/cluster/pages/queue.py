@@ -8,11 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.cluster.pages.charts import counts_of, host_map, queue_chart, strip_bar
+from apples.cluster.text import asks_text, interval_text, rest_text
 from apples.jobs.scheduler_client import OVER
 from apples.jobs.text.job import iteration_text, pace_text
 from apples.ui.formats import moment
-from apples.views.queue import asks_text, interval_text, rest_text
-from apples.views.queue_chart import counts_of, host_map, queue_chart, strip_bar
 
 Document = Mapping[str, Any]
 

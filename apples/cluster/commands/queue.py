@@ -12,14 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from apples.agent.commands.options import WeatherName
-from apples.errors import ApplesError, LaunchError, UsageError
-from apples.jobs.commands.scheduled import WATCH_SECONDS, checked_name, client_of
-from apples.jobs.scheduler_client import SchedulerClient
-from apples.topology.options import Messages
-from apples.ui import options
-from apples.ui.command_line import answers_a_terminal, repaint, show, show_answer
-from apples.ui.options import Json
-from apples.views.queue import (
+from apples.cluster.text import (
     history_text,
     queue_text,
     submitted_text,
@@ -28,6 +21,13 @@ from apples.views.queue import (
     what_if_text,
     why_text,
 )
+from apples.errors import ApplesError, LaunchError, UsageError
+from apples.jobs.commands.scheduled import WATCH_SECONDS, checked_name, client_of
+from apples.jobs.scheduler_client import SchedulerClient
+from apples.topology.options import Messages
+from apples.ui import options
+from apples.ui.command_line import answers_a_terminal, repaint, show, show_answer
+from apples.ui.options import Json
 
 Scheduler = Annotated[
     str | None,

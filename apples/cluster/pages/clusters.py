@@ -11,11 +11,11 @@ from typing import Any
 import hat
 from apples.applications import files as user_files
 from apples.applications.folder import DocumentFolder
+from apples.cluster.pages.queue import MOST_RUNNING, ClusterQuery, cluster_parts
 from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.jobs import JobStatus, store
 from apples.jobs.scheduler_client import OVER, SchedulerClient, scheduler_directories
 from apples.resources import HostList, read_host_list
-from apples.views.cluster import MOST_RUNNING, ClusterQuery, cluster_parts
 from apples.weather.pages.host_series import KnownHost, known_of
 from apples.weather.pages.hosts import AskedWeather, HostWeather, host_rows
 from apples.weather.service import service_settings

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apples.views.queue import SHOWN_STARTS, interval_text
+from apples.cluster.text import SHOWN_STARTS, interval_text
 
 Document = Mapping[str, Any]
 

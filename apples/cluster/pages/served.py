@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from apples.cluster.pages.queue import is_waiting
+from apples.cluster.pages.what_if import Supposition, doing, starts
+from apples.cluster.text import asks_text, rest_text, why_text
 from apples.jobs.scheduler_client import OVER
 from apples.jobs.text.job import iteration_text
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
-from apples.views.cluster import is_waiting
-from apples.views.foretold import Supposition, doing, starts
-from apples.views.queue import asks_text, rest_text, why_text
 from apples.weather.pages.served import STALE_SECONDS, series_of
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.cluster"
 WEATHER = "apples.weather"
 """The page of a host includes templates of the weather's."""
 MOST_CHOICES = 200
@@ -47,7 +47,7 @@ def cluster_page(frame: Frame, name: str, parts: Document, stream: str) -> str:
     name
         In its address.
     parts
-        As of `apples.views.cluster.cluster_parts`.
+        As of `apples.cluster.pages.queue.cluster_parts`.
     stream
         Address of the events that say what changes.
     """

@@ -13,6 +13,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
 from apples.applications.folder import DocumentFolder
+from apples.cluster.pages import served
+from apples.cluster.pages.clusters import Cluster, Clusters
+from apples.cluster.pages.queue import ClusterQuery
+from apples.cluster.pages.submission import submission
+from apples.cluster.pages.what_if import Supposition
+from apples.cluster.streams import QueueStream
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs.pages import plan as planning
 from apples.jobs.scheduler_client import missing
@@ -20,13 +26,7 @@ from apples.scheduling.policies import POLICIES
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.gate import Session
 from apples.ui.web.site import HostName, PageNumber, Since, Site
-from apples.views import served_cluster as served
-from apples.views.cluster import ClusterQuery
-from apples.views.foretold import Supposition
 from apples.weather.pages.hosts import HostWeather
-from apples.web.cluster_streams import QueueStream
-from apples.web.cluster_submission import submission
-from apples.web.clusters import Cluster, Clusters
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
 """Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""

@@ -1,0 +1,1 @@
+"""The commands that submit, show and change the jobs of a scheduler, and start one."""
