@@ -33,7 +33,7 @@ def watch(frame, event, argument):
     if code.co_name == "resize" and module.startswith("apples.malleable.") and not sent:
         sent.append(len(ran))
     ran.setdefault((module, code.co_qualname), len(ran))
-from apples.cli.main import main
+from apples.__main__ import main
 sys.argv = ["apples", *sys.argv[1:]]
 code = 0
 sys.setprofile(watch)

@@ -131,7 +131,7 @@ def without_numba(path: Path, processors: int) -> None:
 def command(path: Path, processors: int, **environment: str) -> dict[str, object]:
     """Run the command in a process of its own; add its own times."""
     began = time.perf_counter()
-    program = "import sys; from apples.cli.main import main; main()"
+    program = "import sys; from apples.__main__ import main; main()"
     words = ["simulate", str(path), "--policy", "easy", "--processors", str(processors), "--json"]
     done = subprocess.run(
         [sys.executable, "-c", program, *words],

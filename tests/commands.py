@@ -12,9 +12,9 @@ from pathlib import Path
 import jsonschema
 
 import hat
+from apples.__main__ import main as apples_main
 from apples.applications import DOCUMENTS
 from apples.applications.commands import main as hat_main
-from apples.cli.main import main as apples_main
 from apples.weather.commands.nws import main as nws_main
 
 MAINS = {"apples": apples_main, "hat": hat_main, "nws": nws_main}

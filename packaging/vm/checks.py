@@ -96,7 +96,7 @@ def main() -> int:
 
 def install() -> None:
     """Put the commands and the units where an operator would."""
-    for command, module in (("apples", "apples.cli.main"), ("nws", "apples.weather.commands.nws")):
+    for command, module in (("apples", "apples.__main__"), ("nws", "apples.weather.commands.nws")):
         file = Path("/usr/bin") / command
         file.write_text(
             f"#!{PYTHON}\nimport sys\nsys.path.insert(0, {str(HERE / 'site')!r})\n"

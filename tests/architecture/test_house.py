@@ -89,7 +89,7 @@ def test_type_checkers_see_the_names_that_python_loads():
                 assert not (folder / name / "__init__.py").exists(), f"{called(folder)}: {name}"
 
 
-ENTRY_POINTS = {"apples.cli.main", "apples.weather.commands.nws", "apples.applications.commands"}
+ENTRY_POINTS = {"apples.__main__", "apples.weather.commands.nws", "apples.applications.commands"}
 """What the console scripts call; the only part of the command line that a test or a benchmark may run."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, command, files, refused
 
-from apples.cli.main import main as apples_main
+from apples.__main__ import main as apples_main
 from apples.jobs import store
 
 
@@ -183,7 +183,7 @@ def test_an_error_of_the_system_is_one_line_and_4(tmp_path, monkeypatch):
 @pytest.mark.more
 def test_nobody_who_reads_is_no_error_and_a_full_stdout_is_named():
     """The pipe is closed before the command writes to it."""
-    order = [sys.executable, "-c", "from apples.cli.main import main; main()"]
+    order = [sys.executable, "-c", "from apples.__main__ import main; main()"]
     words = [
         *order,
         "simulate",

@@ -191,7 +191,7 @@ def test_name_that_is_no_utf8_is_a_usage_error(tmp_path, monkeypatch):
 
 def redirected(folder, words):
     """Run the command in a shell, which redirects or closes its streams."""
-    main = "import sys; from apples.cli.main import main; sys.argv[0] = 'apples'; main()"
+    main = "import sys; from apples.__main__ import main; sys.argv[0] = 'apples'; main()"
     own = {"PYTHON": sys.executable, "MAIN": main, "XDG_STATE_HOME": str(folder)}
     return subprocess.run(
         ["/bin/sh", "-c", f'"$PYTHON" -c "$MAIN" {words}'],

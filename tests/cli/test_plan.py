@@ -60,7 +60,7 @@ def test_no_plan_ends_with_3_the_reasons_and_what_would_help(tmp_path):
 def test_help_imports_none_of_the_heavy_libraries():
     code = (
         "import sys; sys.argv = ['apples', '--help']\n"
-        "from apples.cli.main import main\n"
+        "from apples.__main__ import main\n"
         "try: main()\n"
         "except SystemExit: print(*sys.modules, file=sys.stderr)\n"
     )

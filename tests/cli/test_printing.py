@@ -77,7 +77,7 @@ def test_what_a_job_said_is_as_it_was_in_a_pipe_and_harmless_on_a_terminal(
     job = store.create({}, "heat")
     job.log.write_text(said)
     reading, writing = os.openpty() if terminal else os.pipe()
-    code = "from apples.cli.main import main; main()"
+    code = "from apples.__main__ import main; main()"
     words = [sys.executable, "-c", code, "logs", job.folder.name]
     subprocess.run(words, stdout=writing, check=True, stderr=subprocess.DEVNULL)
     found = os.read(reading, 1000).decode().replace("\r\n", "\n")

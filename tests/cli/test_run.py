@@ -194,7 +194,7 @@ def test_a_wrong_result_ends_with_6_and_the_row_and_its_owner(tmp_path):
 @pytest.mark.mpi
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may write beside /dev/full")
 def test_a_page_that_cannot_be_written_is_a_warning_after_the_answer(capfd):
-    program = "import os, sys; os.dup2(1, 2); from apples.cli.main import main; main()"
+    program = "import os, sys; os.dup2(1, 2); from apples.__main__ import main; main()"
     words = [*SAMPLE, *SMALL, "--weather", "static", "--blueprint", "single_host"]
     done = subprocess.run(
         [sys.executable, "-c", program, "run", *words, "--report", "/dev/full"], check=False

@@ -76,7 +76,7 @@ def told(self, source, line):
         os.write(heard, b"%d\\n" % event.iteration)
     return event
 run.Run._on_line = told
-from apples.cli.main import main
+from apples.__main__ import main
 main()
 """
 
@@ -253,7 +253,7 @@ def asked(
     *words: str, environment: dict[str, str], where: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Return what a command says."""
-    command = [sys.executable, "-c", "from apples.cli.main import main; main()", *words]
+    command = [sys.executable, "-c", "from apples.__main__ import main; main()", *words]
     return subprocess.run(
         command, env=environment, cwd=where, capture_output=True, text=True, check=False
     )

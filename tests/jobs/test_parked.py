@@ -398,7 +398,7 @@ def test_a_command_that_submits_loads_nothing_that_its_job_needs():
     words = [word for name, path in zip(NAMES, FILES, strict=True) for word in (name, str(path))]
     loaded = (
         f"import sys; sys.argv = {['apples', 'run', '--detach', *words, '--actuator', 'cloud']!r}\n"
-        "from apples.cli.main import main\n"
+        "from apples.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 2\n"
         "print(*sys.modules)"
     )

@@ -126,7 +126,7 @@ def test_a_job_whose_start_is_interrupted_is_cancelled(tmp_path):
         "--blueprint",
         f"{slow}:any",
     ]
-    run = f"import sys\nsys.argv = {words!r}\nfrom apples.cli.main import main\nmain()"
+    run = f"import sys\nsys.argv = {words!r}\nfrom apples.__main__ import main\nmain()"
     with subprocess.Popen(
         [sys.executable, "-c", run], stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as asker:

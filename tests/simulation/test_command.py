@@ -477,7 +477,7 @@ def test_whatever_the_input_the_answer_is_figures_or_one_clear_line(
 def test_the_program_ends_with_two_and_one_line_on_stderr():
     """Slow: an interpreter is started."""
     answer = subprocess.run(
-        [sys.executable, "-c", "from apples.cli.main import main; main()", "simulate", "none.swf",
+        [sys.executable, "-c", "from apples.__main__ import main; main()", "simulate", "none.swf",
          "--policy", "easy", "--processors", "4"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -492,7 +492,7 @@ def test_the_program_ends_with_two_and_one_line_on_stderr():
 def test_numba_is_loaded_only_where_a_kernel_runs():
     """Slow: an interpreter is started."""
     code = (
-        "import sys; from apples.cli.main import main\n"
+        "import sys; from apples.__main__ import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print(*sys.modules)"

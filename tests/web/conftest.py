@@ -8,7 +8,7 @@ import pytest
 import requests
 from waiting import until
 
-from apples.cli.main import PAGES
+from apples.__main__ import PAGES
 from apples.ui import Sessions, Streams, create_app
 from apples.ui import Site as ServedSite
 from nws import HttpServer, Listen

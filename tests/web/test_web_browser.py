@@ -17,7 +17,7 @@ from web.live_site import LiveSite
 from web.test_host_page import remembered
 from web.test_pages import PAYLOAD, record
 
-from apples.cli.main import PAGES
+from apples.__main__ import PAGES
 from apples.jobs import store
 from apples.resources import read_host_list
 from apples.ui import Sessions, Site, Streams, create_app

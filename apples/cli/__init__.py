@@ -1,1 +1,0 @@
-"""The commands: one module a group, imported when its command is called. `main` is where they meet."""
