@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from nws import Bank
-from nws.bank.vectorised import regress
+from nws.engine.vectorised import regress
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "nws" / "planetlab.npz"
 FRAME, UNSCORED, VARIES = 12, 32, 3.0

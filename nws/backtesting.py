@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nws.bank import layout as at
-from nws.bank.bank import Engine
-from nws.bank.multi_horizon import MultiHorizonForecaster
+from nws.engine import layout as at
+from nws.engine.bank import Engine
+from nws.engine.multi_horizon import MultiHorizonForecaster
 from nws.errors import InputError
 from nws.forecasters.profiles import classic
 from nws.forecasters.scored import SamplingGrid
@@ -48,7 +48,7 @@ class Trace:
     method
         (T + 1): the predictor behind ``absolute[:, 0]``.
     experts
-        (T + 1, E): the forecasts of its predictors, `nws.bank.layout.EXPERTS`.
+        (T + 1, E): the forecasts of its predictors, `nws.engine.layout.EXPERTS`.
     classic
         (T + 1, 2): the classic profile's, for the criteria absolute and squared.
     horizons

@@ -32,7 +32,7 @@ def classic(criterion: Criterion = "absolute") -> TwoLevel:
 
 
 def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaster:
-    """Return the profile that forecasts best, fresh: `nws.bank.multi_horizon.MultiHorizonForecaster`.
+    """Return the profile that forecasts best, fresh: `nws.engine.multi_horizon.MultiHorizonForecaster`.
 
     The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16), an auto-lag AR(8)
     and three analogs, scored on seven horizons, with prediction intervals
@@ -47,7 +47,7 @@ def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaste
     (30, 0.5)
     """
     make: Callable[..., FrameForecaster] = import_module(
-        "nws.bank.multi_horizon"
+        "nws.engine.multi_horizon"
     ).MultiHorizonForecaster
     return make(criterion, **options)
 

@@ -1,4 +1,4 @@
-"""``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.wire`).
+"""``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.dialogue`).
 
 It ends with its standard input, or where it is told to leave. It listens for the probes of others only
 when asked to, with a secret, and probes only the hosts that it is asked to probe: the asker sees to it
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, Final
 
 from nws.measurement import Measurement
-from nws.sensing.wire import LONGEST_LINE, answer, bias_of, question
+from nws.sensing.dialogue import LONGEST_LINE, answer, bias_of, question
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu import CpuSensor, ProbeCorrection
 from nws.sensors.free_space import FreeMemorySensor

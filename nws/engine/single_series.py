@@ -1,11 +1,11 @@
-"""One tick of a single series with NumPy: what `nws.bank.vectorised` does, without its axis of series.
+"""One tick of a single series with NumPy: what `nws.engine.vectorised` does, without its axis of series.
 
 A bank of one spends its time in the calls of NumPy, some 200 a tick. Here the experts and the few
 answers are plain numbers, and arrays remain where there are many: 9,200 updates a second one step
 ahead instead of 800, 1,500 instead of 430 with all horizons. The order
-of operations is the same, hence the bits: one of several forms on purpose, see `nws.bank`.
+of operations is the same, hence the bits: one of several forms on purpose, see `nws.engine`.
 
-With numba there is no such copy: `nws.bank.multi_horizon` runs the compiled tick on a bank of one.
+With numba there is no such copy: `nws.engine.multi_horizon` runs the compiled tick on a bank of one.
 """
 
 import math
@@ -14,11 +14,11 @@ from operator import mul
 
 import numpy as np
 
-from nws.bank import layout as at
-from nws.bank import vectorised
-from nws.bank.analogs import Analogs
-from nws.bank.single_experts import Autoregressions, WindowExperts, in_order
-from nws.bank.vectorised import (
+from nws.engine import layout as at
+from nws.engine import vectorised
+from nws.engine.analogs import Analogs
+from nws.engine.single_experts import Autoregressions, WindowExperts, in_order
+from nws.engine.vectorised import (
     ANALOG,
     DIRECT,
     DIRECT_PAST,
@@ -73,7 +73,7 @@ class FurtherHorizons(HorizonFields):
         self._due = [int(np.count_nonzero(tick % self._every == 0)) for tick in cycle]
         self._gain = at.MEAN_DISCOUNT * self._every
         share = np.sqrt(self._every / self._further)
-        # As `nws.bank.vectorised`: errors of overlapping means come in runs, so the tracker learns
+        # As `nws.engine.vectorised`: errors of overlapping means come in runs, so the tracker learns
         # slower.
         self._rate, self._scale_gain = at.MEAN_RATE * share, at.SCALE_GAIN * share
         self.resume()
@@ -179,7 +179,7 @@ class FurtherHorizons(HorizonFields):
         return away
 
     def _aggregate(self, m: int, candidate: Array, error: Array) -> None:
-        """Move the regrets of the aggregation (`nws.bank.vectorised.aggregate`)."""
+        """Move the regrets of the aggregation (`nws.engine.vectorised.aggregate`)."""
         regret = candidate[:, at.AGGREGATION :] - candidate[:, : at.AGGREGATION]
         regret *= np.sign(error[:, at.AGGREGATION :])
         reach, spread = self.reach[:m], self.spread[:m]
@@ -210,7 +210,7 @@ class FurtherHorizons(HorizonFields):
         scale += np.maximum(self._scale_gain[:m], share) * (np.abs(away) - scale)
 
     def _learn(self, m: int, issued: Array, actual: Array, moments: "SeriesMoments") -> None:
-        """Move the direct regressions (`nws.bank.vectorised.regress`)."""
+        """Move the direct regressions (`nws.engine.vectorised.regress`)."""
         p, w, x = self._p[:m], self.direct_w[:m], self._x[:m]
         x[:, :-1] = moments.standard(issued[:, DIRECT_PAST])
         z = moments.standard(actual)
@@ -308,7 +308,7 @@ TAIL_SHARES = tuple((1.0 - level) / 2.0 for level in at.LEVELS)
 
 
 class OneStepHorizon:
-    """Scores and answers one step ahead, as `nws.bank.vectorised` does for many."""
+    """Scores and answers one step ahead, as `nws.engine.vectorised` does for many."""
 
     def __init__(self, scores: HorizonScores) -> None:
         self._scores = scores
@@ -386,7 +386,7 @@ class OneStepHorizon:
         self._track(error, share)
 
     def _aggregate(self, value: float) -> None:
-        """Move the regrets of the aggregation (`nws.bank.vectorised.aggregate`)."""
+        """Move the regrets of the aggregation (`nws.engine.vectorised.aggregate`)."""
         *others, mixed = self._candidate
         sign = float(mixed > value) - float(mixed < value)
         spread, reach = self._spread, self._reach
@@ -579,7 +579,7 @@ class SingleSeriesEngine(SeriesEngine):
 
 
 def rate_of(spread: float, reach: float) -> float:
-    """Return the learning rate of a candidate (`nws.bank.vectorised.rates_of`)."""
+    """Return the learning rate of a candidate (`nws.engine.vectorised.rates_of`)."""
     if spread > 0:
         steady = math.sqrt(at.PATIENCE / max(spread, at.TINY))
         return min(steady, 0.5 / max(reach, at.TINY))
@@ -587,7 +587,7 @@ def rate_of(spread: float, reach: float) -> float:
 
 
 def faded(power: float) -> float:
-    """Return e to the `power`, at most 0 (`nws.bank.vectorised.faded`)."""
+    """Return e to the `power`, at most 0 (`nws.engine.vectorised.faded`)."""
     y = max(power, at.FAINTEST) / 64.0
     y = 1.0 + y * (1.0 + y * (0.5 + y * vectorised.SIXTH))
     for _ in range(6):

@@ -3,8 +3,8 @@
 `nws.forecasters.analog` defines an analog, one series at a time. Here the three patterns, each twice
 as long as the one before, and all horizons share their distances. `DistanceRing` moves those of one
 series on from value to value, `distances` sums them anew for many; both add in the same order, in
-threes and then in pairs, and so do the loops of `nws.bank.compiled`: several forms on purpose, see
-`nws.bank`. All follows from the history: nothing of it is saved.
+threes and then in pairs, and so do the loops of `nws.engine.tick`: several forms on purpose, see
+`nws.engine`. All follows from the history: nothing of it is saved.
 """
 
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nws.bank import layout as at
+from nws.engine import layout as at
 
 Array = NDArray[Any]
 ROOM: Final = 4 * at.HISTORY

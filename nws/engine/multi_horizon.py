@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nws.bank import layout as at
-from nws.bank.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
-from nws.bank.single_series import SeriesEngine, SingleSeriesEngine
-from nws.bank.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
+from nws.engine import layout as at
+from nws.engine.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
+from nws.engine.single_series import SeriesEngine, SingleSeriesEngine
+from nws.engine.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
 from nws.errors import InputError
 from nws.forecast import Interval
 from nws.forecaster import (
@@ -30,7 +30,7 @@ class CompiledEngine(SeriesEngine):
     """Steps in machine code."""
 
     def __init__(self, series: SeriesFields, wide: Array, narrow: Array) -> None:
-        from nws.bank.compiled import step_all  # noqa: PLC0415 - numba loads for a second
+        from nws.engine.tick import step_all  # noqa: PLC0415 - numba loads for a second
 
         self._run = step_all
         self._series = series
@@ -71,7 +71,7 @@ SCHEMA = "nws.ladder/2"
 
 
 class MultiHorizonForecaster(FrameForecaster):
-    """Forecasts one series as `nws.bank.bank.Bank` forecasts many, with the same numbers.
+    """Forecasts one series as `nws.engine.bank.Bank` forecasts many, with the same numbers.
 
     The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16), an
     auto-lag AR(8) and three analogs, answered by the choice among the expert of the lowest error
@@ -227,7 +227,7 @@ class MultiHorizonForecaster(FrameForecaster):
     def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
         """Return for every horizon the forecasts absolute and squared, and the ends; and the experts.
 
-        `level` is one of ``nws.bank.layout.LEVELS``.
+        `level` is one of ``nws.engine.layout.LEVELS``.
         """
         self._engine.settle()
         s, which, unit = self._series, at.LEVELS.index(level), self._unit or 1.0

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nws.bank import layout as at
-from nws.bank import vectorised
-from nws.bank.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
+from nws.engine import layout as at
+from nws.engine import vectorised
+from nws.engine.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
 from nws.errors import InputError
 from nws.forecaster import Criterion
 from nws.measurement import LARGEST
@@ -68,7 +68,7 @@ class Bank:
         How many series.
     horizons
         The horizons, numbers of samples whose mean is forecast: 1 and some of
-        ``nws.bank.layout.HORIZONS``.
+        ``nws.engine.layout.HORIZONS``.
     engine
         ``"numpy"``, ``"numba"`` (compiles for some seconds when first used on a machine), or
         ``"auto"``: numba when it is installed.
@@ -142,7 +142,7 @@ class Bank:
             )
         inner = self._scaled(given, known)
         if self.engine == "numba":
-            from nws.bank.compiled import step_all  # noqa: PLC0415 - only where numba is wanted
+            from nws.engine.tick import step_all  # noqa: PLC0415 - only where numba is wanted
 
             step_all(self._wide, self._narrow, self._horizons, self.tick, inner)
         else:
@@ -169,7 +169,7 @@ class Bank:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Return lower and upper end of the prediction interval, and the coverage it has reached.
 
-        `level` is one of ``nws.bank.layout.LEVELS``. Coverage is NaN before the first scoring.
+        `level` is one of ``nws.engine.layout.LEVELS``. Coverage is NaN before the first scoring.
         """
         s, r, which = self.series, self.scores(horizon), at.LEVELS.index(level)
         scale = r.scale[0].astype(np.float64) * s.unit

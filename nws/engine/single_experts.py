@@ -1,7 +1,7 @@
 """The experts of a single series: windows and smoothing in plain numbers, autoregressions in small arrays.
 
-The same arithmetic in the same order as `nws.bank.vectorised.take` and `look_back`; sorted lists
-stand in for sorting. One of several forms on purpose: see `nws.bank`.
+The same arithmetic in the same order as `nws.engine.vectorised.take` and `look_back`; sorted lists
+stand in for sorting. One of several forms on purpose: see `nws.engine`.
 """
 
 import math
@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from nws.bank import layout as at
-from nws.bank.analogs import DistanceRing
-from nws.bank.vectorised import Array, SeriesFields
+from nws.engine import layout as at
+from nws.engine.analogs import DistanceRing
+from nws.engine.vectorised import Array, SeriesFields
 
 
 def _sum(values: list[float]) -> float:
@@ -264,7 +264,7 @@ class Autoregressions:
         return self._past[self._latest : self._latest - count : -1]
 
     def learn(self, z: float) -> None:
-        """Move the weights of both towards w.x = z (`nws.bank.vectorised.regress`)."""
+        """Move the weights of both towards w.x = z (`nws.engine.vectorised.regress`)."""
         p, px, product, gain, two = self._p, self._px, self._product, self._gain, self._two
         np.multiply(p, self._x[:, :, None], out=product)
         np.add.reduce(product, axis=1, out=px)

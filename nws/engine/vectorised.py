@@ -6,14 +6,14 @@ A tick has five stages:
 2. `take`: the experts take the values in. Where a value is missing, stages 1 and 2 are left out.
 3. The history takes the value or, where it is missing, the bank's own forecast (`finish`).
 4. `look_back`: both autoregressions forecast from the history, and so do the analogs
-   (`nws.bank.analogs`); then the one-step answer is chosen.
+   (`nws.engine.analogs`); then the one-step answer is chosen.
 5. `advance_horizons`: means that are known by now are scored, and further horizons answer.
 
 Arrays have the series last and the horizons first: J horizons, E experts, C candidates, N series.
 Sums over experts and lags run from the first to the last (`np.add.accumulate`, since `np.sum` adds
-in pairs), so that the loops of `nws.bank.compiled` and the small arrays of
-`nws.bank.single_series` give the same bits. No step uses exp, log or pow, whose last digit differs
-between libraries. This is one of several forms on purpose: see `nws.bank`.
+in pairs), so that the loops of `nws.engine.tick` and the small arrays of
+`nws.engine.single_series` give the same bits. No step uses exp, log or pow, whose last digit differs
+between libraries. This is one of several forms on purpose: see `nws.engine`.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nws.bank import layout as at
-from nws.bank.analogs import Analogs, distances
+from nws.engine import layout as at
+from nws.engine.analogs import Analogs, distances
 from nws.forecasters.auto_lag_ar import dominant_lags
 
 Array = NDArray[Any]
@@ -34,7 +34,7 @@ TAILS = (1.0 - LEVELS) / 2.0
 
 
 class HorizonFields:
-    """The fields of a block of horizons, by the names of `nws.bank.layout`."""
+    """The fields of a block of horizons, by the names of `nws.engine.layout`."""
 
     scored: Array
     expert_error: Array
@@ -57,7 +57,7 @@ class HorizonFields:
 class HorizonScores(HorizonFields):
     """The fields of J horizons as views of a block: ``scored`` (J, N), ``expert_error`` (J, 2, E, N), ...
 
-    `nws.bank.layout` says what each one is. A view is made when it is first asked for.
+    `nws.engine.layout` says what each one is. A view is made when it is first asked for.
     """
 
     def __init__(self, block: Array, fields: Mapping[str, at.Field]) -> None:
@@ -355,7 +355,7 @@ ALWAYS = np.array(1.0)
 
 
 class SeriesFields:
-    """The fields of N series as views of two blocks of shape (size, N); see `nws.bank.layout`.
+    """The fields of N series as views of two blocks of shape (size, N); see `nws.engine.layout`.
 
     A view is made when it is first asked for.
     """

@@ -1,10 +1,10 @@
 """One tick of one series as plain loops, compiled with numba, and a tick of many series.
 
-The stages and formulas are those of `nws.bank.vectorised`, which names the sources. Both do the same
+The stages and formulas are those of `nws.engine.vectorised`, which names the sources. Both do the same
 operations on the same numbers in the same order (no fused or reordered arithmetic), hence agree bit
-for bit: one of several forms on purpose, see `nws.bank`.
+for bit: one of several forms on purpose, see `nws.engine`.
 
-A series is two rows, `wide` of float64 and `narrow` of float32; `nws.bank.layout` says at which
+A series is two rows, `wide` of float64 and `narrow` of float32; `nws.engine.layout` says at which
 offset each field begins. The functions of scoring take the block `b`, the offset `o` of a horizon
 in it and the table `s` of its fields' offsets, so that they serve the one-step horizon (in `wide`)
 and the further ones (in `narrow`).
@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nws.bank import layout as at
+from nws.engine import layout as at
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +60,7 @@ def clipped(value: float, most: float) -> float:
 
 @compiled
 def regress(p: Wide, w: Block, x: Wide, z: float) -> None:
-    """Move the weights `w` towards w.x = z (`nws.bank.vectorised.regress`)."""
+    """Move the weights `w` towards w.x = z (`nws.engine.vectorised.regress`)."""
     order = len(x)
     px = np.zeros(order)
     for j in range(order):
@@ -123,7 +123,7 @@ def score_experts(
 
 @compiled
 def aggregate(b: Block, o: int, s: NDArray[np.int64], cand: Block, actual: float) -> None:
-    """Move the regrets of the aggregation against the others (`nws.bank.vectorised.aggregate`)."""
+    """Move the regrets of the aggregation against the others (`nws.engine.vectorised.aggregate`)."""
     mixed = float(cand[AGGREGATION])
     sign = 0.0
     if mixed > actual:
@@ -140,7 +140,7 @@ def aggregate(b: Block, o: int, s: NDArray[np.int64], cand: Block, actual: float
 
 @compiled
 def rate_of(b: Block, o: int, s: NDArray[np.int64], k: int) -> float:
-    """Return the learning rate of a candidate (`nws.bank.vectorised.rates_of`)."""
+    """Return the learning rate of a candidate (`nws.engine.vectorised.rates_of`)."""
     spread, reach = float(b[o + s[SPREAD] + k]), float(b[o + s[REACH] + k])
     if spread > 0:
         return min(0.5 / max(reach, TINY), sqrt(PATIENCE / max(spread, TINY)))
@@ -149,7 +149,7 @@ def rate_of(b: Block, o: int, s: NDArray[np.int64], k: int) -> float:
 
 @compiled
 def faded(power: float) -> float:
-    """Return e to the `power`, at most 0, reproducibly (`nws.bank.vectorised.faded`)."""
+    """Return e to the `power`, at most 0, reproducibly (`nws.engine.vectorised.faded`)."""
     y = max(power, FAINTEST) / 64.0
     y = 1.0 + y * (1.0 + y * (0.5 + y * SIXTH))
     for _ in range(6):
@@ -444,7 +444,7 @@ ANALOG, FAR = at.EXPERTS.index("analog_3"), np.int32(2**31 - 1)
 STRETCH, PLACE_BITS = 32, 32
 PATTERNS, PATTERN, FRAME_PATTERN = np.array(at.PATTERNS), at.PATTERN, at.FRAME_PATTERN
 NEIGHBOURS, FRAME_NEIGHBOURS, COMPARABLE = at.NEIGHBOURS, at.FRAME_NEIGHBOURS, at.COMPARABLE
-SOURCES = ("layout.py", "compiled.py")
+SOURCES = ("layout.py", "tick.py")
 
 
 @compiled
@@ -499,7 +499,7 @@ def latest_values(wide: Wide, narrow: Narrow, tick: int, past: Narrow) -> int:
 
 @compiled
 def measure_distances(past: Narrow, lags: int, distance: Narrow) -> None:
-    """Fill in how far the latest values are from the stretch of every lag (`nws.bank.analogs`)."""
+    """Fill in how far the latest values are from the stretch of every lag (`nws.engine.analogs`)."""
     # Summed anew at each tick: vector instructions make that cheaper than moving kept distances
     # along, as `DistanceRing` does for NumPy.
     three, six, twelve = distance[0], distance[1], distance[2]
