@@ -19,8 +19,8 @@ from pathlib import Path
 
 from apples.agent.models.conformal import PastRun, half_width
 from apples.agent.session.results import RunResult
+from apples.jobs.demo.comparison import compare
 from apples.jobs.demo.page import METHODS
-from apples.testing.demonstration import compare
 
 WRITTEN = Path("runs/figures/intervals.json")
 

@@ -14,9 +14,8 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 
+from adversaries.owners_model import OwnersWorld, emulate
 from scipy.stats import t as student
-
-from apples.testing.owners import OwnersWorld, emulate
 
 THRESHOLDS = (0.5, 0.55, 0.6, 0.7)
 BETTER, BEHIND = 1.3, 1.15

@@ -4,7 +4,7 @@
 
 Root. Each host has .2 of a CPU; the job (`benchmarks/loaded`: real processor time a task) begins with four
 tasks on each of the six hosts that are best in the first second; owners are endless loops on the hosts, one or two
-at a time, as `apples.testing.owners` draws them. Of each seed four runs under the same owners: never moving,
+at a time, as `adversaries.owners_model` draws them. Of each seed four runs under the same owners: never moving,
 `decider` and `migrate` (`LoadRescheduling`), and an oracle that knows the loads of the next minute and commands
 migrations. Progress is iterations, as parts of the oracle's. `--calm N`: N runs of `migrate` under the loads of
 the first second, for good: how often it moves. `--keep` has all that is known of each run.
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from adversaries.owners_model import OwnersWorld, step_by_foresight
 from kale_live import end_at_sigterm
 
 import hat
@@ -36,7 +37,6 @@ from apples.jobs.store import read_events
 from apples.lab.execution import entering, environment
 from apples.lab.record import Lab
 from apples.scheduling.payback import MigrationRule, SharedHost, SharedHosts
-from apples.testing.owners import OwnersWorld, step_by_foresight
 from apples.ui.charts import (
     STRETCH,
     Scale,

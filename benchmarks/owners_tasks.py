@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from adversaries.owners_model import OwnersWorld, step_by_foresight
 from kale_live import end_at_sigterm
 from owners import BEHIND, BETTER, interval, mean
 from owners_live import SPEED_OF_TIME, Owners
@@ -37,7 +38,6 @@ from apples.lab.record import Lab
 from apples.resources import read_host_list
 from apples.scheduling.decider import NodeCapacity, check_for_migration
 from apples.scheduling.payback import MigrationRule, SharedHost, migrate
-from apples.testing.owners import OwnersWorld, step_by_foresight
 from apples.weather.load.monitor import LoadMonitor
 from apples.weather.load.remote import load_slaves
 from apples.weather.load.snapshot import NOBODY, NodeSnapshot

@@ -29,9 +29,9 @@ from random import Random
 
 import numpy as np
 
+from apples.simulation import passing_jobs
 from apples.simulation.placement import first_fit, random_fit
-from apples.testing import passing_jobs
-from apples.testing.placement_replays import (
+from apples.simulation.placement_replay import (
     COMPUTE_BOUND,
     MEMORY_BOUND,
     draw_shares,

@@ -32,8 +32,8 @@ from apples.agent import (
     program_of,
 )
 from apples.agent.calibration import probe_hosts
+from apples.jobs.demo.contention import contention
 from apples.launch.calibrate import calibrate
-from apples.testing.contention import contention
 from apples.weather.local import LocalSensing
 from blueprints import minimum_execution_time, redistribute
 

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.malleable import HostShare, ResizeDone
-from apples.testing import Rehearsal, rehearse
+from apples.malleable import HostShare, Rehearsal, ResizeDone, rehearse
 
 HERE = Path(__file__).resolve()
 MEGABYTE = 1_000_000

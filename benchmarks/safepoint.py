@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.malleable import HostShare
-from apples.testing import rehearse
+from apples.malleable import HostShare, rehearse
 
 HERE = Path(__file__).resolve()
 BAR = 0.5  # per cent of a sweep

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apples.simulation import first_fit, random_fit
-from apples.testing import mean_distance, passing_jobs, replay
+from apples.simulation import first_fit, mean_distance, passing_jobs, random_fit, replay
 from apples.topology import (
     BrokerRequest,
     CpuSet,

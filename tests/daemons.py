@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from adversaries.faulty_folder import FaultyFolder, FolderFaults
 
 from apples.io import Folder, identity_of
-from apples.testing import FaultyFolder, FolderFaults
 from apples.topology import (
     CpuSet,
     CpusetV1,

@@ -7,6 +7,8 @@ A fault is a list of (class or module, name, what takes its place).
 from dataclasses import replace
 from math import inf
 
+from adversaries import live_scheduler as live
+
 from apples.cluster import (
     AttemptPhase,
     LiveJob,
@@ -16,7 +18,6 @@ from apples.cluster import (
     scheduler,
 )
 from apples.scheduling import JobKind, instant
-from apples.testing import live
 
 END, SETTLE, START, LEAVE = LiveJob.end, LiveJob.settle, LiveJob.start, LiveJob.leave
 COMMIT, HEAR, HEAR_LEFT, OPEN = (

@@ -12,9 +12,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from adversaries.live_scheduler import SimulatedCluster
+from adversaries.protocol.simulation import BrokenPromiseError
 from planted_live import FAULTS, FAULTS_OF_SHARING, plant
-
-from apples.testing import BrokenPromiseError, SimulatedCluster
 
 
 def history(seed, policy=""):

@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 
-from apples.testing import BrokenPromiseError, SimulatedControl
+from adversaries.protocol.simulation import BrokenPromiseError, SimulatedControl
 
 
 def main():

@@ -29,6 +29,9 @@ from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 
+from adversaries.live_scheduler import SimulatedJobs
+from adversaries.protocol.network import Clockwork
+from adversaries.protocol.simulation import BrokenPromiseError
 from planted_live import FAULTS, plant
 from soak_nws import (
     EXT4_IOC_SHUTDOWN,
@@ -52,7 +55,6 @@ from apples.cluster import log as scheduler_log
 from apples.errors import ApplesError
 from apples.io import Folder
 from apples.scheduling import Equipartition, JobKind
-from apples.testing import BrokenPromiseError, Clockwork, SimulatedJobs
 
 HOSTS = tuple(f"h{k}" for k in range(6))
 WALL = 1e9

@@ -10,6 +10,7 @@ from apples.cluster.access import ForbiddenError as ForbiddenError
 from apples.cluster.access import Principal as Principal
 from apples.cluster.access import RequestRate as RequestRate
 from apples.cluster.access import Scope as Scope
+from apples.cluster.allocations import LOOK_SECONDS as LOOK_SECONDS
 from apples.cluster.allocations import AllocationFollower as AllocationFollower
 from apples.cluster.allocations import AllocationWatch as AllocationWatch
 from apples.cluster.answers import history_document as history_document
@@ -27,6 +28,7 @@ from apples.cluster.host_checks import IDLE_SECONDS as IDLE_SECONDS
 from apples.cluster.host_checks import HostLooks as HostLooks
 from apples.cluster.host_claims import HostClaims as HostClaims
 from apples.cluster.host_preference import HostPreference as HostPreference
+from apples.cluster.inputs import BEGUN as BEGUN
 from apples.cluster.inputs import MOST_BYTES as MOST_BYTES
 from apples.cluster.inputs import report_input as report_input
 from apples.cluster.inputs import with_inputs as with_inputs
@@ -36,12 +38,14 @@ from apples.cluster.listener import MOST_OF_ONE as MOST_OF_ONE
 from apples.cluster.listener import MOST_STREAMS as MOST_STREAMS
 from apples.cluster.listener import ListenerLimits as ListenerLimits
 from apples.cluster.listener import serve as serve
+from apples.cluster.live_job import MOST_RESTARTS as MOST_RESTARTS
 from apples.cluster.live_job import JobSubmission as JobSubmission
 from apples.cluster.live_job import LiveJob as LiveJob
 from apples.cluster.live_job import LiveJobState as LiveJobState
 from apples.cluster.live_job import submission_document as submission_document
 from apples.cluster.live_job import submission_of as submission_of
 from apples.cluster.log import SchedulerLog as SchedulerLog
+from apples.cluster.log import folded as folded
 from apples.cluster.log import read_history as read_history
 from apples.cluster.log import read_state as read_state
 from apples.cluster.orders import LAST as LAST
@@ -55,6 +59,8 @@ from apples.cluster.orders import HostLoad as HostLoad
 from apples.cluster.orders import HostTerm as HostTerm
 from apples.cluster.orders import JobExecutor as JobExecutor
 from apples.cluster.orders import JobReport as JobReport
+from apples.cluster.orders import Order as Order
+from apples.cluster.orders import Report as Report
 from apples.cluster.orders import ResizeOrder as ResizeOrder
 from apples.cluster.orders import RunTimeEstimate as RunTimeEstimate
 from apples.cluster.orders import SelectedHosts as SelectedHosts
@@ -89,6 +95,7 @@ from apples.cluster.queue_snapshot import QueueSnapshot as QueueSnapshot
 from apples.cluster.queue_snapshot import snapshot_of as snapshot_of
 from apples.cluster.replay import replayed as replayed
 from apples.cluster.replay import report_of as report_of
+from apples.cluster.scheduler import MOVABLE as MOVABLE
 from apples.cluster.scheduler import CrowdedError as CrowdedError
 from apples.cluster.scheduler import LiveScheduler as LiveScheduler
 from apples.cluster.scheduler import Patience as Patience

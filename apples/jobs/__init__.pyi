@@ -26,6 +26,7 @@ from apples.jobs.spec import weights_of as weights_of
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.jobs.demo import spin as spin
 from apples.jobs.demo.page import METHODS as METHODS
 from apples.jobs.demo.page import demo_document as demo_document
 from apples.jobs.demo.page import demo_page as demo_page

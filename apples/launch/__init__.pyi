@@ -1,3 +1,4 @@
+from apples.launch.actuators.checks import check_actuator as check_actuator
 from apples.launch.actuators.local import LocalActuator as LocalActuator
 from apples.launch.actuators.recording import RecordingActuator as RecordingActuator
 from apples.launch.actuators.slurm import SlurmActuator as SlurmActuator
@@ -21,6 +22,8 @@ from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution
 from apples.launch.actuators import ACTUATORS as ACTUATORS
 from apples.launch.actuators import actuator_class as actuator_class
+from apples.launch.actuators import checked_program as checked_program
+from apples.launch.actuators.checks import main as main
 from apples.launch.binding import bound as bound
 from apples.launch.binding import bound_apart as bound_apart
 from apples.launch.binding import rank_cpus as rank_cpus

@@ -146,7 +146,7 @@ class Actuator(ABC):
     """Starts applications through one launcher. A new launcher is a subclass in one file.
 
     An implementation says in one line which launcher it speaks to, and must give `command` and `actuate`; the
-    other methods have an answer that is right for a launcher of this machine. `apples.testing.check_actuator`
+    other methods have an answer that is right for a launcher of this machine. `apples.launch.check_actuator`
     runs the contract's checks on any implementation; ``--actuator`` takes ``module:name`` or ``file.py:name``.
     """
 

@@ -1,12 +1,15 @@
 from apples.malleable.balancers import STRATEGIES as STRATEGIES
 from apples.malleable.balancers import contiguous as contiguous
 from apples.malleable.balancers import refine as refine
+from apples.malleable.balancers.checks import check_balancer as check_balancer
 from apples.malleable.balancers.contract import Measured as Measured
 from apples.malleable.balancers.contract import Processor as Processor
 from apples.malleable.control.command import HostRows as HostRows
 from apples.malleable.control.command import HostShare as HostShare
 from apples.malleable.control.command import ResizeDone as ResizeDone
 from apples.malleable.control.command import RolledBack as RolledBack
+from apples.malleable.rehearsal import Rehearsal as Rehearsal
+from apples.malleable.rehearsal import rehearse as rehearse
 from apples.malleable.runtime.blocks import Blocks as Blocks
 from apples.malleable.runtime.collectives import wait as wait
 from apples.malleable.runtime.csr import CsrMatrix as CsrMatrix
@@ -28,6 +31,7 @@ from apples.malleable.actuator import MalleableActuator as MalleableActuator
 from apples.malleable.balancers.block_table import BlockTable as BlockTable
 from apples.malleable.balancers.block_table import Decomposition as Decomposition
 from apples.malleable.balancers.block_table import runs as runs
+from apples.malleable.balancers.checks import BalancerCheckError as BalancerCheckError
 from apples.malleable.balancers.contract import accepted as accepted
 from apples.malleable.balancers.strategies import decider as decider
 from apples.malleable.balancers.strategies import greedy as greedy
@@ -35,12 +39,14 @@ from apples.malleable.balancers.strategies import placement as placement
 from apples.malleable.control import commits as commits
 from apples.malleable.control import job_file as job_file
 from apples.malleable.control import messages as messages
+from apples.malleable.control import requests as requests
 from apples.malleable.control import requests as responder
 from apples.malleable.control import sealing as sealing
 from apples.malleable.control.change_cost import ChangeCost as ChangeCost
 from apples.malleable.control.change_cost import moves as moves
 from apples.malleable.control.change_cost import rate_of as rate_of
 from apples.malleable.control.client import ControlClient as ControlClient
+from apples.malleable.control.client import OpenConnection as OpenConnection
 from apples.malleable.control.client import Requester as Requester
 from apples.malleable.control.client import SendLine as SendLine
 from apples.malleable.control.client import carried_out as carried_out
@@ -68,6 +74,7 @@ from apples.malleable.control.requests import CloseSession as CloseSession
 from apples.malleable.control.requests import HostLimits as HostLimits
 from apples.malleable.control.requests import ResizeLedger as ResizeLedger
 from apples.malleable.control.requests import Responder as Responder
+from apples.malleable.control.requests import ResponderEffect as ResponderEffect
 from apples.malleable.control.requests import SendToSession as SendToSession
 from apples.malleable.control.requests import WakeJob as WakeJob
 from apples.malleable.control.sealing import SECRET_BYTES as SECRET_BYTES
@@ -112,6 +119,7 @@ from apples.malleable.node.supervisor import MPIEXEC_ENDED as MPIEXEC_ENDED
 from apples.malleable.node.supervisor import RANK_INTERPRETER as RANK_INTERPRETER
 from apples.malleable.node.supervisor import REMOTE_SUPERVISOR as REMOTE_SUPERVISOR
 from apples.malleable.node.supervisor import ROOM as ROOM
+from apples.malleable.rehearsal import ScriptedControl as ScriptedControl
 from apples.malleable.runtime import checkpoint as checkpoint
 from apples.malleable.runtime import collectives as collectives
 from apples.malleable.runtime import constant_parts as constant_parts

@@ -23,6 +23,7 @@ from apples.scheduling.policy import SchedulingPolicy as SchedulingPolicy
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.scheduling.decider import NodeCapacity as NodeCapacity
+from apples.scheduling.decider import available_cpu as available_cpu
 from apples.scheduling.decider import check_for_migration as check_for_migration
 from apples.scheduling.driver import Driver as Driver
 from apples.scheduling.driver import SchedulerBackend as SchedulerBackend

@@ -316,7 +316,7 @@ class SchedulingPolicy(ABC):
     after a restart of either. All decisions of a pass are taken together, in the order they are
     made; the state does not change while the policy decides, and a policy only reads it.
 
-    `apples.testing.policy_checks.check_policy` runs these rules on any policy. The built-in ones exist
+    `apples.simulation.policy_checks.check_policy` runs these rules on any policy. The built-in ones exist
     in a second form on purpose, as compiled kernels (`apples.simulation.run.KERNELS`), which are held
     equal to them by one test.
     """

@@ -10,6 +10,8 @@ from apples.topology.isolation.backend import CpuContainer as CpuContainer
 from apples.topology.isolation.backend import Guarantee as Guarantee
 from apples.topology.isolation.backend import IsolationBackend as IsolationBackend
 from apples.topology.isolation.backend import IsolationError as IsolationError
+from apples.topology.isolation.checks import ISOLATION_CHECKS as ISOLATION_CHECKS
+from apples.topology.isolation.checks import check_isolation_backend as check_isolation_backend
 from apples.topology.isolation.detection import find_backend as find_backend
 from apples.topology.isolation.dry_run import DryRun as DryRun
 from apples.topology.language import parse as parse

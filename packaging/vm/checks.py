@@ -28,7 +28,6 @@ from apples.io.folder import Folder
 from apples.io.identity import identity_of
 from apples.launch import quota as quotas_of
 from apples.launch.quota import Controller
-from apples.testing.isolation_checks import ISOLATION_CHECKS
 from apples.topology import CpuSet, synthetic
 from apples.topology.daemon.client import TopologyClient
 from apples.topology.daemon.handler import TopologyRequestHandler
@@ -36,6 +35,7 @@ from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.protocol import Caller, parse_request
 from apples.topology.daemon.sharing import violations
 from apples.topology.isolation.backend import CpuContainer
+from apples.topology.isolation.checks import ISOLATION_CHECKS
 from apples.topology.isolation.cpusets import LEAF
 from apples.topology.isolation.detection import BACKENDS, find_backend
 from apples.topology.isolation.dry_run import DryRun

@@ -22,8 +22,7 @@ from apples.agent import (
     partition_cost,
 )
 from apples.launch import run_task
-from apples.malleable import Decomposition, HostShare, ResizeDone
-from apples.testing import rehearse
+from apples.malleable import Decomposition, HostShare, ResizeDone, rehearse
 
 FIELD = '''
 from pathlib import Path

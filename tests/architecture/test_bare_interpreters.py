@@ -27,7 +27,7 @@ WITH_PACKAGES = {
     "apples.launch.slurm.placing",
     "apples.malleable.migration.on_host",
     "apples.cluster.queue_planner",
-    "apples.testing.actuator_checks",
+    "apples.launch.actuators.checks",
 }
 """Programs that are started with site packages and need them: they plan, read files of users, or keep state."""
 

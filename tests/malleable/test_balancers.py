@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from apples.errors import UsageError
 from apples.malleable import (
     STRATEGIES,
+    BalancerCheckError,
     Measured,
     Processor,
     accepted,
+    check_balancer,
     contiguous,
     decider,
     greedy,
     placement,
     refine,
 )
-from apples.testing import BalancerCheckError, check_balancer
 
 SECONDS = st.floats(0, 100)
 FEW = settings(max_examples=examples(40))

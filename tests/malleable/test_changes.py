@@ -20,8 +20,8 @@ from apples.malleable import (
     RolledBack,
     Stage,
     highest_commit,
+    rehearse,
 )
-from apples.testing import rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.malleable import HostShare, LimitsRequested, RolledBack, commits
-from apples.testing import rehearse
+from apples.malleable import HostShare, LimitsRequested, RolledBack, commits, rehearse
 
 PROGRAMS = Path(__file__).parent / "programs_mpi"
 

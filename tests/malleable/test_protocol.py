@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict, replace
 
 import pytest
+from adversaries.protocol.simulation import BrokenPromiseError, SimulatedControl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +41,6 @@ from apples.malleable import (
 )
 from apples.malleable import responder as ledgers
 from apples.malleable import responder as responders
-from apples.testing import BrokenPromiseError, SimulatedControl
 
 SEEDS = 200
 SECRET = b"s" * 32

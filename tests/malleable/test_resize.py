@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from apples.launch import all_processes, read
-from apples.malleable import HostShare, JobEnded, ResizeDone, ResizeRefused
-from apples.testing import rehearse
+from apples.malleable import HostShare, JobEnded, ResizeDone, ResizeRefused, rehearse
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.malleable import HostShare, ResizeDone
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeDone, rehearse
 
 HERE = Path(__file__).parent
 SHAPES = (sys.executable, str(HERE / "programs_mpi" / "shapes.py"))

@@ -45,11 +45,11 @@ from apples.malleable import (
     ResizeRefused,
     RolledBack,
     process_groups,
+    rehearse,
     remote_supervisor,
     successor,
 )
 from apples.malleable import supervisor as node
-from apples.testing import rehearse
 
 COUNTING = Path(__file__).parent / "programs_mpi" / "counting.py"
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}

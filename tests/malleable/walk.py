@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 from apples.launch import hydra
-from apples.malleable import HostShare, ResizeDone
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeDone, rehearse
 
 SOLVER = Path(__file__).parents[2] / "examples" / "jacobi2d" / "solver.py"
 SLOTS = {"ada": 1, "bob": 2, "eve": 1, "far": 1}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from adversaries.owners_model import OwnersWorld, emulate
 from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from apples.scheduling import (
     check_for_migration,
     migrate,
 )
-from apples.testing import OwnersWorld, emulate
 
 
 @st.composite

@@ -11,8 +11,7 @@ from commands import command
 
 from apples.applications import new
 from apples.launch import ProblemSize, check_program, hydra
-from apples.malleable import HostShare, ResizeDone
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeDone, rehearse
 
 HERE = Path(__file__).parent / "written"
 PARAMETERS = {

@@ -14,6 +14,8 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+from adversaries.faulty_folder import FaultyFolder, FolderFaults
+from adversaries.live_scheduler import SHARING
 from coding import in_order, with_code
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,7 +91,6 @@ from apples.scheduling import (
     Start,
 )
 from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid
-from apples.testing import SHARING, FaultyFolder, FolderFaults
 
 AT_ONCE = Patience(gather=0.0, apart=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")

@@ -15,7 +15,7 @@ from apples.scheduling import (
     Start,
     TopologyAwarePolicy,
 )
-from apples.testing import PolicyCheckError, check_policy
+from apples.simulation import PolicyCheckError, check_policy
 from apples.topology import synthetic
 
 OURS = [

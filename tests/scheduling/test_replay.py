@@ -4,6 +4,8 @@ import json
 from math import inf
 
 import pytest
+from adversaries.live_scheduler import LIVE_POLICIES, SHARING, SimulatedCluster
+from adversaries.protocol.network import NetworkFaults
 from coding import with_code
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,6 @@ from apples.cluster import (
 from apples.errors import UsageError
 from apples.io import LONGEST_LINE, encode, parse
 from apples.scheduling import FirstFit, JobKind, NodeLoad, PaybackMigration
-from apples.testing import LIVE_POLICIES, SHARING, NetworkFaults, SimulatedCluster
 
 SHORT = NetworkFaults(stop=150.0, partitions=3, crashes=False)
 ALL_BUT_LOADS = (

@@ -3,13 +3,13 @@ import json
 import shutil
 
 import pytest
+from adversaries.faulty_folder import FaultyFolder, FolderFaults
 from coding import with_code
 from daemons import quick_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.io import Folder, Journal, JournalError, encode, parse
-from apples.testing import FaultyFolder, FolderFaults
 
 RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]
 

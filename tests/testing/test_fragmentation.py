@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from commands import command
 
-from apples.simulation import first_fit, random_fit
-from apples.testing import mean_distance, passing_jobs
+from apples.simulation import first_fit, mean_distance, passing_jobs, random_fit
 from apples.topology import fit, origin
 
 MACHINE = origin(256)

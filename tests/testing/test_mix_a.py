@@ -6,18 +6,22 @@ from statistics import median
 import pytest
 
 from apples.scheduling import FirstFit, TopologyAwarePolicy
-from apples.simulation import SimulationConfig, first_fit, mean_hops, random_fit, simulate
-from apples.testing import (
+from apples.simulation import (
     ALONE,
     IDEAL_SECONDS,
     TABLE_2,
     WITH,
     WITHOUT,
+    SimulationConfig,
     draw_widths,
+    first_fit,
+    mean_hops,
     mix_a,
     program_slowdown,
+    random_fit,
     replay,
     run_placed,
+    simulate,
 )
 from apples.topology import CpuSet, fit, origin
 

@@ -8,17 +8,19 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apples.simulation import first_fit, mean_hops, random_fit
-from apples.testing import (
+from apples.simulation import (
     COMPUTE_BOUND,
     FAR_NS,
     LOCAL_NS,
     MEMORY_BOUND,
     MemorySlowdown,
     draw_shares,
+    first_fit,
+    mean_hops,
     passing_jobs,
     placed,
     predicted_mix_a,
+    random_fit,
     run_placed,
     slurm_block,
     slurm_cyclic,

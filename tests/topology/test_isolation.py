@@ -14,9 +14,9 @@ from daemons import CPUSETS, needs_cpusets
 from waiting import until
 
 from apples.io import Folder
-from apples.testing import ISOLATION_CHECKS
 from apples.topology import (
     BACKENDS,
+    ISOLATION_CHECKS,
     MARK,
     Affinity,
     CgroupV1Freezer,

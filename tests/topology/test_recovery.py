@@ -7,11 +7,11 @@ import os
 import shutil
 
 import pytest
+from adversaries.faulty_folder import KILL, FaultyFolder, FolderFaults
 from daemons import CPUSETS, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError
 from apples.io import Folder, Journal
-from apples.testing import KILL, FaultyFolder, FolderFaults
 from apples.topology import (
     JOURNAL,
     Caller,

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from adversaries.faulty_folder import FolderFaults
 from daemons import CPUSETS, FakeCpusets, fake_fence, let_go, needs_cpusets, quick_folder
 
 from apples.errors import ApplesError, UsageError
 from apples.io import Folder, identity_of
-from apples.testing import FolderFaults
 from apples.topology import (
     Caller,
     CpuContainer,

@@ -13,9 +13,9 @@ from apples.agent.session.results import Document
 from apples.errors import VerificationError
 from apples.jobs import store
 from apples.jobs.commands.foreground import make_folder, write_page
+from apples.jobs.demo.comparison import compare
 from apples.jobs.demo.page import METHODS, demo_document, demo_page, demo_text
 from apples.jobs.recorder import recorded
-from apples.testing.demonstration import compare
 from apples.ui.command_line import say, show_answer
 from apples.ui.options import Json
 

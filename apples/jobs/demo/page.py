@@ -18,7 +18,7 @@ from apples.ui.provenance import made_by
 from apples.ui.units import duration
 
 Document = dict[str, Any]
-TEMPLATES = "apples.views"
+TEMPLATES = "apples.jobs"
 
 SCHEMA = "apples.demo/1"
 METHODS = ("blocked", "compile_time", "all_resources", "minimum_execution_time")

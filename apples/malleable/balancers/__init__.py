@@ -1,6 +1,6 @@
 """Load balancers: a strategy is a function from what was measured to the owner of each block.
 
-The contract is `contract` (`Measured` in, owners out); `apples.testing.balancer_checks` checks any strategy.
+The contract is `contract` (`Measured` in, owners out); `apples.malleable.balancers.checks` checks any strategy.
 `block_table` says how many blocks there are and who owns which, as plain data.
 
 Read in `strategies`: `greedy` (every block anew, heaviest first), `refine` (the fewest moves that relieve who

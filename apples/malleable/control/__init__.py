@@ -6,6 +6,6 @@
 2. `sealing`: lines that only the two ends of a session can have written; `messages`: a request and its outcome.
 3. `client`: the agent's end; `responder`: the job's end, with `server` as its sockets.
 
-The state machines hold no socket and read no clock: `apples.testing.protocol` runs all of them under faults and
+The state machines hold no socket and read no clock: `adversaries.protocol` runs all of them under faults and
 an adversary.
 """

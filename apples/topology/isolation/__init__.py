@@ -5,5 +5,5 @@
 3. `cpusets` (both versions of the kernel's interface), `systemd_scope`, `affinity`, `dry_run`: the backends.
 4. `detection`: tries which backend holds on this host.
 
-A backend of your own passes the checks of `apples.testing.isolation_checks`.
+A backend of your own passes the checks of `apples.topology.isolation.checks`.
 """

@@ -6,8 +6,7 @@ import sys
 import pytest
 from jacobi2d_support import SOLVER, run_task
 
-from apples.malleable import HostShare, ResizeDone
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeDone, rehearse
 
 pytestmark = [
     pytest.mark.mpi,

@@ -12,8 +12,7 @@ from strikes import Killer
 from test_kernels import formula, strip
 from test_solver import sha256
 
-from apples.malleable import HostShare, ResizeDone, RolledBack
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeDone, RolledBack, rehearse
 
 numba = pytest.importorskip("numba", reason="numba is in the gpu extra")
 

@@ -12,8 +12,7 @@ import pytest
 from strikes import Killer
 
 from apples.launch import hydra
-from apples.malleable import HostShare, ResizeDone, RolledBack
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeDone, RolledBack, rehearse
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "particles"
 SOLVER = (sys.executable, str(EXAMPLE / "solver.py"))

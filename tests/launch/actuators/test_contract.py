@@ -7,8 +7,7 @@ import pytest
 from commands import command
 
 from apples.errors import LaunchError, UsageError
-from apples.launch import ACTUATORS, actuator_class
-from apples.testing import check_actuator, checked_program, main
+from apples.launch import ACTUATORS, actuator_class, check_actuator, checked_program, main
 
 OWN = Path(__file__).parents[1] / "programs" / "fork_launcher.py"
 CLAIMS = 9

@@ -28,8 +28,7 @@ from labs import SMALL, a_lab, cut_off, placing, slowed
 from strikes import Strike, strike_in_loop
 
 from apples.launch import heartbeat as peer
-from apples.malleable import HostShare, ResizeRefused, RolledBack
-from apples.testing import rehearse
+from apples.malleable import HostShare, ResizeRefused, RolledBack, rehearse
 
 COUNTING = Path(__file__).parents[1] / "programs_mpi" / "counting.py"
 STAGES = ("idle", "start", "meet", "wait", "ahead", "change", "leave")

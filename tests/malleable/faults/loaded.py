@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from apples.malleable import HostShare, RolledBack
-from apples.testing import rehearse, spin
+from apples.jobs import spin
+from apples.malleable import HostShare, RolledBack, rehearse
 
 sys.path.append(str(Path(__file__).parents[2]))
 from labs import a_lab, placing

@@ -8,8 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from apples.malleable import HostShare, JobManager, loads
-from apples.testing import ScriptedControl
+from apples.malleable import HostShare, JobManager, ScriptedControl, loads
 
 sys.path.append(str(Path(__file__).parents[2]))
 from strikes import Strike, strike_in_loop

@@ -13,7 +13,7 @@ Examples
 ...     return [block % len(now.processors) for block in range(len(now.work))]
 >>> check_balancer(everywhere)
 Traceback (most recent call last):
-apples.testing.balancer_checks.BalancerCheckError: balancer everywhere: a host that leaves: ...
+apples.malleable.balancers.checks.BalancerCheckError: balancer everywhere: a host that leaves: ...
 """
 
 from __future__ import annotations

@@ -16,14 +16,23 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 
-from apples.malleable.control import requests as job_end
-from apples.malleable.control.client import OpenConnection, Requester, SendLine
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.messages import CommandOutcome, CommandRequest
-from apples.malleable.control.requests import HostLimits, ResizeLedger, Responder
-from apples.testing.protocol.adversary import Adversary
-from apples.testing.protocol.exchange import Exchange
-from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
+from adversaries.protocol.adversary import Adversary
+from adversaries.protocol.exchange import Exchange
+from adversaries.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
+
+from apples.malleable import (
+    CommandOutcome,
+    CommandRequest,
+    HostLimits,
+    HostShare,
+    OpenConnection,
+    Requester,
+    ResizeCommand,
+    ResizeLedger,
+    Responder,
+    SendLine,
+)
+from apples.malleable import requests as job_end
 
 HOSTS = ("ada", "bob", "cleo", "dan", "eva", "fay")
 SECRET = bytes(range(32))

@@ -33,44 +33,56 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from apples.cluster.allocations import LOOK_SECONDS, AllocationFollower, AllocationWatch
-from apples.cluster.host_preference import HostPreference
-from apples.cluster.inputs import BEGUN
-from apples.cluster.live_job import MOST_RESTARTS, JobSubmission, LiveJobState
-from apples.cluster.log import SchedulerLog, folded
-from apples.cluster.orders import (
+from adversaries.faulty_folder import FaultyFolder, FolderFaults
+from adversaries.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
+from adversaries.protocol.simulation import BrokenPromiseError
+from adversaries.simulated_slurm import POOL, SimulatedSlurm
+
+from apples.cluster import (
+    BEGUN,
     LAST,
+    LOOK_SECONDS,
+    MOST_RESTARTS,
+    MOVABLE,
+    AllocationFollower,
+    AllocationWatch,
     AskOrder,
     AttemptPhase,
     EndOrder,
     EstimateOrder,
     HostAnswer,
     HostLeft,
+    HostPreference,
     HostTerm,
     JobReport,
+    JobSubmission,
+    LiveJobState,
+    LiveScheduler,
     Order,
+    Patience,
     Report,
     ResizeOrder,
     RunTimeEstimate,
+    SchedulerLog,
     SelectedHosts,
     SelectOrder,
     StartOrder,
+    folded,
+    replayed,
 )
-from apples.cluster.replay import replayed
-from apples.cluster.scheduler import MOVABLE, LiveScheduler, Patience
 from apples.errors import LaunchError, UsageError
-from apples.io.folder import Folder
-from apples.io.journal import parse
+from apples.io import Folder, parse
 from apples.resources import Host
-from apples.scheduling.jobs import JobKind
-from apples.scheduling.policies import POLICIES, SlowdownDriven
-from apples.testing.faulty_folder import FaultyFolder, FolderFaults
-from apples.testing.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
-from apples.testing.protocol.simulation import BrokenPromiseError
-from apples.testing.simulated_slurm import POOL, SimulatedSlurm
-from apples.topology import CpuSet, Unsatisfied, synthetic
-from apples.topology.daemon.sharing import arrive, leave, violations
-from apples.topology.daemon.state import CpuAllocation
+from apples.scheduling import POLICIES, JobKind, SlowdownDriven
+from apples.topology import (
+    CpuAllocation,
+    CpuSet,
+    Unsatisfied,
+    arrive,
+    leave,
+    synthetic,
+    violations,
+)
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "slurm")
 CPUS = 4

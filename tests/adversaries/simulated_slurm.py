@@ -9,8 +9,7 @@ from math import inf
 from typing import Final
 
 from apples.errors import LaunchError
-from apples.launch.slurm.nodes import SlurmNode
-from apples.launch.slurm.replies import SlurmAllocationState
+from apples.launch import SlurmAllocationState, SlurmNode
 
 POOL: Final = "pool"
 """The name of all its allocations."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import random
 
-from apples.malleable.control.client import Requester, SendLine
-from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.messages import CommandRequest
-from apples.malleable.control.requests import UNAUTHENTICATED_SESSIONS
-from apples.malleable.control.sealing import canonical
-from apples.testing.protocol.exchange import Exchange
+from adversaries.protocol.exchange import Exchange
+
+from apples.malleable import (
+    UNAUTHENTICATED_SESSIONS,
+    CommandRequest,
+    HostShare,
+    Requester,
+    ResizeCommand,
+    SendLine,
+    canonical,
+)
 
 
 class Adversary:

@@ -16,7 +16,7 @@ Examples
 ...             yield Start(job.id, cluster.nodes_for(job.processors))
 >>> check_policy(Greedy())
 Traceback (most recent call last):
-apples.testing.policy_checks.PolicyCheckError: policy Greedy: rigid jobs, seed 0: at ...
+apples.simulation.policy_checks.PolicyCheckError: policy Greedy: rigid jobs, seed 0: at ...
 """
 
 from __future__ import annotations

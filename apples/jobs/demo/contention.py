@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from apples.errors import LaunchError
-from apples.testing import spin
+from apples.jobs.demo import spin
 
 END_SECONDS = 5.0
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from apples.malleable.control.requests import (
-    CloseSession,
-    Responder,
-    ResponderEffect,
-    SendToSession,
-)
-from apples.testing.protocol.network import Clockwork, SimulatedNetwork, Thunk
+from adversaries.protocol.network import Clockwork, SimulatedNetwork, Thunk
+
+from apples.malleable import CloseSession, Responder, ResponderEffect, SendToSession
 
 Hear = Callable[[bytes], None]
 

@@ -26,10 +26,10 @@ from apples.agent.session.running import PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.verification import Reference, sequential
 from apples.jobs import store
+from apples.jobs.demo.contention import contention
 from apples.jobs.recorder import RunRecorder, recorded
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.sample import example_folder
-from apples.testing.contention import contention
 from apples.ui.units import duration
 
 Talk = Callable[[str], None]

@@ -1,6 +1,6 @@
 """What every `Actuator` must do, as checks that run: on ours in the tests, on a user's own from the command line.
 
-``python -m apples.testing.actuator_checks file.py:name [HOSTS]`` prints each check that held, or the first that
+``python -m apples.launch.actuators.checks file.py:name [HOSTS]`` prints each check that held, or the first that
 did not. The checks start a small program without MPI on all hosts of the list, some times over.
 """
 
@@ -21,12 +21,11 @@ from typing import Any
 
 from apples.errors import ApplesError, ApplicationError, LaunchError
 from apples.launch.actuator import Actuator, Execution, LaunchCommand
-from apples.launch.actuators import actuator_class
+from apples.launch.actuators import actuator_class, checked_program
 from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, run_task, strips_of
 from apples.launch.remote.fitness import Needs
 from apples.resources import Host, read_host_list
 from apples.resources.schedule import Allocation
-from apples.testing import checked_program
 
 HOSTS = """
 [[host]]
@@ -191,7 +190,7 @@ class ActuatorChecks:
 
     def _killed(self) -> None:
         self._plan("waits")  # an empty folder of records
-        words = [sys.executable, "-m", "apples.testing.actuator_checks", "--hold", self.reference]
+        words = [sys.executable, "-m", "apples.launch.actuators.checks", "--hold", self.reference]
         with subprocess.Popen([*words, self.hosts, self.folder], stdout=subprocess.PIPE) as agent:
             assert agent.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
             said = agent.stdout.readline()

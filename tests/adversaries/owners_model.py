@@ -11,8 +11,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from apples.scheduling.decider import NodeCapacity, available_cpu, check_for_migration
-from apples.scheduling.payback import MigrationRule, SharedHost, SharedHosts, migrate
+from apples.scheduling import (
+    MigrationRule,
+    NodeCapacity,
+    SharedHost,
+    SharedHosts,
+    available_cpu,
+    check_for_migration,
+    migrate,
+)
 
 DECIDERS = ("never", "decider", "migrate", "oracle")
 

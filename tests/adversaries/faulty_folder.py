@@ -7,7 +7,7 @@ import os
 import signal
 from dataclasses import dataclass, field
 
-from apples.io.folder import Folder
+from apples.io import Folder
 
 KILL = 0
 """In the place of an error number: the process is killed by SIGKILL instead of the change."""
