@@ -133,3 +133,7 @@ def main() -> None:
     """Run the command line and exit."""
     summary = "Application-level scheduling of one parallel program."
     run("apples", COMMANDS, summary, EPILOG, {"pages": PAGES})
+
+
+if __name__ == "__main__":
+    main()

@@ -487,16 +487,16 @@ class SimulatedCluster:
         policy: str = "",
     ) -> None:
         self._seed = seed
-        self.chance = chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
-        self._order = random.Random(seed + 1)  # noqa: S311 - which job comes after which
-        self._moods = random.Random(seed + 2)  # noqa: S311 - which job asks for what
+        self.chance = chance = random.Random(seed)
+        self._order = random.Random(seed + 1)
+        self._moods = random.Random(seed + 2)
         self._after: dict[str, tuple[int, ...]] = {}
         self.faults = faults or NetworkFaults(stop=300.0, partitions=6)
         self.clock = Clockwork()
         self.network = SimulatedNetwork(self.clock, chance, self.faults)
         self.hosts = tuple(f"h{k}" for k in range(chance.randint(3, 8)))
-        self._terms = random.Random(seed + 3)  # noqa: S311 - which allocations there are
-        self._deaths = random.Random(seed + 4)  # noqa: S311 - which topology daemons are down when
+        self._terms = random.Random(seed + 3)
+        self._deaths = random.Random(seed + 4)
         allocated = self._terms.random() < ALLOCATED
         self.slurm = (
             SimulatedSlurm(self.hosts, self._terms, self.faults.stop) if allocated else None
@@ -649,7 +649,7 @@ class SimulatedCluster:
     def _follow(self, watch: AllocationWatch, terms: Sequence[HostTerm], ticking: int) -> None:
         """Have the scheduler know its hosts, as long as it lives."""
         scheduler = self.scheduler
-        assert scheduler is not None  # noqa: S101 - for the type checker: it has just been started
+        assert scheduler is not None
         self._told.clear()
 
         def hear(term: HostTerm) -> None:

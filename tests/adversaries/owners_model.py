@@ -66,7 +66,7 @@ class OwnersWorld:
         changes
             Whether they come and go; else what they do in the first second goes on.
         """
-        chance = random.Random(seed)  # noqa: S311 - cases, not secrets
+        chance = random.Random(seed)
         drawn = tuple(
             SharedHost(
                 f"host{n}", chance.choice((1.0, 1.0, 1.0, 2.0)), chance.choice((1, 1, 2, 4))
@@ -128,7 +128,7 @@ def emulate(
     without noise: every second it takes the step, of those that `migrate` would take whatever it costs, if the
     application is further by that within the next minute.
     """
-    chance = random.Random(seed)  # noqa: S311 - cases, not secrets
+    chance = random.Random(seed)
     rule = rule or MigrationRule()
     owners, known = world.planned(), [world.at(second) for second in range(len(world.others))]
     last = [-rule.hold] * len(world.hosts)

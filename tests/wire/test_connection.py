@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apples.wire
 import pytest
 
-import apples.wire
 from apples.io import LineConnection, LineError
 
 

@@ -97,7 +97,7 @@ class SimulatedControl:
     def __init__(
         self, seed: int, agents: int = 3, requests: int = 5, faults: NetworkFaults | None = None
     ) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 - a simulation's dice, not a secret
+        self.chance = random.Random(seed)
         self.faults = faults or NetworkFaults()
         self.clock = Clockwork()
         self.network = SimulatedNetwork(self.clock, self.chance, self.faults)

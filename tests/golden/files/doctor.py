@@ -1,7 +1,8 @@
 """Print the views of ``apples doctor``, ``--program`` and ``--hosts`` for fixed findings."""
 
-from apples.launch import Check, Finding, Fitness
 from apples.views import checks_text, hosts_text, program_checks_text
+
+from apples.launch import Check, Finding, Fitness
 
 MPI = Finding("mpi", "ok", "mpich 5.0.2")
 CGROUP = Finding("cgroup", "warn", "cannot be written", "start it by systemd-run --user --scope")

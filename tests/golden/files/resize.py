@@ -1,7 +1,8 @@
 """Print the views of ``apples resize`` and ``apples restart`` of a detached job for fixed values."""
 
-from apples.jobs import JobStatus, ResizeEstimate, ResizeResult
 from apples.views import estimate_text, resize_text, restarted_text
+
+from apples.jobs import JobStatus, ResizeEstimate, ResizeResult
 
 hosts, rows = ("ada", "bob"), (40, 20)
 job = JobStatus("e7039157", "running", hosts, rows, iteration=500, iterations=2000, attempt=2)

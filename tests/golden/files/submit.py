@@ -1,7 +1,8 @@
 """Print the views of ``apples run --detach`` and of ``apples submit`` of a job that starts at once."""
 
-from apples.jobs import JobStatus
 from apples.views import detached_text, submitted_text
+
+from apples.jobs import JobStatus
 
 hosts, rows = ("ada", "bob"), (40, 20)
 for state in ("running", "waiting"):
