@@ -173,7 +173,7 @@ def imported(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def named_in_strings(module: Module) -> Iterator[tuple[str, str]]:
-    """Yield the dotted names that the strings of a file consist of, such as ``apples.agent.commands.plan:plan``."""
+    """Yield the dotted names that the strings of a file consist of, such as ``apples.lab.commands:up``."""
     for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
             yield node.value.partition(":")[0], ""

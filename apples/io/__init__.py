@@ -1,7 +1,7 @@
 """Input and output: files that survive a crash, JSON lines between processes, and users' code.
 
-Files: `documents` (a file that is replaced whole, and its lock), `journal` (lines with checksums, durable when they
-are acknowledged), `folder` (a directory used by descriptor only), `state` (the JSON documents of the state
+Files: `documents` (a file that is replaced whole, and its lock), `journal` (lines with checksums, durable when
+they are acknowledged), `folder` (a directory used by descriptor only), `state` (the JSON documents of the state
 directory), `naming` (the path in errors of a full disk). Processes: `json_lines` (bytes cut into lines of bounded
 length, a line checked and decoded, an object encoded), `connection` (one end of a stream socket), `tls` and
 `credentials` (which peer is at the other end). `plugins` loads users' code.

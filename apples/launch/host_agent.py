@@ -103,7 +103,7 @@ class RunSupervisor:
             self.report(f"rank {rank} {'in MPI' if pid in waiting else 'works'}")
 
     def on_registration(self) -> None:
-        """Watch the ranks that registered themselves; pass on what is told of them (`apples.launch.rank_wrapper`)."""
+        """Watch the ranks that registered themselves; pass on what their `rank_wrapper` reports."""
         for line in self.registered.feed(os.read(self.listener, CHUNK)):
             rank, _, told = line.decode(errors="replace").partition(" ")
             if not told.isdecimal():

@@ -34,7 +34,7 @@ BESIDE = "APPLES_BESIDE"
 """The variable by which a rank that was forked there knows the process that stays beside it."""
 WORD_BYTES = 1 << 10
 COUNTING = "APPLES_COUNT_LIBRARY"
-"""The variable that names the library which counts a program's messages (`apples.launch.message_counts.counter`)."""
+"""The variable that names the library which counts a program's messages (`launch.message_counts`)."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it, by the number of its process
 PLACES = "places.json"
 """The CPUs of each rank under Slurm, where they were decided."""

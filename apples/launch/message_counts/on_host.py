@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
-"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`apples.launch.rank_wrapper`)."""
+"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`launch.rank_wrapper`)."""
 COMPILER_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared")
 COMPILE_SECONDS = 60.0
 MOST_WORDS = 1 << 16

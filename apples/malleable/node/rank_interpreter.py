@@ -3,9 +3,9 @@
 A child of the node supervisor that has loaded what ranks load, and forks them: a host with many ranks reads and
 runs NumPy once, and not once a rank. MPI is no part of that: a rank loads and begins it for itself.
 
-The launcher starts what it always starts, `apples.launch.rank_wrapper`, which asks here first: for its own place it hands
-over its environment and open files, and stays, so that the launcher has a child that ends as the rank does, and
-that passes on the signals it gets. A rank that is forked here is a child of this process; it is killed when this
+The launcher starts what it always starts, `apples.launch.rank_wrapper`, which asks here first: for its own place
+it hands over its environment and open files, and stays, so that the launcher has a child that ends as the rank
+does, and that passes on the signals it gets. A rank that is forked here is a child of this process; it is killed when this
 one ends, or what stands for it. Anything but a Python program of this very interpreter, which would load the same
 from the same places, is refused, and `bind` starts it by itself.
 """
@@ -65,7 +65,7 @@ class RankInterpreter:
     Parameters
     ----------
     bind
-        The module `apples.launch.rank_wrapper`, which is loaded by its path: it knows how a process becomes a rank.
+        The module `apples.launch.rank_wrapper`, loaded by its path: it makes a process a rank.
     listener
         At which those connect who want a rank.
     """

@@ -303,8 +303,10 @@ def local_word(word: str) -> str:
 
     Examples
     --------
-    >>> local_word("{python}") == sys.executable, local_word("{apples.launch.rank_wrapper}")[-22:], local_word("-n")
-    (True, '/apples/launch/bind.py', '-n')
+    >>> local_word("{python}") == sys.executable, local_word("-n")
+    (True, '-n')
+    >>> local_word("{apples.launch.rank_wrapper}")[-30:]
+    '/apples/launch/rank_wrapper.py'
     """
     if word == "{python}":
         return sys.executable

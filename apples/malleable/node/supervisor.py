@@ -52,7 +52,7 @@ LINE_LIMIT = 1 << 20
 ORDER_LIMIT = 64 * LINE_LIMIT
 """Bytes of an order: it may carry the task of a job."""
 INTERPRETER = "APPLES_RANK_INTERPRETER"
-"""The variable by which what is to become a rank knows the interpreter that forks it (`apples.launch.rank_wrapper`)."""
+"""The variable by which what is to become a rank knows the interpreter that forks it (`rank_wrapper`)."""
 RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
 """The module of that interpreter."""
 ROOM = " " * 1000
@@ -525,7 +525,7 @@ class NodeSupervisor(SupervisorProcess):
             self.report("message", group=self.group, rank=rank["rank"], message=message)
 
     def on_account(self, teller: dict[str, Any], message: dict[str, Any]) -> None:
-        """Take what became of a rank, from the process beside it (`apples.launch.rank_wrapper`), which is its parent."""
+        """Take what became of a rank, from the process beside it (`rank_wrapper`), which is its parent."""
         teller["leaving"] = True
         how = str(message["how"])[:LONGEST_ACCOUNT]
         self.accounts[message["pid"]] = (

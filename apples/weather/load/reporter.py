@@ -1,4 +1,4 @@
-"""``python -m apples.weather.load.reporter HOSTS``: a slave of the monitor, a snapshot a line until its input ends.
+"""``python -m apples.weather.load.reporter HOSTS``: the monitor's slave, a snapshot a line until its input ends.
 
 HOSTS is a JSON object: the names of the hosts that this machine is or has, each with its processors (none: all).
 """

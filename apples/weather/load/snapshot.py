@@ -1,7 +1,7 @@
 """What is wanted of a node and what of it is left, from the kernel's own figures: one snapshot.
 
-The slave of Dynamite's monitor (`apples.weather.load.reporter`) takes snapshots of the machine it runs on, for each
-host that this is or is a part of. A process with a job's mark counts for that job, every other for nobody's.
+The slave of Dynamite's monitor (`apples.weather.load.reporter`) takes snapshots of the machine it runs on, for
+each host that this is or is a part of. A process with a job's mark counts for that job, every other for nobody's.
 """
 
 from __future__ import annotations
