@@ -75,12 +75,12 @@ from apples.agent.models.links import MeasuredBorder as MeasuredBorder
 from apples.agent.models.links import crossings as crossings
 from apples.agent.models.links import pair_of as pair_of
 from apples.agent.models.model import set_straggler_factor as set_straggler_factor
-from apples.agent.models.partitioning import partition_cost as partition_cost
 from apples.agent.models.rectangle import RectangleModel as RectangleModel
 from apples.agent.models.rectangle import contacts as contacts
 from apples.agent.models.rectangle import covered_once as covered_once
 from apples.agent.models.strip import StripModel as StripModel
 from apples.agent.objective import users_metric as users_metric
+from apples.agent.partitioning import partition_cost as partition_cost
 from apples.agent.planners import PLANNERS as PLANNERS
 from apples.agent.planners.columns import Demands as Demands
 from apples.agent.planners.columns import cut as cut

@@ -28,7 +28,7 @@ from apples.agent.information import (
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import ModelTemplate, Seconds
-from apples.agent.models.partitioning import host_loads
+from apples.agent.partitioning import host_loads
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host

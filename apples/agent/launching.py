@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from apples.agent.information import InformationPool, needs_of, own_files, program_of, refusal
-from apples.agent.models.partitioning import decomposition_of
+from apples.agent.partitioning import decomposition_of
 from apples.launch.plan import (
     SILENCE_SECONDS,
     HostProgram,

@@ -13,8 +13,8 @@ import numpy as np
 
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool, refusal, start_seconds
-from apples.agent.models.partitioning import asked_decomposition, idle_ranks
 from apples.agent.models.rectangle import covered_once
+from apples.agent.partitioning import asked_decomposition, idle_ranks
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Rejection, Schedule
 from apples.ui.units import amount, duration

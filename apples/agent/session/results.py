@@ -15,7 +15,7 @@ from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
 from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.models.conformal import LEVEL
-from apples.agent.models.partitioning import partition_cost
+from apples.agent.partitioning import partition_cost
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.verification import Verification
 from apples.errors import VerificationError

@@ -17,7 +17,7 @@ from apples.agent.estimator import with_queue
 from apples.agent.information import InformationPool, at_a_glance
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
-from apples.agent.models.partitioning import host_loads
+from apples.agent.partitioning import host_loads
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import malleable_of, with_learned
 from apples.agent.session.phases import PhaseTimes
