@@ -5,9 +5,9 @@ runs NumPy once, and not once a rank. MPI is no part of that: a rank loads and b
 
 The launcher starts what it always starts, `apples.launch.rank_wrapper`, which asks here first: for its own place
 it hands over its environment and open files, and stays, so that the launcher has a child that ends as the rank
-does, and that passes on the signals it gets. A rank that is forked here is a child of this process; it is killed when this
-one ends, or what stands for it. Anything but a Python program of this very interpreter, which would load the same
-from the same places, is refused, and `bind` starts it by itself.
+does, and that passes on the signals it gets. A rank that is forked here is a child of this process; it is killed
+when this one ends, or what stands for it. Anything but a Python program of this very interpreter, which would load
+the same from the same places, is refused, and `rank_wrapper` starts it by itself.
 """
 
 from __future__ import annotations
