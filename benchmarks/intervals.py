@@ -20,7 +20,7 @@ from pathlib import Path
 from apples.agent.models.conformal import PastRun, half_width
 from apples.agent.session.results import RunResult
 from apples.jobs.demo.comparison import compare
-from apples.jobs.demo.page import METHODS
+from apples.jobs.text.demo import METHODS
 
 WRITTEN = Path("runs/figures/intervals.json")
 

@@ -59,7 +59,7 @@ def with_gallery(app, problem):
     recorded = ROOT / "docs/gallery"
     if problem is not None or app.builder.name != "html" or not recorded.is_dir():
         return
-    from apples.jobs.demo.page import demo_page
+    from apples.jobs.pages.demo import demo_page
     from apples.jobs.pages.run import run_page
 
     out = Path(app.outdir) / "docs/gallery"

@@ -27,10 +27,7 @@ from apples.jobs.spec import weights_of as weights_of
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.jobs.demo import spin as spin
-from apples.jobs.demo.page import METHODS as METHODS
-from apples.jobs.demo.page import demo_document as demo_document
-from apples.jobs.demo.page import demo_page as demo_page
-from apples.jobs.demo.page import demo_text as demo_text
+from apples.jobs.pages.demo import demo_page as demo_page
 from apples.jobs.pages.message_matrix import MOST as MOST
 from apples.jobs.pages.message_matrix import MOST_PAIRS as MOST_PAIRS
 from apples.jobs.pages.message_matrix import matrix_table as matrix_table
@@ -57,6 +54,9 @@ from apples.jobs.store import read_events as read_events
 from apples.jobs.supervisor import CancelledError as CancelledError
 from apples.jobs.supervisor import Supervisor as Supervisor
 from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
+from apples.jobs.text.demo import METHODS as METHODS
+from apples.jobs.text.demo import demo_document as demo_document
+from apples.jobs.text.demo import demo_text as demo_text
 from apples.jobs.text.job import estimate_text as estimate_text
 from apples.jobs.text.job import resize_text as resize_text
 from apples.jobs.text.job import restarted_text as restarted_text

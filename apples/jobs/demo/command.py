@@ -14,8 +14,9 @@ from apples.errors import VerificationError
 from apples.jobs import store
 from apples.jobs.commands.foreground import make_folder, write_page
 from apples.jobs.demo.comparison import compare
-from apples.jobs.demo.page import METHODS, demo_document, demo_page, demo_text
+from apples.jobs.pages.demo import demo_page
 from apples.jobs.recorder import recorded
+from apples.jobs.text.demo import METHODS, demo_document, demo_text
 from apples.ui.command_line import say, show_answer
 from apples.ui.options import Json
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from apples.jobs.text.words import spending, words_of
 from apples.ui import charts as draw
 from apples.ui.charts import Scale, box, diamond, dot, line, text
 from apples.ui.formats import count, seconds
@@ -230,20 +231,6 @@ def times(name: str, execution: Document, limit: float) -> Markup:
     )
 
 
-def spending(host: Document) -> list[tuple[str, float, str]]:
-    """Return what a host spent its iteration on, in parts that add up to it: word, seconds, fill."""
-    compute, halo = host["compute_per_iteration"], host["communicate_per_iteration"]
-    wait, other = host.get("wait_per_iteration"), host.get("other_per_iteration")
-    spent = [("compute", compute, "fill-0")]
-    if wait is None:
-        spent.append(("halo and wait", halo, "fill-1"))
-    else:
-        spent += [("halo", halo, "fill-1"), ("wait", wait, "fill-2")]
-    if other is not None:  # a record of an earlier version
-        spent.append(("other", other, "fill-3"))
-    return spent
-
-
 def promise(execution: Document, at_this_pace: float | None = None) -> Markup:
     """Return the promise and what became of it on one axis.
 
@@ -290,14 +277,3 @@ def promise(execution: Document, at_this_pace: float | None = None) -> Markup:
 def _flag(x: float, y: float, words: Sequence[object]) -> Markup:
     anchor = "start" if x < 25 else "end" if x > 75 else "middle"
     return text(x, y, words, "strong", anchor=anchor)
-
-
-def words_of(executions: Sequence[Document]) -> dict[str, str]:
-    """Return what `spending` tells apart in these runs, in its order, with the fill of each."""
-    told = {
-        word: kind
-        for one in executions
-        for host in one["hosts"]
-        for word, _, kind in spending(host)
-    }
-    return dict(sorted(told.items(), key=lambda pair: pair[1]))

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from apples.applications.master_worker.text import master_worker_text
-from apples.applications.parameter_sweep.text import sweep_text
-from apples.applications.pipeline.text import pipeline_text
 from apples.errors import UsageError
-from apples.jobs.demo.page import demo_page
+from apples.jobs.pages.demo import demo_page
 from apples.jobs.pages.run import run_page
 from apples.jobs.records import RunRecord, document_so_far
+from apples.jobs.text.applications import TEXTS
 from apples.ui.page import render
 from apples.ui.units import duration
 
 Document = dict[str, Any]
 TEMPLATES = "apples.jobs"
-TEXTS = {
-    "apples.parameter-sweep/1": ("parameter sweep", sweep_text),
-    "apples.master-worker/1": ("master and workers", master_worker_text),
-    "apples.pipeline/1": ("pipeline", pipeline_text),
-}
 
 
 def has_own_page(document: Document) -> bool:

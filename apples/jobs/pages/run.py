@@ -14,11 +14,11 @@ from markupsafe import Markup
 from apples.jobs.pages import charts
 from apples.jobs.pages.message_matrix import matrix_tables
 from apples.jobs.pages.timeline_chart import drawn_hosts, timeline_chart
-from apples.jobs.pages.words import reasons
 from apples.jobs.text.run import VERDICTS
 from apples.jobs.text.timeline import KINDS as SPENT
 from apples.jobs.text.timeline import Events, timeline_document
 from apples.jobs.text.verified import verified_page
+from apples.jobs.text.words import reasons, spending, words_of
 from apples.ui.formats import count, coverage_sentence, seconds, sentence, share
 from apples.ui.page import render
 
@@ -94,7 +94,7 @@ def _measured(document: Document) -> Document:
         ),
         "times_chart": charts.times("times", shown, limit) if drawn else "",
         "times_finding": _times_finding(drawn),
-        "time_words": charts.words_of([shown]),
+        "time_words": words_of([shown]),
         "rectangles_chart": charts.rectangles("rectangles", plan["chosen"]) if tiled else "",
         "fewer": len(drawn) < len(execution["hosts"]),
         "hosts": _hosts(plan, execution),
@@ -160,7 +160,7 @@ def _hosts(plan: Document, execution: Document) -> list[Document]:
             **host,
             "got": host["cpu_got"],
             "strip": strips.get(host["host"]),
-            "spent": {word: value for word, value, _ in charts.spending(host)},
+            "spent": {word: value for word, value, _ in spending(host)},
         }
         for host in _busiest(execution["hosts"], MOST_ROWS)
     ]
@@ -173,7 +173,7 @@ def _busiest(hosts: Sequence[Document], most: int) -> list[Document]:
 
 
 def _busy(host: Document) -> float:
-    return sum(value for _, value, _ in charts.spending(host))
+    return sum(value for _, value, _ in spending(host))
 
 
 def _times_finding(hosts: Sequence[Document]) -> Markup:

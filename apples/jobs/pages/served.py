@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from apples.jobs import JobStatus
 from apples.jobs.pages.run import run_parts
-from apples.jobs.pages.words import reasons
 from apples.jobs.text.runs import CLEAR, comparison_sentences
 from apples.jobs.text.timeline import Events
+from apples.jobs.text.words import reasons
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
 

@@ -139,11 +139,11 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     if document.get("program"):
         return program_text(document)
     if "runs" in document:
-        from apples.jobs.demo.page import demo_text  # noqa: PLC0415 - as below
+        from apples.jobs.text.demo import demo_text  # noqa: PLC0415 - as below
 
         return demo_text(document)
     if document["schema"] != RUN_SCHEMA:
-        from apples.jobs.pages.record import TEXTS  # noqa: PLC0415 - of what no strip runs
+        from apples.jobs.text.applications import TEXTS  # noqa: PLC0415 - of what no strip runs
 
         total = (document["execution"] or {}).get("result")
         lines: str = TEXTS[document["schema"]][1](document)

@@ -1,0 +1,159 @@
+"""The demo: its runs and what they say together, as ``apples.demo/1`` and as text."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from apples.agent.models.conformal import LEVEL
+from apples.ui.provenance import made_by
+from apples.ui.units import duration
+
+Document = dict[str, Any]
+
+SCHEMA = "apples.demo/1"
+METHODS = ("blocked", "compile_time", "all_resources", "minimum_execution_time")
+"""Section 3 of Berman et al. 1996: methods 1 to 4. `blocked` is equal strips here, not square blocks."""
+TITLES = {
+    "blocked": "compile-time blocked (equal strips)",
+    "compile_time": "compile-time AppLeS",
+    "all_resources": "run-time AppLeS, no selection",
+    "minimum_execution_time": "run-time AppLeS",
+}
+
+
+def demo_document(runs: Sequence[Document], command: str = "apples demo") -> Document:
+    """Return the runs with the summary: a row per method, the ratio to blocked, the median error."""
+    done = [run for run in runs if run["execution"] is not None]
+    offs = [abs(run["execution"]["off"]) for run in done]
+    return {
+        "schema": SCHEMA,
+        "made_by": made_by(command),
+        "runs": list(runs),
+        "executed": len(done),
+        "methods": [_method(name, runs) for name in METHODS],
+        "median_prediction_error": statistics.median(offs) if offs else None,
+        "ratio_to_blocked": _ratio(runs),
+        "inside": sum(run["execution"]["inside"] is True for run in done),
+        "level": LEVEL,
+        "verified": _verified(done),
+    }
+
+
+def _verified(done: Sequence[Document]) -> bool | None:
+    """Return whether every result equals the sequential one; None where nobody asked or nothing ran."""
+    answers = {run["verified"] for run in done}
+    if False in answers:
+        return False
+    return None if None in answers or not answers else True
+
+
+def _method(name: str, runs: Sequence[Document]) -> Document:
+    own = [run for run in runs if run["plan"]["blueprint"] == name]
+    done = [run["execution"] for run in own if run["execution"] is not None]
+    if not done:
+        reason = own[0]["rejection"] if own else "not run"
+        return {"method": name, "title": TITLES[name], "runs": 0, "rejection": reason}
+    seconds = [one["iteration_seconds"] for one in done]
+    predicted = [one["predicted_iteration_seconds"] for one in done]
+    chosen = next(run for run in reversed(own) if run["execution"])["plan"]["chosen"]
+    middle = sorted(done, key=lambda one: float(one["iteration_seconds"]))[(len(done) - 1) // 2]
+    return {
+        "method": name,
+        "title": TITLES[name],
+        "runs": len(done),
+        "hosts": chosen["hosts"],
+        "rows": chosen["rows"],
+        "iteration_seconds": statistics.median(seconds),
+        "least": min(seconds),
+        "largest": max(seconds),
+        "predicted_iteration_seconds": statistics.median(predicted),
+        "middle": {
+            key: middle[key] for key in ("iteration_seconds", "predicted_iteration_seconds", "off")
+        },
+        "median_error": statistics.median(abs(one["off"]) for one in done),
+        "inside": sum(one["inside"] is True for one in done),
+    }
+
+
+def _ratio(runs: Sequence[Document]) -> Document | None:
+    """Return run-time AppLeS over blocked: the median of the repetitions, pair by pair, and the range."""
+    series = {
+        name: [
+            run["execution"]["iteration_seconds"]
+            for run in runs
+            if run["plan"]["blueprint"] == name and run["execution"] is not None
+        ]
+        for name in ("minimum_execution_time", "blocked")
+    }
+    pairs = list(zip(series["minimum_execution_time"], series["blocked"], strict=False))
+    if not pairs:
+        return None
+    ratios = [ours / theirs for ours, theirs in pairs]
+    low, high = min(ratios), max(ratios)
+    verdict = UNCLEAR
+    if len(ratios) == 1:
+        verdict = ONCE
+    elif high < 1:
+        verdict = FASTER
+    elif low > 1:
+        verdict = SLOWER
+    return {
+        "median": statistics.median(ratios),
+        "interval": [low, high] if len(ratios) > 1 else None,
+        "repetitions": len(ratios),
+        "verdict": verdict,
+    }
+
+
+FASTER, SLOWER = "faster in every repetition", "slower in every repetition"
+UNCLEAR, ONCE = "no clear difference", "one repetition says nothing of the next"
+KINDS = {FASTER: "good", SLOWER: "bad"}
+
+
+RESULTS = {
+    True: "all results verified",
+    False: "A RESULT DIFFERS FROM THE SEQUENTIAL ONE",
+    None: "results not verified",
+}
+
+
+def demo_text(document: Document) -> str:
+    """Return the answer first, then a row per method, then what to type next.
+
+    The row of a method is its middle repetition: prediction, measurement and what that is off are of one run.
+    """
+    ratio, error = document["ratio_to_blocked"], document["median_prediction_error"]
+    lines = []
+    if ratio:
+        line = f"Run-time AppLeS takes {ratio['median']:.2f} of blocked's time: {ratio['verdict']}"
+        if ratio["interval"]:
+            low, high = ratio["interval"]
+            line += f" ({low:.2f} to {high:.2f} in {ratio['repetitions']})"
+        lines.append(line)
+    if error is not None:
+        done = [run for run in document["runs"] if run["execution"] is not None]
+        results = RESULTS[document["verified"]]
+        lines.append(
+            f"Median error of the predicted iteration time: {error:.1%} over {len(done)} runs, "
+            f"{document['inside']} inside their {document['level']:.0%} interval; {results}"
+        )
+    lines += [
+        "",
+        f"{'method':36}{'predicted':>10}{'measured':>10}{'off':>7}{'inside':>8}  strips",
+    ]
+    for one in document["methods"]:
+        if not one["runs"]:
+            lines.append(f"{one['title']:36}no plan: {one['rejection']}")
+            continue
+        strips = ", ".join(
+            f"{host} {rows}" for host, rows in zip(one["hosts"], one["rows"], strict=True)
+        )
+        lines.append(
+            f"{one['title']:36}{duration(one['middle']['predicted_iteration_seconds']):>10}"
+            f"{duration(one['middle']['iteration_seconds']):>10}{one['middle']['off']:>+7.0%}"
+            f"{one['inside']:>3} of {one['runs']}  {strips}"
+        )
+    lines += ["", "next:  hat new heat   (an agent of your own)"]
+    return "\n".join(lines)

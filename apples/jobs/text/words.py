@@ -1,0 +1,74 @@
+"""Words that texts and pages of runs share: implementations, time spent, verification, and reasons of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Document = dict[str, Any]
+
+MOST_REASONS = 20
+
+
+def kinds_of(plans: Sequence[Document]) -> list[str]:
+    """Return the implementations in use, in an order that stays."""
+    return sorted(
+        {
+            strip["implementation"]
+            for plan in plans
+            if plan["chosen"]
+            for strip in plan["chosen"]["strips"]
+        }
+    )
+
+
+def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
+    """Return kind, word and sentence for the checks of the results."""
+    if not verified:
+        return "watch", "nothing ran", "There is no result to verify."
+    if any(one is False for one in verified):
+        return "bad", "a result differs", "A result differs from the sequential run's."
+    if all(one is True for one in verified):
+        return "good", "verified", "Every result equals the sequential one bit for bit."
+    return "watch", "not verified", "Not every result was compared with the sequential one."
+
+
+def reasons(plan: Document | None) -> Document | None:
+    """Return why a plan uses its hosts: left out, refused, assumed, each cut to what a page holds."""
+    if plan is None:
+        return None
+    refused = [one["reason"] for one in plan["rejected"]]
+    return {
+        "plan": plan,
+        "left_out": plan["left_out"][:MOST_REASONS],
+        "refused": refused[:MOST_REASONS],
+        "assumed": plan["assumed"][:MOST_REASONS],
+        "more": plan["rejected_total"] > min(len(refused), MOST_REASONS)
+        or len(plan["left_out"]) > MOST_REASONS
+        or len(plan["assumed"]) > MOST_REASONS,
+    }
+
+
+def spending(host: Document) -> list[tuple[str, float, str]]:
+    """Return what a host spent its iteration on, in parts that add up to it: word, seconds, fill."""
+    compute, halo = host["compute_per_iteration"], host["communicate_per_iteration"]
+    wait, other = host.get("wait_per_iteration"), host.get("other_per_iteration")
+    spent = [("compute", compute, "fill-0")]
+    if wait is None:
+        spent.append(("halo and wait", halo, "fill-1"))
+    else:
+        spent += [("halo", halo, "fill-1"), ("wait", wait, "fill-2")]
+    if other is not None:  # a record of an earlier version
+        spent.append(("other", other, "fill-3"))
+    return spent
+
+
+def words_of(executions: Sequence[Document]) -> dict[str, str]:
+    """Return what `spending` tells apart in these runs, in its order, with the fill of each."""
+    told = {
+        word: kind
+        for one in executions
+        for host in one["hosts"]
+        for word, _, kind in spending(host)
+    }
+    return dict(sorted(told.items(), key=lambda pair: pair[1]))
