@@ -23,8 +23,7 @@ from apples.launch.hydra import RankGroup
 from apples.launch.job_processes import marked, read
 from apples.malleable import HostShare
 from apples.malleable.job_start import job_file
-from apples.malleable.manager.hosts import ProcessGroup
-from apples.malleable.node.supervisor import RANK_INTERPRETER
+from apples.malleable.manager.hosts import RANK_INTERPRETER, ProcessGroup
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "malleable" / "programs_mpi" / "counting.py"
 MOST_SECONDS = 60.0

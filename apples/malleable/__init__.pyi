@@ -100,7 +100,9 @@ from apples.malleable.manager.hosts import BIRTH_SECONDS as BIRTH_SECONDS
 from apples.malleable.manager.hosts import GREETING_TOO_LONG as GREETING_TOO_LONG
 from apples.malleable.manager.hosts import OUT_OF_SIGHT as OUT_OF_SIGHT
 from apples.malleable.manager.hosts import OWN_LOGIN as OWN_LOGIN
+from apples.malleable.manager.hosts import RANK_INTERPRETER as RANK_INTERPRETER
 from apples.malleable.manager.hosts import RECONNECTED as RECONNECTED
+from apples.malleable.manager.hosts import REMOTE_SUPERVISOR as REMOTE_SUPERVISOR
 from apples.malleable.manager.hosts import REPORT_INVALID as REPORT_INVALID
 from apples.malleable.manager.hosts import SUPERVISOR as SUPERVISOR
 from apples.malleable.manager.hosts import SUPERVISOR_ENDED as SUPERVISOR_ENDED
@@ -116,8 +118,6 @@ from apples.malleable.node import remote_supervisor as remote_supervisor
 from apples.malleable.node import successor as successor
 from apples.malleable.node import supervisor as supervisor
 from apples.malleable.node.supervisor import MPIEXEC_ENDED as MPIEXEC_ENDED
-from apples.malleable.node.supervisor import RANK_INTERPRETER as RANK_INTERPRETER
-from apples.malleable.node.supervisor import REMOTE_SUPERVISOR as REMOTE_SUPERVISOR
 from apples.malleable.node.supervisor import ROOM as ROOM
 from apples.malleable.rehearsal import ScriptedControl as ScriptedControl
 from apples.malleable.runtime import checkpoint as checkpoint

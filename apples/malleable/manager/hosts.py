@@ -40,14 +40,16 @@ from apples.malleable.node.supervisor import (
     HELLO,
     LINE_LIMIT,
     ORDER_LIMIT,
-    RANK_INTERPRETER,
-    REMOTE_SUPERVISOR,
     NodeSupervisor,
     may_be_forked,
 )
 
 SUPERVISOR = "apples-node"
 """What the kernel calls the supervisor of a part of this machine."""
+RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
+"""The module of the interpreter that forks the ranks of a host."""
+REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
+"""The module of the supervisor at the far end of a connection."""
 SUCCESSOR = "apples.malleable.node.successor"
 BIRTH_SECONDS = 12.0
 """How much longer than later ones the first report of a supervisor may take."""

@@ -40,10 +40,11 @@ from apples.launch.this_host import located, network
 from apples.malleable.node.supervisor import (
     HELLO,
     LINE_LIMIT,
-    REMOTE_SUPERVISOR,
     NodeSupervisor,
 )
 
+MODULE = "apples.malleable.node.remote_supervisor"
+"""This one, as it stands in the command line of its process."""
 DOOR = "successor"
 """A socket in its folder."""
 KEPT_BYTES = 4 << 20
@@ -351,7 +352,7 @@ def end_attempts_before(job: str, attempt: int) -> None:
 def _attempt_of(pid: int) -> int:
     """Return which attempt to run its job a process supervises; 0 where it is no such supervisor."""
     words = read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
-    return int(words[-1]) if REMOTE_SUPERVISOR in words[:-1] and words[-1].isdecimal() else 0
+    return int(words[-1]) if MODULE in words[:-1] and words[-1].isdecimal() else 0
 
 
 def hold_login(supervisor: int) -> int:

@@ -53,12 +53,8 @@ ORDER_LIMIT = 64 * LINE_LIMIT
 """Bytes of an order: it may carry the task of a job."""
 INTERPRETER = "APPLES_RANK_INTERPRETER"
 """The variable by which what is to become a rank knows the interpreter that forks it (`rank_wrapper`)."""
-RANK_INTERPRETER = "apples.malleable.node.rank_interpreter"
-"""The module of that interpreter."""
 ROOM = " " * 1000
 """A word of its command line, which is as long as that of a rank can be shown."""
-REMOTE_SUPERVISOR = "apples.malleable.node.remote_supervisor"
-"""The module of the supervisor at the far end of a connection."""
 HELLO = b"apples.node-supervisor/1\n"
 """The first bytes of a supervisor at the far end of a connection."""
 CHECK_SECONDS = 0.25
