@@ -1,12 +1,19 @@
-"""The routes of live schedulers: each sends the request of the command of the same name."""
+"""The routes of live schedulers: each sends the request of the command of the same name.
+
+A page of a queue follows the scheduler's own stream of events.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -16,16 +23,17 @@ from apples.applications.folder import DocumentFolder
 from apples.cluster.pages import served
 from apples.cluster.pages.clusters import Cluster, Clusters
 from apples.cluster.pages.queue import ClusterQuery
-from apples.cluster.pages.submission import submission
 from apples.cluster.pages.what_if import Supposition
-from apples.cluster.streams import QueueStream
+from apples.cluster.submission import JobRequest
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs.pages import plan as planning
-from apples.jobs.scheduler_client import missing
+from apples.jobs.scheduler_client import SOCKET, missing
+from apples.jobs.text.job import iteration_text
 from apples.scheduling.policies import POLICIES
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.gate import Session
 from apples.ui.web.site import HostName, PageNumber, Since, Site
+from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
 from apples.weather.pages.hosts import HostWeather
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
@@ -33,6 +41,14 @@ LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
 
 ClusterName = Annotated[str, Path(max_length=255)]
 JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
+
+MOST_HOSTS: Final = 10**6
+AWAY_LOOKS: Final = 10
+"""After so many questions that nobody answered a page says anew for how long that has been."""
+SILENT_SECONDS: Final = 30.0
+"""A scheduler says something every ten."""
+MOST_LINE: Final = 64 << 20
+MOST_SEEN: Final = 20_000
 
 
 def add(app: FastAPI, site: Site) -> None:
@@ -209,6 +225,40 @@ def _add_submission(app: FastAPI, folder: DocumentFolder, clusters: Clusters) ->
         return RedirectResponse(f"{served.cluster_address(one.name)}/jobs/{number}", 303)
 
 
+def submission(folder: DocumentFolder, wanted: Mapping[str, str], hosts: tuple[str, str]) -> Any:
+    """Return what a scheduler is sent, as ``apples submit`` sends it.
+
+    Parameters
+    ----------
+    hosts
+        The fewest and the most, as somebody typed them; empty: 1, and as many as the fewest.
+    """
+    _, template, user = planning.files_of(folder, {**wanted, "hosts": wanted["template"]})
+    least, most = (
+        _count(name, text) for name, text in zip(("--min", "--max"), hosts, strict=True)
+    )
+    request = JobRequest(
+        template,
+        user,
+        planning.settings_of(wanted["set"]),
+        least or 1,
+        most,
+        directory=folder.path,
+    )
+    return request.body()
+
+
+def _count(option: str, text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_HOSTS):
+        raise UsageError(
+            f"{option} {hat.printable(text)}: must be a whole number from 1 to {MOST_HOSTS}",
+            code="value-range", option=option, value=text, bound=[1, MOST_HOSTS],
+        )  # fmt: skip
+    return int(text)
+
+
 def _answer_of(cluster: Cluster) -> dict[str, Any]:
     """Return a scheduler for the list of them: what it answers, or why it does not."""
     try:
@@ -216,3 +266,73 @@ def _answer_of(cluster: Cluster) -> dict[str, Any]:
     except ApplesError as error:
         return {"name": cluster.name, "document": None, "refusal": failure_of(error).line}
     return {"name": cluster.name, "document": document, "refusal": refusal}
+
+
+class QueueStream(LiveStream):
+    """What changes in the queue of a scheduler, by its own stream of events.
+
+    Parameters
+    ----------
+    directory
+        Where the scheduler's socket is.
+    """
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._seen: dict[str, Mapping[str, Any]] = {}
+
+    async def look(self) -> None:
+        """Take the scheduler's events; where it is away, ask again and again."""
+        last, asked = "", 0
+        while True:
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                async for number, kind, data in self._said(last):
+                    last = number
+                    self._take(kind, data)
+                    asked = 0
+            if asked % AWAY_LOOKS == 0:  # it is away: the page says so, and since when
+                self.change()
+            asked += 1
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _take(self, kind: str, data: str) -> None:
+        """Tell how far a job is as a text, and everything else as a change."""
+        if kind == "job":
+            job = json.loads(data)
+            name, rest = job["job"], {**job, "iteration": None, "iterations": None}
+            if self._seen.get(name) == rest:
+                self.text(name, iteration_text(job))
+                return
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen[name] = rest
+        self.change()
+
+    async def _said(self, last: str) -> AsyncIterator[tuple[str, str, str]]:
+        """Yield identifier, kind and data of the events after one."""
+        place = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # by its descriptor: the path may be longer than a socket's may be
+            async with asyncio.timeout(SILENT_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(
+                    f"/proc/self/fd/{place}/{SOCKET}", limit=MOST_LINE
+                )
+        finally:
+            os.close(place)
+        try:
+            resumed = f"Last-Event-ID: {last}\r\n" if last else ""
+            writer.write(f"GET /v1/events HTTP/1.1\r\nHost: scheduler\r\n{resumed}\r\n".encode())
+            found: dict[str, str] = {}
+            async with asyncio.timeout(SILENT_SECONDS) as limit:
+                if b" 200 " not in await reader.readline():
+                    raise ConnectionRefusedError
+                while line := await reader.readline():
+                    limit.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS)
+                    key, _, value = line.decode().rstrip("\r\n").partition(": ")
+                    if value:
+                        found[key] = value
+                    elif "event" in found:
+                        yield found["id"], found["event"], found["data"]
+                        found = {}
+        finally:
+            writer.close()
