@@ -27,7 +27,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "Plan an application of several tasks.",
         ),
         "demo": (
-            "apples.jobs.demo.command:demo",
+            "apples.jobs.demo.commands:demo",
             "The four methods of the paper on this machine.",
         ),
         "calibrate": (
@@ -101,12 +101,12 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Machines": {
         "hosts": ("apples.applications.hosts_commands:commands", "Check host lists."),
-        "topology": ("apples.topology.commands:commands", "Machines, and CPUs for a job."),
+        "topology": ("apples.topology.commands.topology:commands", "Machines, and CPUs for a job."),
         "topologyd": (
             "apples.topology.daemon.commands:topologyd",
             "The topology daemon of this host.",
         ),
-        "exec": ("apples.topology.exec_command:exec_command", "Run a command on CPUs of its own."),
+        "exec": ("apples.topology.commands.exec:exec_command", "Run a command on CPUs of its own."),
         "lab": ("apples.lab.commands:commands", "Emulate a cluster on this machine."),
     },
     "Set-up": {

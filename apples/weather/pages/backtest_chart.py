@@ -6,8 +6,13 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nws.backtesting import LEVEL, UNSCORED, Numbers, Trace
+from nws import BACKTEST_LEVEL as LEVEL
+from nws import UNSCORED
+from nws import BacktestTrace as Trace
+
+Numbers = NDArray[np.float64]
 
 MEASURED: Final = "#D55E00"
 FORECAST: Final = "#0072B2"
