@@ -1,12 +1,17 @@
-"""The routes of runs, jobs and plans: each calls the function of the command of the same name."""
+"""The routes of runs, jobs and plans: each calls the function of the command of the same name.
+
+The page of a run or job follows a stream of events: its texts, and that its drawings grow.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -23,12 +28,12 @@ from apples.jobs.pages.record import has_own_page, record_page
 from apples.jobs.pages.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.jobs.records import document_so_far
 from apples.jobs.scheduler_client import scheduler_directories
-from apples.jobs.streams import TAIL_BYTES, RecordStream, log_end
 from apples.jobs.text.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.resources import read_host_list
 from apples.ui.web.answers import STATUSES
 from apples.ui.web.gate import Session
 from apples.ui.web.site import PageNumber, Since, Site
+from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
 
 MOST_COMPARED = 12
 LOG_BYTES = 64 << 10
@@ -38,6 +43,9 @@ SAVED_POLICY = (
 """Of a page that is one file: its style is inside."""
 
 Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
+TAIL_BYTES: Final = 4 << 10
+REDRAWN_SECONDS, REDRAWN_SHARE = 10.0, 0.02
+"""A run that goes on is drawn anew after so long, or after so much of the time that it has taken: a column."""
 
 
 def add(app: FastAPI, site: Site) -> None:
@@ -216,3 +224,69 @@ def _add_plan(app: FastAPI, site: Site) -> None:
         job = planning.submitted(folder, wanted)
         request.state.session.said = "good", submitted_text(job, f"wait {job.id}")
         return RedirectResponse(f"/runs/{job.id}", 303)
+
+
+def drawing_number(seconds: float) -> int:
+    """Return which drawing of a run is to be shown so many seconds after its start.
+
+    Examples
+    --------
+    >>> [drawing_number(after) for after in (0.0, 9.9, 10.0, 500.0, 509.0, 510.0, 3600.0)]
+    [0, 0, 1, 50, 50, 51, 149]
+    """
+    steady = REDRAWN_SECONDS / REDRAWN_SHARE
+    if seconds < steady:
+        return max(0, int(seconds / REDRAWN_SECONDS))
+    return int(1 / REDRAWN_SHARE + math.log(seconds / steady) / math.log1p(REDRAWN_SHARE))
+
+
+class RecordStream(LiveStream):
+    """What changes in the record of a run or job; its drawings grow while it goes on.
+
+    Parameters
+    ----------
+    identifier
+        Of the record.
+    """
+
+    def __init__(self, identifier: str) -> None:
+        super().__init__()
+        self._identifier = identifier
+        self._shape = ""
+        self._shown: dict[str, str] = {}
+
+    async def look(self) -> None:
+        """Look at the record every second."""
+        while True:
+            shape, texts = await asyncio.to_thread(self._found)
+            for key, text in texts.items():
+                if self._shown.get(key) != text:
+                    self.text(key, text)
+            if shape != self._shape:
+                self.change()
+            self._shape, self._shown = shape, texts
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _found(self) -> tuple[str, dict[str, str]]:
+        """Return what of the record is no text, and its texts; why it cannot be read where it was removed."""
+        try:
+            one = store.record(self._identifier)
+            record = one.record()
+        except (OSError, ApplesError) as error:
+            return str(error), {}
+        keys = ("state", "attempt", "epoch", "hosts", "rows", "last_resize", "last_change")
+        going = record.get("state") not in store.OVER and record.get("submitted")
+        drawn = drawing_number(time.time() - record["submitted"]) if going else 0
+        shape = json.dumps([drawn, *(record.get(key) for key in keys)])
+        return shape, live_texts(one.summary(record), log_end(one, TAIL_BYTES), time.time())
+
+
+def log_end(one: store.StoredJob, most: int) -> str:
+    """Return the end of a record's log; empty where there is none."""
+    try:
+        with one.log.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - most))
+            return stream.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from waiting import until
 from web.live_site import LiveSite
 
+from apples.jobs import routes as job_routes
 from apples.jobs import store
-from apples.jobs import streams as job_streams
 from apples.ui import MOST_KEPT, LiveStream, Streams, streams
 
 
@@ -105,7 +105,7 @@ def test_a_record_is_followed_until_the_server_ends(site, visitor):
 @pytest.mark.more
 def test_a_run_that_goes_on_is_drawn_anew_by_and_by(site, visitor, monkeypatch):
     numbers = itertools.count()
-    monkeypatch.setattr(job_streams, "drawing_number", lambda _: next(numbers))
+    monkeypatch.setattr(job_routes, "drawing_number", lambda _: next(numbers))
     job = store.create({}, "heat")
     with job.supervising():
         job.write({**job.record(), "state": "running", "submitted": time.time()})
@@ -118,11 +118,11 @@ def test_a_run_that_goes_on_is_drawn_anew_by_and_by(site, visitor, monkeypatch):
 @given(st.floats(0, 1e7), st.floats(0, 1e7))
 def test_a_longer_run_is_drawn_anew_less_often(one, other):
     early, late = sorted((one, other))
-    first, last = job_streams.drawing_number(early), job_streams.drawing_number(late)
+    first, last = job_routes.drawing_number(early), job_routes.drawing_number(late)
     assert first <= last
     if last > first + 1:
-        assert late - early >= job_streams.REDRAWN_SECONDS * 0.99
-        assert late / max(early, 1.0) >= 1 + job_streams.REDRAWN_SHARE * 0.99 or late < 600
+        assert late - early >= job_routes.REDRAWN_SECONDS * 0.99
+        assert late / max(early, 1.0) >= 1 + job_routes.REDRAWN_SHARE * 0.99 or late < 600
 
 
 @pytest.mark.parametrize("known_streams", [Streams(most_readers=1)])
