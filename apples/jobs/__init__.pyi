@@ -34,11 +34,11 @@ from apples.jobs.pages.message_matrix import matrix_table as matrix_table
 from apples.jobs.pages.message_matrix import matrix_tables as matrix_tables
 from apples.jobs.pages.plan import choices as choices
 from apples.jobs.pages.run import run_page as page_of_run
-from apples.jobs.pages.run_list import ORDERS as ORDERS
-from apples.jobs.pages.run_list import PER_PAGE as PER_PAGE
-from apples.jobs.pages.run_list import RecordedRuns as RecordedRuns
-from apples.jobs.pages.run_list import RunQuery as RunQuery
-from apples.jobs.pages.run_list import page_of as page_of
+from apples.jobs.pages.served import ORDERS as ORDERS
+from apples.jobs.pages.served import PER_PAGE as PER_PAGE
+from apples.jobs.pages.served import RecordedRuns as RecordedRuns
+from apples.jobs.pages.served import RunQuery as RunQuery
+from apples.jobs.pages.served import page_of as page_of
 from apples.jobs.record_changes import RecordChanges as RecordChanges
 from apples.jobs.recorder import EventLog as EventLog
 from apples.jobs.recorder import RunRecorder as RunRecorder

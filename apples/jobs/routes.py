@@ -25,7 +25,7 @@ from apples.jobs.comparison import comparison_of
 from apples.jobs.pages import plan as planning
 from apples.jobs.pages import served
 from apples.jobs.pages.record import has_own_page, record_page
-from apples.jobs.pages.run_list import LATEST_FIRST, RecordedRuns, RunQuery, page_of
+from apples.jobs.pages.served import LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.jobs.records import document_so_far
 from apples.jobs.scheduler_client import scheduler_directories
 from apples.jobs.text.job import live_texts, resize_text, restarted_text, submitted_text
