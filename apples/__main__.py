@@ -100,13 +100,19 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
     "Machines": {
-        "hosts": ("apples.applications.hosts_commands:commands", "Check host lists."),
-        "topology": ("apples.topology.commands.topology:commands", "Machines, and CPUs for a job."),
+        "hosts": ("apples.applications.commands:hosts", "Check host lists."),
+        "topology": (
+            "apples.topology.commands.topology:commands",
+            "Machines, and CPUs for a job.",
+        ),
         "topologyd": (
             "apples.topology.daemon.commands:topologyd",
             "The topology daemon of this host.",
         ),
-        "exec": ("apples.topology.commands.exec:exec_command", "Run a command on CPUs of its own."),
+        "exec": (
+            "apples.topology.commands.exec:exec_command",
+            "Run a command on CPUs of its own.",
+        ),
         "lab": ("apples.lab.commands:commands", "Emulate a cluster on this machine."),
     },
     "Set-up": {

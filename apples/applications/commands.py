@@ -1,4 +1,4 @@
-"""``hat new | check | schema``: the files that users write, and the JSON Schemas of what is read and written."""
+"""``hat new | check | schema`` and ``apples hosts``: the files that users write, and the JSON Schemas of all files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import typer
 
 import hat
 from apples.applications import files as user_files
-from apples.errors import UsageError, coded, unwritable
+from apples.errors import LaunchError, UsageError, coded, unwritable
 from apples.ui.command_line import Entry, run, say, show, show_answer, show_json
 from apples.ui.options import Json
 
 SCHEMA = "hat.check/1"
-
 
 COMMANDS: Mapping[str, Entry] = {
     "new": Entry(
@@ -28,6 +27,9 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "schema": Entry("apples.applications.commands:schema", "Print a JSON Schema."),
 }
+
+hosts = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+"""What `apples hosts` does with host lists."""
 
 
 def main() -> None:
@@ -141,6 +143,59 @@ def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> i
     if json and problems:
         raise hat.DocumentError(problems)
     return 2 if problems else 0
+
+
+@hosts.callback()
+def hosts_options() -> None:
+    """Check host lists, or make one."""
+
+
+@hosts.command("check")
+def check_hosts(
+    files: Annotated[list[Path], typer.Argument(help="Host lists.")], json: Json = False
+) -> int:
+    """Report every error of host lists with file, line, field and what would be right.
+
+    Example: apples hosts check hosts.toml
+    """
+    return check_files(files, json, only=user_files.HOST_LIST)
+
+
+@hosts.command("import")
+def import_hosts(
+    source: Annotated[str, typer.Argument(help="slurm.")],
+    partition: Annotated[str, typer.Option(help="Only the nodes of this partition.")] = "",
+    site: Annotated[
+        list[str] | None, typer.Option("--site", help="A node feature that stands for a site.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Print a host list of the cluster this machine belongs to; nodes that take no jobs are left out, and said.
+
+    Example: apples hosts import slurm > hosts.toml
+    """
+    # Checking a list loads nothing of Slurm.
+    from apples.launch.slurm import client  # noqa: PLC0415
+    from apples.launch.slurm.nodes import host_entries, host_list, left_out  # noqa: PLC0415
+
+    if source != "slurm":
+        raise UsageError(
+            f"hosts import '{source}': known is slurm",
+            code="source-unknown",
+            value=source,
+            known=["slurm"],
+        )
+    nodes = client.nodes(partition)
+    for line in left_out(nodes):
+        say(f"warning: {line}")
+    found = host_entries(nodes, site or ())
+    if not found:
+        raise LaunchError("Slurm has no node that takes jobs", code="nodes-missing")
+    if json:
+        show_json({"schema": "apples.hosts/1", "host": found})
+    else:
+        show(host_list(nodes, site or ()).rstrip())
+    return 0
 
 
 KINDS = ("template", "user", "hosts", "protocol")
