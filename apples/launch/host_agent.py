@@ -1,6 +1,6 @@
 """Supervises one run, here or on another host: whatever happens to the agent, no process of the run is left.
 
-One program with two ways to be reached. On the agent's machine it is run by path, as ``python -I -S supervisor.py
+One program with two ways to be reached. On the agent's machine it is run by path, as ``python -I -S host_agent.py
 DIRECTORY REPORT_FD AGENT_PID`` in a session of its own, and its launcher is mpiexec, or a job manager, which is a
 fork of it; on every other host it
 travels with the ssh connection (`apples.launch.remote.bootstrap`), and its launcher is hydra's proxy. Standard

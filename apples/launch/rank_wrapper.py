@@ -1,7 +1,7 @@
 """Starts one rank and stays beside it: on its host's CPUs, in its host's cgroup, never outliving its launcher.
 
-Run by path as ``python -I -S bind.py LAUNCH_FILE HOST_INDEX`` by hydra, and without the index by srun; standard
-library only, and little of it, because every rank starts through here. The program's arguments come from the
+Run by path as ``python -I -S rank_wrapper.py LAUNCH_FILE HOST_INDEX`` by hydra, and without the index by srun;
+standard library only, and little of it, because every rank starts through here. The program's arguments come from the
 launch file and never pass through a launcher's command line.
 
 The rank is a child of this process, because only a parent learns by which signal a process ended. What became

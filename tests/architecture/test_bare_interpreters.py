@@ -128,7 +128,7 @@ def check_travelling(place, folder):
 def test_program_run_by_path_loads_without_site_packages(path):
     assert bare("runpy.run_path(sys.argv[1], run_name='bare')", path) in {
         "",
-        # `supervisor.py` finds the rest of itself only where it is run.
+        # `host_agent.py` finds the rest of itself only where it is run.
         "ModuleNotFoundError: No module named 'apples'",
     }
     code = "sys.path.append(sys.argv[2]); runpy.run_path(sys.argv[1], run_name='bare')"
@@ -166,14 +166,14 @@ def test_what_travels_is_what_a_module_imports_first(tmp_path, monkeypatch):
         tmp_path,
         {
             "shop.desk": "from apples.io.connection import (\n    LineConnection,  # (one end)\n)\n"
-            "from apples.supervision import counting, this_host\n",
+            "from apples.launch import job_processes, this_host\n",
         },
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert shipping.Program("shop.desk:main").modules == [
         "apples.io.json_lines",
         "apples.io.connection",
-        "apples.launch.message_counts.on_host",
+        "apples.launch.job_processes",
         "apples.launch.this_host",
         "shop.desk",
     ]

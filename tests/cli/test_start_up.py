@@ -54,14 +54,18 @@ EASY = ("--policy", "easy", "--processors", "64")
 SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.simulation.text"}
 HEAVY = {*SLOW, "numpy", "apples.agent.coordinator", "apples.launch.actuator"}
 
-MAINS = {"apples": "main", "hat": "files", "nws": "nws"}
+MAINS = {
+    "apples": "apples.__main__",
+    "hat": "apples.applications.commands",
+    "nws": "apples.weather.commands.nws",
+}
 
 
 def loaded_by(program, *words):
     """The names of all modules that are loaded when a command ends."""
     code = (
         f"import sys; sys.argv = {[program, *map(str, words)]!r}\n"
-        f"from apples.cli.{MAINS[program]} import main\n"
+        f"from {MAINS[program]} import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print(*sys.modules, file=sys.stderr)"
     )
@@ -129,7 +133,6 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
     scheduling = {name for name in loaded if name.startswith("apples.scheduling")}
     assert scheduling == {
         "apples.scheduling",
-        "apples.scheduling.server",
         "apples.jobs.scheduler_client",
     }
     others = {

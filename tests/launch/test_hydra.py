@@ -14,14 +14,14 @@ from apples.launch import rank_wrapper as bind
 
 BECOME = """
 import os, sys
-from apples.launch import bind
+from apples.launch import rank_wrapper
 folder, names = sys.argv[1], (f"{os.getpid()}:{os.getuid()}:0", f"{os.getpid()}0:{os.getuid()}:0")
-bind.SHARED_MEMORY = folder + "/memory"
+rank_wrapper.SHARED_MEMORY = folder + "/memory"
 for name in names:
-    open(os.path.join(bind.SHARED_MEMORY, name), "w").close()
+    open(os.path.join(rank_wrapper.SHARED_MEMORY, name), "w").close()
 print(*names, flush=True)
-entry = {"host": "here", "program": ["ls", bind.SHARED_MEMORY], "cpus": [], "cgroup": ""}
-bind.become(entry, {"directory": "/"}, folder, 0, by_srun=False)
+entry = {"host": "here", "program": ["ls", rank_wrapper.SHARED_MEMORY], "cpus": [], "cgroup": ""}
+rank_wrapper.become(entry, {"directory": "/"}, folder, 0, by_srun=False)
 """
 HOSTILE = [
     *(":", "-n", "--", "", "-", "-genv", "%p", "..", "*", "é", "'", '"', "\\", "\t", "\r", "a\nb"),

@@ -14,19 +14,19 @@ from apples.launch import on_host as counting
 
 SERVE = """
 import json, sys
-from apples.launch import supervisor
+from apples.launch import host_agent
 
 told = json.loads(sys.argv[1])
 sys.executable = told["python"]
-raise SystemExit(supervisor.serve(told))
+raise SystemExit(host_agent.serve(told))
 """
 CLEAR = """
 import os, sys
-from apples.launch import supervisor
+from apples.launch import host_agent
 
-one = supervisor.RemoteSupervisor({"directory": sys.argv[1]})
+one = host_agent.RemoteSupervisor({"directory": sys.argv[1]})
 one.counts = sys.argv[1]
-supervisor.LAST_WORDS_SECONDS = 0.5
+host_agent.LAST_WORDS_SECONDS = 0.5
 if not (rank := os.fork()):
     os.execlp("sleep", "sleep", "1000")
 sys.stderr.write(f"{rank}\\n")

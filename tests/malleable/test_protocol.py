@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from adversaries.protocol.simulation import BrokenPromiseError, SimulatedControl
@@ -87,11 +88,15 @@ def test_two_hundred_histories_keep_every_promise_and_settle():
     assert every <= reasons
 
 
+TESTS = str(Path(__file__).parents[1])  # where `adversaries` is
+
+
 def test_a_seed_is_one_history_byte_for_byte_also_in_another_process():
     world = SimulatedControl(11)
     world.run()
     program = (
-        "from apples.testing import SimulatedControl\n"
+        f"import sys; sys.path.append({TESTS!r})\n"
+        "from adversaries.protocol.simulation import SimulatedControl\n"
         "world = SimulatedControl(11); world.run(); print(world.digest)"
     )
     other = subprocess.run(

@@ -244,7 +244,7 @@ def test_a_launcher_that_kills_its_process_group_kills_no_guard():
     """hydra kills the group of each child; one that it has just forked is still in hydra's own."""
     say = "import os; print(os.getpgid(0) == os.getpid())"
     become = (
-        "import os, sys; from apples.supervision import exec_launcher; "
+        "import os, sys; from apples.launch import exec_launcher; "
         f"exec_launcher([sys.executable, '-c', '{say}'], os.getppid())"
     )
     launcher = subprocess.run([sys.executable, "-c", become], stdout=subprocess.PIPE, check=True)

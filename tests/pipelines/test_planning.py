@@ -347,6 +347,6 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
         return result
 
     monkeypatch.setattr("apples.jobs.commands.applications.LONG_SECONDS", 3600.0)
-    monkeypatch.setattr("apples.applications.pipeline.run_pipeline", running)
+    monkeypatch.setattr("apples.applications.run_pipeline", running)
     done = command("apples", "pipeline", "--run")
     assert (done.code, done.err) == (0, "")

@@ -55,8 +55,8 @@ def test_a_copy_is_refused_until_it_is_said_to_be_the_original(place):
 
 def test_all_that_start_at_once_find_one_identity(place):
     code = (
-        "import sys; from pathlib import Path; from apples.storage import Folder\n"
-        "from apples.storage import identity_of\n"
+        "import sys; from pathlib import Path; from apples.io import Folder\n"
+        "from apples.io import identity_of\n"
         "print(identity_of(Folder.open(Path(sys.argv[1]))))"
     )
 

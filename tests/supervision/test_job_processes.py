@@ -184,7 +184,7 @@ def test_a_child_that_is_another_program_has_its_own_name_and_files_and_never_re
 
 
 def test_whoever_looks_for_a_job_under_its_mark_neither_counts_nor_kills_itself():
-    lines = "import sys; from apples.supervision import job_processes as j; print(j.kill_marked(sys.argv[2], 9))"
+    lines = "import sys; from apples.launch import job_processes as j; print(j.kill_marked(sys.argv[2], 9))"
     words = [sys.executable, "-c", lines, mark("fee1fa11"), "fee1fa11"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "True\n"

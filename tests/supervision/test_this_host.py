@@ -34,6 +34,6 @@ def test_supervision_loads_with_the_standard_library_alone():
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, root], capture_output=True, text=True, check=True
     )
-    ours = {"apples", "apples.supervision"}
+    ours = {"apples", "apples.launch"}
     ours |= {"apples.launch.job_processes", "apples.launch.this_host"}
     assert set(done.stdout.split()) == ours

@@ -8,7 +8,7 @@ from views.documents import demo, measured, refused, run
 from views.reading import Page, leaves, numbers_of, replaced, strings_of
 from views.timelines import moved
 
-from apples import views
+import apples
 from apples.jobs import METHODS, demo_page, timeline_document
 from apples.jobs import page_of_run as run_page
 from apples.ui import made_by
@@ -266,13 +266,11 @@ def optional_shape():
     return Page(demo_page(document)).shape() | {("td", "colspan")}
 
 
-TEMPLATES = Path(views.__file__).parent / "templates"
+TEMPLATES = sorted(Path(apples.__file__).parent.glob("*/templates/*.html.j2"))
 
 
-@pytest.mark.parametrize("name", sorted(file.name for file in TEMPLATES.glob("*.html.j2")))
-def test_no_template_writes_an_attribute_as_a_value(name):
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_no_template_writes_an_attribute_as_a_value(template):
     # Values are escaped, so a quote that is meant for the page's own markup comes out as &#34;.
-    values = re.findall(
-        r"\{\{.*?\}\}", (TEMPLATES / name).read_text(encoding="utf-8"), flags=re.DOTALL
-    )
+    values = re.findall(r"\{\{.*?\}\}", template.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert not [value for value in values if re.search(r"'\s*[\w-]+=\"", value)]

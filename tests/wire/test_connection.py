@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import apples.wire
 import pytest
 
+import apples
 from apples.io import LineConnection, LineError
 
 
@@ -80,6 +80,6 @@ def test_a_peer_that_speaks_something_else_is_refused(ends, bad):
 
 
 def test_the_room_loads_without_site_packages():
-    root = Path(apples.wire.__file__).parents[2]
+    root = Path(apples.__file__).parents[1]
     code = f"import sys; sys.path.append({str(root)!r}); import apples.io.connection"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from apples.views import demo_document, demo_text
+from apples.jobs import demo_document, demo_text
 
 JOBS = Path("recorded", "apples", "jobs")
 runs = [json.loads((JOBS / run / "result.json").read_text()) for run in ("53c658ab", "d8232103")]

@@ -1,8 +1,6 @@
 """Print the views of ``apples doctor``, ``--program`` and ``--hosts`` for fixed findings."""
 
-from apples.views import checks_text, hosts_text, program_checks_text
-
-from apples.launch import Check, Finding, Fitness
+from apples.launch import Check, Finding, Fitness, checks_text, hosts_text, program_checks_text
 
 MPI = Finding("mpi", "ok", "mpich 5.0.2")
 CGROUP = Finding("cgroup", "warn", "cannot be written", "start it by systemd-run --user --scope")

@@ -1,6 +1,6 @@
 """Print the view of ``apples monitor`` for fixed measurements."""
 
-from apples.views import monitor_text
+from apples.weather import monitor_text
 
 available = {"cpu": 0.75, "memory": 0.5, "swap": 1.0, "disk": 0.4}
 job = {"job": "lab.2", "wanted": 2.0, "processes": 3, "cpu_seconds": 81.5, "memory": 2.1e9}

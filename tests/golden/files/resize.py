@@ -1,8 +1,13 @@
 """Print the views of ``apples resize`` and ``apples restart`` of a detached job for fixed values."""
 
-from apples.views import estimate_text, resize_text, restarted_text
-
-from apples.jobs import JobStatus, ResizeEstimate, ResizeResult
+from apples.jobs import (
+    JobStatus,
+    ResizeEstimate,
+    ResizeResult,
+    estimate_text,
+    resize_text,
+    restarted_text,
+)
 
 hosts, rows = ("ada", "bob"), (40, 20)
 job = JobStatus("e7039157", "running", hosts, rows, iteration=500, iterations=2000, attempt=2)

@@ -1,8 +1,7 @@
 """Print the views of ``apples run --detach`` and of ``apples submit`` of a job that starts at once."""
 
-from apples.views import detached_text, submitted_text
-
-from apples.jobs import JobStatus
+from apples.cluster import submitted_text
+from apples.jobs import JobStatus, detached_text
 
 hosts, rows = ("ada", "bob"), (40, 20)
 for state in ("running", "waiting"):
