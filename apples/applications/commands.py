@@ -1,4 +1,4 @@
-"""``hat new | check | schema`` and ``apples hosts``: the files that users write, and the JSON Schemas of all files."""
+"""``hat new | check | schema`` and ``apples hosts``: the files that users write, and the JSON Schemas of all."""
 
 from __future__ import annotations
 

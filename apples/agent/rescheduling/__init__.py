@@ -1,9 +1,9 @@
 """Rescheduling: an application that runs is held to its prediction, and moved where a move pays.
 
-The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `monitor` (the contract, and the
+The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `contract` (the contract, and the
 measured rate that is held against it), `evaluation` (what a move would bring and cost), `rescheduler` (the policy,
-the decisions, and the execution that carries both), `monitored` (the same by the loads of hosts, by a scheduling
-policy), `size` (the hosts for one that asks for more, or fewer).
+the decisions, the execution that carries both, and the hosts for one that asks for more, or fewer), `by_load` (the
+same by the loads of hosts, by a scheduling policy).
 """
 
 from apples.agent.rescheduling.by_load import LoadRescheduling
@@ -18,8 +18,8 @@ from apples.agent.rescheduling.rescheduler import (
     Rescheduler,
     ReschedulingDecision,
     ReschedulingPolicy,
+    best_of_size,
 )
-from apples.agent.rescheduling.size import best_of_size
 
 __all__ = [
     "AdaptiveExecution",
