@@ -124,9 +124,9 @@ from apples.agent.session.running import prepare as prepare
 from apples.agent.session.spec import PlanSpec as PlanSpec
 from apples.agent.session.spec import RunSpec as RunSpec
 from apples.agent.session.spec import asked_for as asked_for
-from apples.agent.text.calibration import calibration_text as calibration_text
-from apples.agent.text.plan import explained_text as explained_text
-from apples.agent.text.plan import plan_text as plan_text
+from apples.agent.text import calibration_text as calibration_text
+from apples.agent.text import explained_text as explained_text
+from apples.agent.text import plan_text as plan_text
 from apples.agent.verification import FinishedRun as FinishedRun
 from apples.agent.verification import Reference as Reference
 from apples.agent.verification import Verification as Verification

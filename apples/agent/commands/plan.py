@@ -18,7 +18,7 @@ from apples.agent.commands.options import (
 )
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
-from apples.agent.text.plan import explained_text, plan_text
+from apples.agent.text import explained_text, plan_text
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.topology.message_matrix import messages_of

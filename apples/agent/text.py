@@ -1,13 +1,17 @@
-"""A plan as text: the first line is the answer, the last what to type next."""
+"""A plan, and the measured speeds of an application, as text.
+
+Of a plan the first line is the answer, the last what to type next.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
+from apples.agent.models.model import SpeedFunction
 from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, counted, digits, duration
@@ -274,3 +278,45 @@ def _equal(document: Document) -> Iterator[str]:
             f"equal strips on the same hosts: {duration(equal['iteration_seconds'])} "
             f"({equal['ratio']:.2f} x)"
         )
+
+
+def calibration_document(
+    name: str, version: str, found: Mapping[str, Mapping[str, SpeedFunction]]
+) -> dict[str, Any]:
+    """Return the measured speeds of an application as ``apples.calibration/1``."""
+    hosts = {
+        host: {implementation: _curve(speed) for implementation, speed in speeds.items()}
+        for host, speeds in found.items()
+    }
+    return {
+        "schema": "apples.calibration/1",
+        "application": name,
+        "version": version,
+        "hosts": hosts,
+    }
+
+
+def _curve(speed: SpeedFunction) -> dict[str, Any]:
+    return {
+        "rows": list(speed.rows),
+        "seconds_per_point": list(speed.seconds_per_point),
+        "error": speed.error,
+        "columns": speed.columns,
+        "memory": speed.memory if math.isfinite(speed.memory) else None,
+    }
+
+
+def calibration_text(found: Mapping[str, Mapping[str, SpeedFunction]]) -> str:
+    """Return the measured speeds, a line a host and implementation."""
+    lines = []
+    for host, speeds in found.items():
+        for name, speed in speeds.items():
+            points = ", ".join(
+                f"{digits(seconds * 1e9)} at {rows:.0f} rows"
+                for rows, seconds in zip(speed.rows, speed.seconds_per_point, strict=True)
+            )
+            own = (
+                f"; {amount(speed.memory)} of its own free" if math.isfinite(speed.memory) else ""
+            )
+            lines.append(f"{host}  {name}  ns a point: {points}{own}")
+    return "\n".join(lines)
