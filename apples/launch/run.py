@@ -21,6 +21,7 @@ from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchEr
 from apples.launch.actuator import Execution
 from apples.launch.endings import (
     LEFT,
+    LastWords,
     end_fields,
     end_reason,
     first_to_end,
@@ -53,7 +54,6 @@ from apples.launch.message_counts.arrays import ArrayMessages
 from apples.launch.plan import SILENCE_SECONDS
 from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
 from apples.launch.remote.connection import HostConnection
-from apples.launch.stderr_tail import LastWords
 
 STARTUP_SECONDS = 120.0
 PATIENCE_SECONDS = 1.5
