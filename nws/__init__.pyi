@@ -1,6 +1,6 @@
-from nws.backtesting import LEVEL as BACKTEST_LEVEL
+from nws.backtesting import INTERVAL_LEVEL as INTERVAL_LEVEL
 from nws.backtesting import UNSCORED as UNSCORED
-from nws.backtesting import Trace as BacktestTrace
+from nws.backtesting import BacktestTrace as BacktestTrace
 from nws.backtesting import backtest as backtest
 from nws.backtesting import document as document
 from nws.backtesting import read_recording as read_recording

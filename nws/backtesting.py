@@ -24,7 +24,7 @@ from nws.measurement import checked_value
 SCHEMA: Final = "nws.backtest/1"
 UNSCORED: Final = 64
 """Samples at the start that are learnt from but not scored."""
-LEVEL: Final = 0.9
+INTERVAL_LEVEL: Final = 0.9
 REPORTED: Final = (12, 60)
 """Horizons in the report."""
 GAUSS: Final = 1.645
@@ -34,7 +34,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trace:
+class BacktestTrace:
     """What was forecast before every sample of a series; row t was made from the samples before t.
 
     Attributes
@@ -66,7 +66,7 @@ class Trace:
     horizons: tuple[int, ...] = at.HORIZONS
 
 
-def trace(values: NDArray[Any], engine: Engine = "numpy") -> Trace:
+def trace(values: NDArray[Any], engine: Engine = "numpy") -> BacktestTrace:
     """Run the default and the classic profile through `values` (NaN: missing).
 
     Raises
@@ -87,10 +87,10 @@ def trace(values: NDArray[Any], engine: Engine = "numpy") -> Trace:
         elif started:
             forecaster.miss()
         if started:
-            now = forecaster.all_outlooks(LEVEL)
+            now = forecaster.all_outlooks(INTERVAL_LEVEL)
             absolute[row], squared[row], lower[row], upper[row], experts[row] = now
             methods[row] = forecaster.method
-    return Trace(
+    return BacktestTrace(
         samples, absolute, squared, lower, upper, tuple(methods), experts, _classic(samples)
     )
 
@@ -113,7 +113,7 @@ def backtest(name: str, values: NDArray[Any], engine: Engine = "numpy") -> dict[
     return report(name, trace(values, engine))
 
 
-def report(name: str, run: Trace) -> dict[str, Any]:
+def report(name: str, run: BacktestTrace) -> dict[str, Any]:
     """Return the report on a trace. Numbers that there is nothing to take from are None."""
     predictors = {
         expert: _errors(run.experts[:, column], run.experts[:, column], run.values)
@@ -159,16 +159,16 @@ def _errors(absolute: Numbers, squared: Numbers, values: Numbers) -> dict[str, f
     }
 
 
-def _interval(run: Trace, classic_rmse: float | None) -> dict[str, float | None]:
+def _interval(run: BacktestTrace, classic_rmse: float | None) -> dict[str, float | None]:
     rows = slice(UNSCORED, len(run.values))
     value, lower, upper = run.values[rows], run.lower[rows, 0], run.upper[rows, 0]
     inside = np.where(np.isnan(value), np.nan, (value >= lower) & (value <= upper))
     width = _mean(upper - lower)
     ratio = width / (2 * GAUSS * classic_rmse) if width is not None and classic_rmse else None
-    return {"level": LEVEL, "coverage": _mean(inside), "width_ratio": ratio}
+    return {"level": INTERVAL_LEVEL, "coverage": _mean(inside), "width_ratio": ratio}
 
 
-def _horizon(run: Trace, horizon: int) -> dict[str, float | None]:
+def _horizon(run: BacktestTrace, horizon: int) -> dict[str, float | None]:
     actual = means(run.values, horizon)[UNSCORED:]
     rows = slice(UNSCORED, UNSCORED + len(actual))
     place = run.horizons.index(horizon)

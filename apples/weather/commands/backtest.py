@@ -50,11 +50,13 @@ def backtest(
         run = nws.trace(values, engine)
         reports.append(nws.report(name, run))
         if plot is not None:
-            pictures[name] = nws.picture(name, run)
+            from apples.weather.pages.backtest_chart import picture  # noqa: PLC0415 - loads NumPy
+
+            pictures[name] = picture(name, run)
     text = "\n".join(backtest_text(report) for report in reports)
     show_answer(nws.document(reports), text, json)
-    for name, picture in pictures.items():
-        _keep(plot or Path(), name, picture)
+    for name, drawn in pictures.items():
+        _keep(plot or Path(), name, drawn)
     return 0
 
 

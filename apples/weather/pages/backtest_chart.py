@@ -8,9 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nws import BACKTEST_LEVEL as LEVEL
-from nws import UNSCORED
-from nws import BacktestTrace as Trace
+from nws import INTERVAL_LEVEL, UNSCORED, BacktestTrace
 
 Numbers = NDArray[np.float64]
 
@@ -28,7 +26,7 @@ MOST_METHODS: Final = 10
 Points = list[tuple[float, float]]
 
 
-def picture(name: str, run: Trace) -> str:
+def picture(name: str, run: BacktestTrace) -> str:
     """Return the SVG document of a trace.
 
     Where there are more samples than columns of the picture, a column shows the extremes of its
@@ -46,7 +44,7 @@ def picture(name: str, run: Trace) -> str:
         _axes(low, high, rows.start, size),
         _strip(run.method[rows], methods),
     ]
-    title = escape(f"{name}: measured, forecast one step ahead, {LEVEL:.0%} interval")
+    title = escape(f"{name}: measured, forecast one step ahead, {INTERVAL_LEVEL:.0%} interval")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="sans-serif" font-size="12" fill="{INK}">\n'
