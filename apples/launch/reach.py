@@ -69,7 +69,7 @@ def orders(
 
 
 def _bind() -> str:
-    return Path(__file__).with_name("bind.py").read_text(encoding="utf-8")
+    return Path(__file__).with_name("rank_wrapper.py").read_text(encoding="utf-8")
 
 
 def _input(number: int, parcel: bytes) -> int:
