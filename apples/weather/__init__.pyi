@@ -16,6 +16,7 @@ from apples.weather.link_choice import measured_as_needed as measured_as_needed
 from apples.weather.link_choice import spread_of as spread_of
 from apples.weather.links import LinkSensing as LinkSensing
 from apples.weather.links import interpolate_links as interpolate_links
+from apples.weather.load.commands import monitor_text as monitor_text
 from apples.weather.load.monitor import LoadMonitor as LoadMonitor
 from apples.weather.load.monitor import RecentMean as RecentMean
 from apples.weather.load.remote import HERE as HERE
@@ -31,7 +32,6 @@ from apples.weather.load.snapshot import NodeSnapshot as NodeSnapshot
 from apples.weather.load.snapshot import ProcessCapacity as ProcessCapacity
 from apples.weather.load.snapshot import line_of as line_of
 from apples.weather.load.snapshot import read_line as read_line
-from apples.weather.load.text import monitor_text as monitor_text
 from apples.weather.local import LocalSensing as LocalSensing
 from apples.weather.pages.series_chart import series_chart as chart_of_series
 from apples.weather.pages.service import WeatherPages as WeatherPages

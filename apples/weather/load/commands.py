@@ -1,4 +1,4 @@
-"""``apples monitor``: what every host of a list has left, and what jobs have and use there."""
+"""``apples monitor``: what every host of a list has left, and what jobs have and use there, as document and text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from apples.scheduling.decider import PRIORITIES, NodeCapacity
 from apples.ui import options
 from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
 from apples.ui.options import Json
+from apples.ui.tables import in_columns
+from apples.ui.units import amount, digits
 from apples.weather.commands.ask import Certificate, TokenPath, asking
 from apples.weather.load.monitor import WINDOW, LoadMonitor
 from apples.weather.load.remote import load_slaves
 from apples.weather.load.series import LoadReporter
 from apples.weather.load.snapshot import NOBODY, NodeSnapshot
-from apples.weather.load.text import monitor_text
 
 SILENT_SECONDS = 15.0
 """For a host to be heard for the first time, beside the time that its snapshots take."""
+ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
 
 
 def monitor(
@@ -189,3 +191,45 @@ def _host(one: NodeSnapshot) -> Mapping[str, Any]:
             for (job, rank), each in sorted(one.ranks.items())
         ],
     }  # fmt: skip
+
+
+def monitor_text(document: Mapping[str, Any], ranks: bool = False) -> str:
+    """Return a line a host, a line a job and host, if wanted a line a rank, then what is wrong."""
+    head = ("host", "CPUs", "wanted", *ATTRIBUTES, "C", "L")
+    rows = [
+        (
+            one["host"], str(one["cpus"]), digits(one["wanted"]),
+            *(_share(one["available"].get(name)) for name in ATTRIBUTES),
+            _share(one["capacity"]), _share(one["load"]),
+        )
+        for one in document["hosts"]
+    ]  # fmt: skip
+    lines = list(in_columns([head, *rows], numbers=True))
+    jobs = [
+        (
+            each["job"], one["host"], str(each["processes"]), digits(each["wanted"]),
+            digits(each["cpu_seconds"]), amount(each["memory"]),
+        )
+        for one in document["hosts"]
+        for each in one["jobs"]
+    ]  # fmt: skip
+    if jobs:
+        titles = ("job", "host", "processes", "wanted", "CPU s", "memory")
+        lines += ["", *in_columns([titles, *jobs], numbers=True)]
+    if ranks:
+        each_rank = [
+            (
+                each["job"], str(each["rank"]), one["host"], str(each["processes"]),
+                digits(each["cpu_seconds"]), amount(each["memory"]),
+            )
+            for one in document["hosts"]
+            for each in one["ranks"]
+        ]  # fmt: skip
+        titles = ("job", "rank", "host", "processes", "CPU s", "memory")
+        lines += ["", *in_columns([titles, *each_rank], numbers=True)]
+    lines += [f"{one['machine']}: {one['text']}" for one in document["problems"]]
+    return "\n".join(lines)
+
+
+def _share(part: float | None) -> str:
+    return "-" if part is None else f"{part:.2f}"
