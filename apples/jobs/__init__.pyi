@@ -28,11 +28,11 @@ from apples.jobs.spec import weights_of as weights_of
 # Not public: the tests import these names from here, so that a module can move.
 from apples.jobs.demo import spin as spin
 from apples.jobs.pages.demo import demo_page as demo_page
-from apples.jobs.pages.message_matrix import MOST as MOST
-from apples.jobs.pages.message_matrix import MOST_PAIRS as MOST_PAIRS
-from apples.jobs.pages.message_matrix import matrix_table as matrix_table
-from apples.jobs.pages.message_matrix import matrix_tables as matrix_tables
 from apples.jobs.pages.plan import choices as choices
+from apples.jobs.pages.run import MATRIX_PAIRS as MATRIX_PAIRS
+from apples.jobs.pages.run import MATRIX_ROWS as MATRIX_ROWS
+from apples.jobs.pages.run import matrix_table as matrix_table
+from apples.jobs.pages.run import matrix_tables as matrix_tables
 from apples.jobs.pages.run import run_page as page_of_run
 from apples.jobs.pages.served import ORDERS as ORDERS
 from apples.jobs.pages.served import PER_PAGE as PER_PAGE

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views.documents import run
 
-from apples.jobs import MOST, MOST_PAIRS, matrix_table, matrix_tables
+from apples.jobs import MATRIX_PAIRS, MATRIX_ROWS, matrix_table, matrix_tables
 from apples.jobs import page_of_run as run_page
 
 AMOUNT = st.sampled_from([0, 0, 0, 1, 7, 900, 10**6, 10**12])
@@ -33,7 +33,7 @@ def value(shown):
 @given(matrices())
 def test_nothing_is_lost_and_a_table_stays_small(matrix):
     table = matrix_table(labels_of(matrix), matrix, matrix)
-    assert len(table.rows) == len(table.labels) <= MOST
+    assert len(table.rows) == len(table.labels) <= MATRIX_ROWS
     sums = [sum(value(one.bytes) for one in row) for row in table.rows]
     together = table.together
     assert sums == [
@@ -48,7 +48,7 @@ def test_nothing_is_lost_and_a_table_stays_small(matrix):
 @given(matrices())
 def test_few_rows_are_shown_one_by_one(matrix):
     table = matrix_table(labels_of(matrix), matrix, matrix)
-    if len(matrix) <= MOST:
+    if len(matrix) <= MATRIX_ROWS:
         assert table.together == 1
         assert [[value(one.bytes) for one in row] for row in table.rows] == matrix
         assert not table.pairs
@@ -79,7 +79,7 @@ def test_where_neighbours_are_added_up_the_largest_pairs_are_named(matrix):
         if row != column and amount
     ]
     apart = sorted(sent, reverse=True)
-    assert [value(one.bytes) for *_, one in table.pairs] == apart[:MOST_PAIRS]
+    assert [value(one.bytes) for *_, one in table.pairs] == apart[:MATRIX_PAIRS]
     for sender, receiver, one in table.pairs:
         assert matrix[sender["rank"]][receiver["rank"]] == value(one.bytes)
 

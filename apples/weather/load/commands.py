@@ -1,4 +1,4 @@
-"""``apples monitor``: what every host of a list has left, and what jobs have and use there, as document and text."""
+"""``apples monitor``: what every host of a list has left, and what jobs have and use there, as text too."""
 
 from __future__ import annotations
 
