@@ -29,11 +29,21 @@ with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123 - pathlib 
             __all__.extend(_HOME_OF)
 
 
+_MOVED = ("ProgramKind", "ScaffoldError", "new", "new_document")
+"""Names that were here in apples 0.2. The package that has them now names their places in its entry points."""
+
+
 def __getattr__(name: str) -> object:
     """Return what `name` of the front door stands for, loading its module on first use."""
-    if name not in _HOME_OF:
+    if name in _MOVED:
+        (found,) = import_module("importlib.metadata").entry_points(group="hat.moved", name=name)
+        text = f"hat.{name} moved: write `from {found.module} import {name}`"
+        import_module("warnings").warn(text, FutureWarning, stacklevel=2)
+        module, its_name = found.module, found.attr
+    elif name in _HOME_OF:
+        module, its_name = _HOME_OF[name]
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, its_name = _HOME_OF[name]
     value = getattr(import_module(module), its_name)
     globals()[name] = value
     return value

@@ -1,9 +1,11 @@
 """The live scheduler: the policies of `apples.scheduling` on real machines, for many jobs at once.
 
 Pure: `live_job` (a job and the steps of its life), `state` (jobs and hosts, as the records of the log make them),
-`orders` (what an executor is ordered to do and what it answers), `scheduler` (events in, records and orders out).
-Around it: `log` (a record is on the disk before its effect is visible), `service` (the process), `executor`
-(carries out the orders), `start_predictions` (when a waiting job will start) and `commands` (what a user asks).
+`orders` (orders to an executor, and its answers), `scheduler` (events in, records and orders out).
+Around it: `log` (a record is on the disk before its effect is visible), `listener` and `access` (connections and
+rights), `answers` (the requests of clients), `service` (the process), `executor` (carries out the orders),
+`user_runners` and `user_runner` (one process for the jobs of each user), `start_predictions` and `queue_future`
+(when a waiting job will start), `replay` (a log once more). Front end: `commands`, `text`, `pages` and `routes`.
 """
 
 from apples import lazy

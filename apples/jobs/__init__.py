@@ -1,10 +1,11 @@
-"""Jobs: runs that outlive the command that submitted them, and can be resized while they run.
+"""Runs of any application: their records, in the foreground or detached, and the changes of a running job.
 
-Read `spec` (what a job is to do), `service` (the verbs), `store` (the folder of a run's record), `recording` (how
-it is filled, of jobs and of runs that their commands wait for), `records` (what is known of a run),
-`comparing` (runs side by side), then `parked` (how verbs have things done by forks of an `interpreter` that
-has loaded all), `resizing` (plans of moves), `supervisor` (the process that owns one job) and `programs` (jobs of
-unmodified programs).
+Read `spec` (what a job is to do), `service` (the verbs), `store` (the folder of a run's record), `recorder` (fills
+it, for detached jobs and for runs that their commands wait for), `records` and `record_changes` (the contents of a
+record), `comparison` (runs side by side), then `parked` (verbs ask forks of an `interpreter` that has loaded all
+modules), `resizing` (plans of moves), `supervisor` (the process that owns one job), `programs` (jobs of unmodified
+programs), `units` (a master with its workers as a job) and `scheduler_client` (requests to a scheduler).
+`demo` is ``apples demo``. Front end: `commands`, `text`, `pages` and `routes`.
 
     from apples import RunSpec, jobs
 

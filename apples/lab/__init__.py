@@ -1,12 +1,11 @@
 """The lab: an emulated cluster on one Linux machine, from one TOML file.
 
-Read `document` (the lab file), `requirements` (what this machine lacks for it), `up` (the steps that
-make it), `journal` (each step is written before it is taken, so that `down` can undo it whatever
-happened). Then what the steps are made of: `cgroups`, `network` (links, and their rates while the lab is
-up), `host_init` (the first process of a host), `enter` (into its namespaces), `ssh` and `slurm` with
-`quoting` (what their configuration files can say), `load` (competing processes), `host_list` (the hosts'
-speeds, and the file that is the result). `record` is a lab that is up, `commands` runs things on its
-hosts.
+Read `document` (the lab file), `requirements` (which of its needs this machine lacks), `up` (the steps that
+make it), `journal` (records each step before it is taken, so that `down` can undo it after any failure). The steps
+use `cgroups`, `network` (links, and their rates while the lab is up), `host_init` (the first process of a host),
+`enter` (into its namespaces), `ssh` and `slurm` with `quoting` (values in their configuration files), `load`
+(competing processes) and `host_list` (the speeds of the hosts, and the file that is the result). `record` is a lab
+that is up, and `execution` runs programs on its hosts. Front end: `commands`.
 """
 
 from apples import lazy

@@ -1,13 +1,17 @@
-"""How a plan becomes processes that say what they measure, and are gone afterwards.
+"""From a plan to processes that report their measurements, and that end with the run.
 
-Read in this order: `plan` (`LaunchPlan`: what the agent hands down), `actuator` (the contract: a launcher is one
-file), `actuators` (the launchers), then what they are made of. Commands are built and not run by `hydra` (this
-machine), `ssh` with `targets` (other machines), `slurm.script` and `job_manager` (malleable jobs); `host_spec`
-holds how a malleable job gets to a host, `binding` and `quota` say which CPUs ranks get. `run` is one run seen
-through the application protocol (`events`) and `endings` why one is over, `processes` and `channels` its processes
-as the agent holds them, `supervisor` the program that is their parent on each host. What starts there: `reach`
-(hydra's ssh), `bind` (starts one rank and tells how it ended). `last_words` is what a failed run says of it.
-`remote` looks at other hosts. `calibrate` and `conformance` run a program to measure and to check it.
+Read in this order: `plan` (`LaunchPlan`: the agent's order), `actuator` (the contract: a launcher is one file),
+`actuators` (the launchers), then their parts. `hydra` (this machine), `ssh` with `targets` (other machines) and
+`slurm` build commands and run none. `host_spec` describes how the processes of a job get to a host, and
+`host_spec_builders` makes the descriptions. `binding` and `quota` choose the CPUs of ranks.
+
+`run` is one run seen through the application protocol (`events`), and `endings` explains why one is over.
+`processes` and `channels` are the agent's side of its processes, `host_agent` their parent on each host, and
+`job_processes` finds and ends the processes of a job. On a host, `reach` replaces hydra's ssh, and `rank_wrapper`
+starts one rank and reports how it ended. `message_counts` counts the messages of ranks.
+
+`remote` examines other hosts, `calibrate` measures a program and `program_check` checks it. `dask_cluster` connects
+to a Dask cluster. Front end: `text`.
 """
 
 from apples import lazy

@@ -2,9 +2,10 @@
 
 Read in this order: `jobs` (jobs, and what may be decided about them), `policy` (what a policy sees, and its
 contract), `policies` (one file each), `profile` (free nodes over time), `mates` (SD-Policy's search for
-nodes and mates), `usage` (what users have used), `ledger` (accepts a decision or says why not), `driver`
-(runs policy and ledger on any clock, simulated or real). A policy proposes, the ledger disposes, a back
-end carries out.
+nodes and mates), `usage` (the decayed use of each user), `reservations` (advance reservations), `decider` and
+`payback` (which job leaves which node), `ledger` (accepts a decision or gives the reason why not), `driver`
+(runs policy and ledger on any clock, simulated or real), `loading` (the policy of a name and its options) and
+`guard` (a user's policy in a process of its own). A policy proposes, the ledger disposes, a back end carries out.
 """
 
 from apples import lazy

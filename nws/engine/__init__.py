@@ -2,7 +2,7 @@
 
 1. `layout`: where each number of a series' state lies, and the constants.
 2. `vectorised`: one tick of many series with NumPy; the definition of the order of operations.
-3. `compiled`: the same tick as plain loops, compiled with numba.
+3. `tick`: the same tick as plain loops, compiled with numba.
 4. `single_experts`, `single_series`: the same tick for a single series with NumPy installed only.
 5. `bank`: `Bank`, many series side by side. `multi_horizon`: `MultiHorizonForecaster`, one series.
 

@@ -4,7 +4,7 @@
 2. `delivery`: the bounded queue of measurements to the service, or standard output in its place.
 3. `clique_runtime`: sockets, clocks and probes for the members of `nws.clique`; `budget`: what
    probing may cost.
-4. `wire`, `stdio`: the same sensors asked over standard streams, as over ssh.
+4. `dialogue`, `stdio`: the same sensors asked over standard streams, as over ssh.
 
 It imports no NumPy, typer or FastAPI; `stdio` and all that it imports only the standard library.
 """

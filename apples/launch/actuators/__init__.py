@@ -1,7 +1,8 @@
 """The actuators: each carries out a plan through one launcher.
 
-Read `local` (this machine), `ssh` (other machines), `slurm` (a cluster with a queue), `malleable` (a job that can
-be moved, through any of them), then `recording` (starts nothing: plans, dry runs, tests).
+Read `local` (this machine), `ssh` (other machines), `slurm` (a cluster with a queue), then `recording` (starts
+nothing: plans, dry runs, tests) and `choice` (the actuator of a name). `checks` holds an actuator to the contract.
+`apples.malleable.actuator` starts a malleable job through any of them.
 """
 
 from apples.errors import UsageError

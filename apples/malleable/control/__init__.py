@@ -1,11 +1,11 @@
-"""Control: what agent, job manager and ranks tell each other, and the protocol that carries a command to the job.
+"""Control: the messages between agent, job manager and ranks, and the protocol that carries a command to the job.
 
 1. `command`: the values, from a processor map (`ResizeCommand`) to the plan of a change and its notices;
-   `job_file`: what the manager is told of its job; `strips`: the arithmetic of rows; `commits`: the files of
-   committed states.
+   `change_cost`: the expected cost of a change; `job_file`: the manager's description of its job; `strips`: the
+   arithmetic of rows; `commits`: the files of committed states.
 2. `sealing`: lines that only the two ends of a session can have written; `messages`: a request and its outcome.
-3. `client`: the agent's end; `responder`: the job's end, with `server` as its sockets.
+3. `client`: the agent's end; `requests`: the job's end, the ledger of requests; `server`: its sockets.
 
-The state machines hold no socket and read no clock: `adversaries.protocol` runs all of them under faults and
+The state machines hold no socket and read no clock: ``tests/adversaries/protocol`` runs all of them under faults and
 an adversary.
 """

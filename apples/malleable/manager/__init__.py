@@ -1,5 +1,5 @@
 """The job manager, one process a job.
 
-`job_manager` is its loop, `engine` the state machine that carries out commands, `process_groups` its end of the
+`job_manager` is its loop, `engine` the state machine that carries out commands, `hosts` its connections to the
 node supervisors and their ranks.
 """

@@ -2,7 +2,7 @@
 
 Pure: `state` (allocations, as the records of the journal make them) and `sharing` (who runs on which CPUs
 when jobs share). Around them: `node` (`NodeLedger`: record, then kernel, then answer), `recovery` (the
-first thing after a start), `node_manager` (asks jobs to shrink), `allocating`, `resizing` and `releasing`
+first step after a start), `resize_requests` (asks jobs to shrink), `allocating`, `resizing` and `releasing`
 (the verbs that begin, change and end an allocation), `handler` (who may ask for what, and each request
-answered once), `protocol` (requests as lines), `server` (sockets), `serving` (its start on this host), `client`.
+answered once), `protocol` (requests as lines), `server` (sockets), `commands` (its start on this host), `client`.
 """

@@ -1,5 +1,6 @@
 """The load of the hosts of running jobs, after van Albada et al. 1999 ("Dynamite").
 
-`reporter` samples one host, `remote` starts a reporter on each host over ssh, `monitor` collects their snapshots,
-and `nodes` turns them into the loads that a scheduling policy is shown.
+Read `snapshot` (the demand on a node and its free part, from the kernel's figures), `reporter` (samples one host),
+`remote` (starts a reporter on each host over ssh), `monitor` (collects their snapshots), `series` (snapshots as
+series of the weather service) and `nodes` (the loads that a scheduling policy sees). Front end: `commands`.
 """
