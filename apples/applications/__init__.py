@@ -1,11 +1,11 @@
 """Applications other than the iterating grid, and the files that users write.
 
-Read `parameter_sweep`, `master_worker` and `pipeline`: each plans and runs one kind of application. `worker` is the
-program on each host, `workers` the connections to it, and `dask_hosts` the workers of a Dask cluster.
+Read `parameter_sweep`, `master_worker` and `pipeline`: each plans and runs one kind of application. `worker` is
+the program on each host, `workers` the connections to it, and `dask_hosts` the workers of a Dask cluster.
 
-`files` finds the kind of a file and checks it, `scaffold` writes the files of a new application, `documents` holds
-the JSON schemas. Front end: `commands` (``hat ..``, ``apples schema``, ``apples hosts``), `pages`, `forms`, `folder`
-and `routes`.
+`files` finds the kind of a file and checks it, `scaffold` writes the files of a new application, `documents`
+holds the JSON schemas. Front end: `commands` (``hat ..``, ``apples schema``, ``apples hosts``), `pages`, `forms`,
+`folder` and `routes`.
 """
 
 from apples import lazy

@@ -10,8 +10,8 @@ Read in this order: `plan` (`LaunchPlan`: the agent's order), `actuator` (the co
 `job_processes` finds and ends the processes of a job. On a host, `reach` replaces hydra's ssh, and `rank_wrapper`
 starts one rank and reports how it ended. `message_counts` counts the messages of ranks.
 
-`remote` examines other hosts, `calibrate` measures a program and `program_check` checks it. `dask_cluster` connects
-to a Dask cluster. Front end: `text`.
+`remote` examines other hosts, `calibrate` measures a program and `program_check` checks it. `dask_cluster`
+connects to a Dask cluster. Front end: `text`.
 """
 
 from apples import lazy

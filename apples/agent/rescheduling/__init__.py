@@ -1,9 +1,9 @@
 """Rescheduling: compare a running application with its prediction, and move it where a move pays.
 
 The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `contract` (the contract, and the
-measured rate that is compared with it), `evaluation` (the gain and the cost of a move), `rescheduler` (the policy,
-the decisions, and the execution that carries both), `by_load` (the same by the loads of hosts, through a scheduling
-policy).
+measured rate that is compared with it), `evaluation` (the gain and the cost of a move), `rescheduler` (the
+policy, the decisions, and the execution that carries both), `by_load` (the same by the loads of hosts, through a
+scheduling policy).
 """
 
 from apples.agent.rescheduling.by_load import LoadRescheduling

@@ -6,6 +6,6 @@
 2. `sealing`: lines that only the two ends of a session can have written; `messages`: a request and its outcome.
 3. `client`: the agent's end; `requests`: the job's end, the ledger of requests; `server`: its sockets.
 
-The state machines hold no socket and read no clock: ``tests/adversaries/protocol`` runs all of them under faults and
-an adversary.
+The state machines hold no socket and read no clock: ``tests/adversaries/protocol`` runs all of them under faults
+and an adversary.
 """
