@@ -37,9 +37,10 @@ KINDS = {
     "remote_supervisor": "on the host",
     MANAGER: "job manager",
     SUPERVISOR: "on the host",
-    "launch/supervisor.py": "run supervisor",
+    "launch/host_agent.py": "run supervisor",
     "mpiexec": "on the host",
     "hydra_pmi": "on the host",
+    "rank_wrapper.py": "on the host",
     "bind.py": "on the host",
     "program.py": "on the host",
 }

@@ -13,9 +13,13 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from scipy.stats import t as student
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from adversaries.owners_model import OwnersWorld, emulate
-from scipy.stats import t as student
 
 THRESHOLDS = (0.5, 0.55, 0.6, 0.7)
 BETTER, BEHIND = 1.3, 1.15

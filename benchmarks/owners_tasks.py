@@ -26,6 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 from adversaries.owners_model import OwnersWorld, step_by_foresight
 from kale_live import end_at_sigterm
 from owners import BEHIND, BETTER, interval, mean
