@@ -176,7 +176,7 @@ class RunSupervisor:
         return os.path.join(self.directory, name)  # noqa: PTH118 - pathlib is slow to load
 
     def _open_registration(self) -> None:
-        """Make the pipe in which `bind` says which process is which rank, and the file in which it notes it."""
+        """Make the pipe on which `rank_wrapper` says which process is which rank, and the file that lists them."""
         job_processes.expect_processes(self.directory)
         os.mkfifo(self._path("ranks"), 0o600)
         self.listener = os.open(self._path("ranks"), os.O_RDWR | os.O_NONBLOCK)

@@ -27,7 +27,7 @@ PR_SET_CHILD_SUBREAPER = 36
 DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 REMAINS = "apples.remains/1\n"
-"""What `remains` says first; a login may say other things before it."""
+"""What `remote.leftovers` says first; a login may say other things before it."""
 CANNOT_START = 127
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
 PROCESSES = "processes"

@@ -687,7 +687,7 @@ def prepare(
                 code="option-conflict",
                 options=["topology", "machine"],
             )
-        placement = import_module("apples.simulation.placement")  # with the room of topology
+        placement = import_module("apples.simulation.placement")  # loads topology
         chosen, config = placement.with_placement(
             options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
         )

@@ -2,7 +2,7 @@
 
 A shard is a directory of segments, appended to, synced, repaired and reopened (`JournalShard`); one
 thread a shard writes what waits under one sync (`GroupCommitWriter`). The log is a store of its own
-and not `apples.storage`'s line journal, for it holds a million fixed records a shard
+and not the line journal of `apples.io`, for it holds a million fixed records a shard
 (docs/decisions/0017-forecasts-and-weather-log.md).
 """
 

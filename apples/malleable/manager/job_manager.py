@@ -1,6 +1,6 @@
 """The job manager: ``python -m apples.malleable.manager.job_manager JOB_FILE``, one process a job, without MPI.
 
-Its one loop serves the agents (`control.server`), the supervisors of the nodes (`process_groups`) and the clock.
+Its one loop serves the agents (`control.server`), the supervisors of the nodes (`hosts`) and the clock.
 Its standard output carries the program's lines; it ends with code 0 when the job finished.
 """
 

@@ -132,7 +132,7 @@ class RankInterpreter:
 
     def _forked(self, request: dict[str, Any], handles: Sequence[int], stand_in: int) -> int:
         """Fork a rank; 0 where it is none that can be forked."""
-        with open(request["launch"], encoding="utf-8") as stream:  # noqa: PTH123 - as in `bind`
+        with open(request["launch"], encoding="utf-8") as stream:  # noqa: PTH123 - as in `rank_wrapper`
             launch = json.load(stream)
         entry = launch["hosts"][request["index"]]
         # MPI is loaded after the fork: the variables that steer it are the rank's. The hash seed is
@@ -259,7 +259,7 @@ def _is_in(name: str, folder: Path) -> bool:
 
 
 def main() -> NoReturn:
-    """Load everything, then fork: the command line has the path of `bind` and the number of the socket.
+    """Load everything, then fork: the command line has the path of `rank_wrapper` and the number of the socket.
 
     Between them is `supervisor.ROOM`, for ranks to show command lines of their own.
     """
