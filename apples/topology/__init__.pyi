@@ -90,7 +90,6 @@ from apples.topology.isolation.systemd_scope import start_scope as start_scope
 from apples.topology.language import RequirementEntry as RequirementEntry
 from apples.topology.language import RequirementError as RequirementError
 from apples.topology.language import RequirementExpression as RequirementExpression
-from apples.topology.language import expression_of as expression_of
 from apples.topology.language import merge as merge
 from apples.topology.language import requirement_of as requirement_of
 from apples.topology.machine import restricted as restricted

@@ -2,7 +2,7 @@
 
 The name before the bracket selects the broker; what the keys mean is the broker's business. A value may be
 empty: the key is then unset, which matters when requirements are merged. The keys of ``CPUSET[...]`` are the
-fields of a `Requirement`: each field says by which key it is written, and how.
+fields of a `Requirement`: each field says by which key it is written, and how that is read.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ KEYS: Final[Mapping[str, tuple[str, RequirementKey]]] = {
     for each in fields(Requirement)
     if "key" in each.metadata
 }
-"""Key -> the field of a `Requirement` that it becomes, and how it is read and written."""
+"""Key -> the field of a `Requirement` that it becomes, and how it is read."""
 
 
 def requirement_of(expression: RequirementExpression, count: int = 1) -> Requirement:
@@ -256,14 +256,3 @@ def requirement_of(expression: RequirementExpression, count: int = 1) -> Require
     except UsageError as error:
         key = str(error.fields.get("field", ""))
         raise expression.error(key, str(error), **coded(error)) from error
-
-
-def expression_of(requirement: Requirement) -> RequirementExpression:
-    """Return the expression that `requirement_of` reads as this requirement, its count apart."""
-    plain = Requirement(requirement.count)
-    entries: dict[str, RequirementEntry] = {}
-    for key, (name, form) in KEYS.items():
-        value = getattr(requirement, name)
-        if value != getattr(plain, name):
-            entries[key] = RequirementEntry(form.write(value))
-    return RequirementExpression(DEFAULT_BROKER, entries)

@@ -54,20 +54,15 @@ class RequirementKey:
         The key.
     read
         Text -> value; ValueError, with what the text must be, where it is none.
-    write
-        Value -> the text that is read as it.
     """
 
     name: str
     read: Callable[[str], Any]
-    write: Callable[[Any], str]
 
 
-def _key(
-    name: str, read: Callable[[str], Any], write: Callable[[Any], str] = str
-) -> dict[str, RequirementKey]:
+def _key(name: str, read: Callable[[str], Any]) -> dict[str, RequirementKey]:
     """Return the metadata of a field that is written by a key."""
-    return {"key": RequirementKey(name, read, write)}
+    return {"key": RequirementKey(name, read)}
 
 
 def _word(kind: type[S]) -> Callable[[str], S]:
@@ -89,14 +84,6 @@ def _yes(text: str) -> bool:
     if text.upper() not in {"Y", "N"}:
         raise ValueError("must be Y or N")
     return text.upper() == "Y"
-
-
-def _yes_or_no(yes: bool) -> str:
-    return "Y" if yes else "N"
-
-
-def _joined(options: frozenset[CpusetOption]) -> str:
-    return "|".join(sorted(options))
 
 
 def _count(text: str) -> int:
@@ -159,10 +146,6 @@ def _conditions(text: str) -> tuple[HostCondition, ...]:
     return tuple(found)
 
 
-def _written(conditions: tuple[HostCondition, ...]) -> str:
-    return " && ".join(one.written for one in conditions)
-
-
 def _name(text: str) -> str:
     if len(text) > 64 or not all(c.isalnum() or c in "._-" for c in text) or not text[0].isalnum():
         raise ValueError("must be at most 64 letters, digits, '.', '_' or '-'")
@@ -214,27 +197,23 @@ class Requirement:
 
     count: int = 1
     cpus: CpuSet | None = field(default=None, metadata=_key("CPU_LIST", CpuSet.parse))
-    max_radius: float | None = field(default=None, metadata=_key("MAX_RADIUS", _hops, repr))
+    max_radius: float | None = field(default=None, metadata=_key("MAX_RADIUS", _hops))
     max_cpus_per_node: int | None = field(default=None, metadata=_key("MAX_CPU_PER_NODE", _count))
-    whole_cores: bool = field(default=False, metadata=_key("WHOLE_CORES", _yes, _yes_or_no))
+    whole_cores: bool = field(default=False, metadata=_key("WHOLE_CORES", _yes))
     placement: Placement = field(
         default=Placement.BEST, metadata=_key("PLACEMENT", _word(Placement))
     )
     memory: CpuSet | None = field(default=None, metadata=_key("MEM_LIST", CpuSet.parse))
     options: frozenset[CpusetOption] = field(
-        default=frozenset(), metadata=_key("CPUSET_OPTIONS", _options, _joined)
+        default=frozenset(), metadata=_key("CPUSET_OPTIONS", _options)
     )
     kind: CpusetType = field(
         default=CpusetType.DYNAMIC, metadata=_key("CPUSET_TYPE", _word(CpusetType))
     )
     name: str = field(default="", metadata=_key("CPUSET_NAME", _name))
-    same_cpus_on_resume: bool = field(
-        default=False, metadata=_key("RESUME_OPTION", _resume, lambda _: "ORIG_CPUS")
-    )
+    same_cpus_on_resume: bool = field(default=False, metadata=_key("RESUME_OPTION", _resume))
 
-    select: tuple[HostCondition, ...] = field(
-        default=(), metadata=_key("SELECT", _conditions, _written)
-    )
+    select: tuple[HostCondition, ...] = field(default=(), metadata=_key("SELECT", _conditions))
     near: str = field(default="", metadata=_key("NEAR", _name))
 
     def __post_init__(self) -> None:

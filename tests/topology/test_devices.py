@@ -6,6 +6,7 @@ import pytest
 from commands import command
 from hypothesis import given
 from hypothesis import strategies as st
+from machines import text_of
 
 from apples.errors import UsageError
 from apples.topology import (
@@ -13,7 +14,6 @@ from apples.topology import (
     CpuSet,
     Fit,
     Satisfiability,
-    expression_of,
     fit,
     load_topology,
     parse,
@@ -125,7 +125,7 @@ def test_what_is_written_is_read_as_the_same(conditions, rest):
     chosen = " && ".join("".join(map(str, one)) for one in conditions)
     requirement = requirement_of(parse(f"select[{chosen}] CPUSET[{rest}]"))
     assert len(requirement.select) == len(conditions)
-    assert requirement_of(parse(str(expression_of(requirement)))) == requirement
+    assert requirement_of(parse(text_of(requirement))) == requirement
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import said_by
+from machines import said_by, text_of
 
 from apples.errors import UsageError
 from apples.topology import (
@@ -17,7 +17,6 @@ from apples.topology import (
     RequirementEntry,
     RequirementError,
     RequirementExpression,
-    expression_of,
     merge,
     parse,
     requirement_of,
@@ -49,7 +48,7 @@ def test_what_is_printed_is_read_as_it_was(expression):
 
 @given(REQUIREMENTS)
 def test_every_requirement_can_be_written_and_read_again(requirement):
-    text = str(expression_of(requirement))
+    text = text_of(requirement)
     assert requirement_of(parse(text), requirement.count) == requirement
 
 
@@ -129,7 +128,7 @@ def test_an_error_names_the_key_the_position_and_what_would_be_right(text, code,
 def test_any_text_is_read_or_refused_in_one_line(text):
     def again(text):
         asked = requirement_of(parse(text), 1)
-        assert requirement_of(parse(str(expression_of(asked))), 1) == asked
+        assert requirement_of(parse(text_of(asked)), 1) == asked
 
     said = said_by(again, text)
     assert "\n" not in said
