@@ -4,7 +4,7 @@ from apples.ui.charts import Scale as Scale
 from apples.ui.charts import abbreviated as abbreviated
 from apples.ui.page import render as render
 from apples.ui.palette import DARK as DARK
-from apples.ui.palette import GROUPS as GROUPS
+from apples.ui.palette import FILLS as FILLS
 from apples.ui.palette import LIGHT as LIGHT
 from apples.ui.palette import css as css
 from apples.ui.provenance import made_by as made_by

@@ -41,8 +41,6 @@ DARK: Colours = {
     "watch": "#FFC04D",
     "bad": "#E0508A",
 }
-GROUPS = (("plan", "run"), ("compute", "communicate", "wait", "other"), ("good", "watch", "bad"))
-"""Colours that stand beside each other on a page."""
 
 FILLS = ("compute", "communicate", "wait", "other")
 """The fills of up to four kinds of box, in order; each has a pattern of its own too."""

@@ -5,7 +5,9 @@ from itertools import combinations
 import pytest
 from views.colour import EYES, contrast, distance, lab
 
-from apples.ui import DARK, GROUPS, LIGHT, css
+from apples.ui import DARK, FILLS, LIGHT, css
+
+GROUPS = (("plan", "run"), FILLS, ("good", "watch", "bad"))  # beside each other on a page
 
 themes = pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 

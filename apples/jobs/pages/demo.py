@@ -17,7 +17,7 @@ from apples.ui.page import render
 Document = dict[str, Any]
 TEMPLATES = "apples.jobs"
 
-OURS, THEIRS = "minimum_execution_time", "blocked"
+OURS = "minimum_execution_time"
 MOST_ROWS = 60
 """Rows of the table of all runs; what is beyond is in the JSON document."""
 
