@@ -28,7 +28,7 @@ HEAVY = {
     "tomlkit",
     "hat.document",
     "nws",
-    "apples.resources",
+    "apples.resources.host_list",
     "apples.launch.actuators",
     "apples.launch.run",
 }

@@ -108,7 +108,7 @@ def kind(pid):
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return "gone"
-    names = {b"supervisor.py": "supervisor", b"hydra_pmi_proxy": "proxy", b"/mpiexec\0": "mpiexec"}
+    names = {b"host_agent.py": "supervisor", b"hydra_pmi_proxy": "proxy", b"/mpiexec\0": "mpiexec"}
     return next((name for part, name in names.items() if part in line), "rank")
 
 

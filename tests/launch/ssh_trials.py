@@ -189,8 +189,9 @@ def _kind(pid, parent, words, agent, family, server) -> str:
     if program == "ssh" and parent == agent:
         return "ssh"
     for part, kind in (
-        ("supervisor.py", "supervisor"),
-        ("bind.py", "bind"),
+        ("host_agent.py", "supervisor"),
+        ("rank_wrapper.py", "bind"),  # on this machine
+        ("bind.py", "bind"),  # on a host of its own
         ("solver.py", "rank"),
     ):
         if any(word.endswith(part) for word in words[1:6]):

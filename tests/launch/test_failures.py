@@ -193,7 +193,7 @@ def program_of(job, rank):
     for pid in job.processes().get("rank", []):
         command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if b"PMI_RANK=%d" % rank in variables and b"bind.py" not in command_line:
+        if b"PMI_RANK=%d" % rank in variables and b"rank_wrapper.py" not in command_line:
             return pid
     return None
 

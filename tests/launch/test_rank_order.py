@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.resources import distances
-from apples.topology import MOST_READ, CpuSet, MessageMatrix, origin, per_rank, synthetic
+from apples.topology import (
+    MOST_READ,
+    CpuSet,
+    MessageMatrix,
+    distances,
+    origin,
+    per_rank,
+    synthetic,
+)
 from apples.topology import order_ranks as rank_order
 
 MACHINES = [

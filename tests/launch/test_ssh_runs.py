@@ -71,7 +71,9 @@ def processes(job):
 
 def became(pid):
     """Whether a rank is the program already, which it becomes after it is known to its supervisor."""
-    return b"bind.py" not in job_processes.read(f"/proc/{pid}/cmdline")
+    words = job_processes.read(f"/proc/{pid}/cmdline")
+    # The wrapper of a rank, which has another name on a host of its own.
+    return b"rank_wrapper.py" not in words and b"bind.py" not in words
 
 
 def program(pid):

@@ -316,7 +316,9 @@ def test_a_rank_the_interpreter_and_what_stands_for_it_end_together(tmp_path, vi
     rank = host.forked[0]
     assert parent_of(rank) == host.interpreter.pid
     stand_ins = [
-        pid for pid, _ in descendants(started.pid) if b"bind.py" in read(f"/proc/{pid}/cmdline")
+        pid
+        for pid, _ in descendants(started.pid)
+        if b"rank_wrapper.py" in read(f"/proc/{pid}/cmdline")
     ]
     victims = {"rank": rank, "stand-in": stand_ins[0], "interpreter": host.interpreter.pid}
     os.kill(victims.get(victim, started.pid), signal.SIGKILL)

@@ -250,7 +250,7 @@ def _line(agent, seconds: float) -> str:
 
 def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
-    words = {"watchdog": "launch/supervisor.py", "manager": "scripted_manager.py",
+    words = {"watchdog": "launch/host_agent.py", "manager": "scripted_manager.py",
              "supervisor": SUPERVISOR, "proxy": "hydra_pmi_proxy", "rank": "counting.py",
              "mpiexec": "/mpiexec", "interpreter": RANK_INTERPRETER}  # fmt: skip
     if kind == "agent":
