@@ -28,7 +28,7 @@ demo: setup
 # Tests are in tiers. Many wait for processes, so three workers keep two cores busy.
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n3 --dist loadgroup
-QUICK := tests/test_smoke.py tests/test_refusals.py tests/test_units.py tests/test_apportion.py tests/test_parsers.py \
+QUICK := tests/test_smoke.py tests/test_errors.py tests/test_units.py tests/resources/test_apportionment.py tests/test_parsers.py \
   tests/architecture tests/resources tests/storage tests/wire tests/hat/test_reading.py tests/hat/test_expression.py \
   tests/hat/test_template.py tests/hat/test_writing.py tests/nws/test_contracts.py tests/nws/test_journal.py \
   tests/nws/test_scored_forecaster.py tests/agent/models tests/agent/planners tests/agent/selector \
@@ -38,7 +38,7 @@ QUICK := tests/test_smoke.py tests/test_refusals.py tests/test_units.py tests/te
   tests/malleable/test_strips.py tests/launch/test_run.py tests/launch/test_events.py tests/cli/test_plan.py \
   tests/cli/test_golden.py tests/agent/test_learning.py tests/jobs/test_recording.py tests/monitoring/test_deciders.py \
   tests/pipelines/test_planning.py tests/simulation/test_swf.py tests/simulation/test_instants.py \
-  tests/nws/test_memory.py tests/nws/test_bank.py
+  tests/nws/test_memory.py tests/nws/test_engine.py
 
 # Under a minute: the pure tests that find most faults, and three smoke tests (a plan, a run, a resize).
 quick: export APPLES_EXAMPLES ?= 25

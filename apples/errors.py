@@ -25,7 +25,7 @@ class ApplesError(Exception):
     """Base class of the errors of apples; the message is one line that a user can act on.
 
     The base classes of `nws` and `hat`, which import nothing of `apples`, take code and fields in the same way;
-    ``tests/test_refusals.py`` holds the three equal.
+    ``tests/test_errors.py`` holds the three equal.
 
     Parameters
     ----------

@@ -8,5 +8,5 @@
 
 The profile exists in four forms on purpose. `nws.forecasters` defines each predictor readably, one
 number at a time; the other three give the same bits as one another at the speed that a service, a
-library without numba, and a single series need. ``tests/nws/test_bank.py`` holds all of them equal.
+library without numba, and a single series need. ``tests/nws/test_engine.py`` holds all of them equal.
 """
