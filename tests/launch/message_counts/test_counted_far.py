@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from monitoring.test_array_messages import PROGRAM, TEMPLATE, between
+from launch.message_counts.test_array_messages import PROGRAM, TEMPLATE, between
 
 from apples import RunSpec
 from apples.agent import prepare
