@@ -36,7 +36,7 @@ QUICK := tests/test_smoke.py tests/test_errors.py tests/test_units.py tests/reso
   tests/scheduling/test_live_scheduler.py tests/scheduling/test_replay.py tests/simulation/test_invariants.py \
   tests/topology/test_allocator.py tests/topology/test_recovery.py tests/malleable/test_protocol.py \
   tests/malleable/test_strips.py tests/launch/test_run.py tests/launch/test_events.py tests/cli/test_plan.py \
-  tests/cli/test_golden.py tests/agent/test_learning.py tests/jobs/test_recording.py tests/monitoring/test_deciders.py \
+  tests/cli/test_golden.py tests/agent/test_learning.py tests/jobs/test_recording.py tests/scheduling/test_deciders.py \
   tests/pipelines/test_planning.py tests/simulation/test_swf.py tests/simulation/test_instants.py \
   tests/nws/test_memory.py tests/nws/test_engine.py
 
