@@ -1,15 +1,23 @@
 """An agent that schedules one parallel application on machines that are unequal, shared and changing.
 
-Reading order: `resources` (hosts, links), `schedule` (what the subsystems hand one another), `agent` (one
-application, one decision), `launch` (from a schedule to processes), `malleable` (jobs that change while they run),
-`scheduling` and `simulation` (many jobs on one cluster), `topology` (inside a host), `views` and `cli`.
+The rooms from the lowest up; a room imports only rooms below it:
 
-Everything in ``__all__`` is loaded when it is first asked for, so that a command pays only for what it uses.
+1. `errors` (codes and exit codes), `io` (files that survive a crash, JSON lines, users' code), `resources` (hosts,
+   links, schedules), `ui` (what front ends are made of).
+2. `topology` (the CPUs inside a host), `launch` (from a plan to processes), `scheduling` (policies for many jobs).
+3. `weather` (forecasts of hosts and links), `malleable` (jobs that change while they run), `simulation` (policies
+   over workload logs).
+4. `agent` (one application, one decision), `applications` (sweeps, master/worker, pipelines, users' files),
+   `program` (what a program imports).
+5. `jobs` (runs and their records), `lab` (an emulated cluster), `cluster` (the live scheduler).
+
+A room with a front end names it alike: `commands`, `text`, `pages`, ``templates/`` and `routes`. Everything in
+``__all__`` is loaded when it is first asked for, so that a command pays only for the modules that it uses.
 """
 
 from collections.abc import Callable
 from importlib import import_module
-from sys import modules
+from sys import meta_path, modules
 
 INTERNAL = "# Not public:"
 """The comment in a stub after which names are not in ``__all__``. Tests import them, so that a module can move."""
@@ -63,3 +71,71 @@ def lazy(
 
 
 __getattr__, __dir__, __all__ = lazy(__name__, __file__)
+
+MOVED = {
+    "agent.weather": ("weather",),
+    "agent.weather.conditions": ("weather.conditions",),
+    "master_worker": ("applications",),
+    "pipelines": ("applications",),
+    "plugins": ("io.plugins",),
+    "schedule": ("resources.schedule",),
+    "sweeps": ("applications",),
+    "testing": ("simulation", "malleable", "launch", "topology", "agent"),
+    "testing.actuator_checks": ("launch.actuators.checks",),
+}
+"""Modules that programs import with apples 0.2, and the modules that have their names now; all below `apples`."""
+
+
+class MovedModules:
+    """Make the modules of `MOVED` when a program imports them by their old names.
+
+    Python asks this finder last, about a module that no other finder knows. The first use of a name warns and
+    names the import to write. The warning is a `FutureWarning`, which Python shows from any file of a user.
+    """
+
+    @classmethod
+    def find_spec(cls, name: str, *_: object) -> object:
+        """Return how `name` is made, or None where the table does not have it."""
+        old = name.removeprefix(f"{__name__}.")
+        if old == name or old not in MOVED:
+            return None
+        spec = import_module("importlib.machinery").ModuleSpec(name, cls, origin="moved")
+        if any(below.startswith(f"{old}.") for below in MOVED):
+            spec.submodule_search_locations = []
+        return spec
+
+    @staticmethod
+    def create_module(_: object) -> None:
+        """Have Python make an empty module."""
+
+    @staticmethod
+    def exec_module(module: object) -> None:
+        """Give `module` the names of the modules that took its place."""
+        old: str = module.__name__  # type: ignore[attr-defined]
+        places = [f"{__name__}.{place}" for place in MOVED[old.removeprefix(f"{__name__}.")]]
+        warned = set[str]()
+
+        def load(name: str) -> object:
+            for place in [] if name.startswith("__") else places:
+                home = import_module(place)
+                if name in getattr(home, "__all__", vars(home)):
+                    if place not in warned:
+                        warned.add(place)
+                        text = f"{old} moved: write `from {place} import {name}`"
+                        import_module("warnings").warn(text, FutureWarning, stacklevel=2)
+                    return getattr(home, name)
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+
+        module.__getattr__ = load  # type: ignore[attr-defined]
+
+    @staticmethod
+    def get_code(name: str) -> object:
+        """Return what ``python -m`` runs: the module at its new place."""
+        place = f"{__name__}.{MOVED[name.removeprefix(f'{__name__}.')][0]}"
+        text = f"{name} moved: write `python -m {place}`"
+        import_module("warnings").warn(text, FutureWarning, stacklevel=2)
+        run = f"from runpy import run_module; run_module({place!r}, run_name='__main__', alter_sys=True)"
+        return compile(run, name, "exec")
+
+
+meta_path.append(MovedModules)  # type: ignore[arg-type]  # typing costs more to import than all this

@@ -36,7 +36,7 @@ _MOVED = ("ProgramKind", "ScaffoldError", "new", "new_document")
 def __getattr__(name: str) -> object:
     """Return what `name` of the front door stands for, loading its module on first use."""
     if name in _MOVED:
-        (found,) = import_module("importlib.metadata").entry_points(group="hat.moved", name=name)
+        (found,) = import_module("importlib.metadata").entry_points(group="hat_moved", name=name)
         text = f"hat.{name} moved: write `from {found.module} import {name}`"
         import_module("warnings").warn(text, FutureWarning, stacklevel=2)
         module, its_name = found.module, found.attr

@@ -49,7 +49,7 @@ _MOVED = ("picture",)
 def __getattr__(name: str) -> object:
     """Return what `name` of the front door stands for, loading its module on first use."""
     if name in _MOVED:
-        (found,) = import_module("importlib.metadata").entry_points(group="nws.moved", name=name)
+        (found,) = import_module("importlib.metadata").entry_points(group="nws_moved", name=name)
         text = f"nws.{name} moved: write `from {found.module} import {name}`"
         import_module("warnings").warn(text, FutureWarning, stacklevel=2)
         module, its_name = found.module, found.attr
