@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "topology"))
-sys.path.insert(0, str(Path(__file__).parent / "storage"))
+sys.path.insert(0, str(Path(__file__).parent / "io"))
 
 import test_folder
 import test_recovery

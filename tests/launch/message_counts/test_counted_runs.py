@@ -15,7 +15,7 @@ from apples.jobs import store
 from apples.jobs import text_of_run as run_text
 from apples.launch import MessageCounts
 
-SAMPLE = Path(__file__).parents[1] / "jobs" / "sample"
+SAMPLE = Path(__file__).parents[2] / "jobs" / "sample"
 HOSTS = """
 [[host]]
 name = "ada"
