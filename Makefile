@@ -28,16 +28,16 @@ demo: setup
 # Tests are in tiers. Many wait for processes, so three workers keep two cores busy.
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n3 --dist loadgroup
-QUICK := tests/test_smoke.py tests/test_errors.py tests/test_units.py tests/resources/test_apportionment.py tests/test_parsers.py \
-  tests/architecture tests/resources tests/storage tests/wire tests/hat/test_reading.py tests/hat/test_expression.py \
+QUICK := tests/test_smoke.py tests/test_errors.py tests/test_units.py tests/test_parsers.py \
+  tests/architecture tests/resources tests/io tests/hat/test_reading.py tests/hat/test_expression.py \
   tests/hat/test_template.py tests/hat/test_writing.py tests/nws/test_contracts.py tests/nws/test_journal.py \
   tests/nws/test_scored_forecaster.py tests/agent/models tests/agent/planners tests/agent/selector \
   tests/agent/rescheduling tests/scheduling/test_driver.py tests/scheduling/test_ledger.py \
-  tests/scheduling/test_live_scheduler.py tests/scheduling/test_replay.py tests/simulation/test_invariants.py \
+  tests/cluster/test_live_scheduler.py tests/cluster/test_replay.py tests/simulation/test_invariants.py \
   tests/topology/test_allocator.py tests/topology/test_recovery.py tests/malleable/test_protocol.py \
-  tests/malleable/test_strips.py tests/launch/test_run.py tests/launch/test_events.py tests/cli/test_plan.py \
-  tests/cli/test_golden.py tests/agent/test_learning.py tests/jobs/test_recording.py tests/scheduling/test_deciders.py \
-  tests/pipelines/test_planning.py tests/simulation/test_swf.py tests/simulation/test_instants.py \
+  tests/malleable/test_strips.py tests/launch/test_run.py tests/launch/test_events.py tests/agent/test_plan.py \
+  tests/main/test_golden.py tests/agent/test_learning.py tests/jobs/test_recording.py tests/scheduling/test_deciders.py \
+  tests/applications/pipeline/test_planning.py tests/simulation/test_swf.py tests/simulation/test_instants.py \
   tests/nws/test_memory.py tests/nws/test_engine.py
 
 # Under a minute: the pure tests that find most faults, and three smoke tests (a plan, a run, a resize).
@@ -60,7 +60,7 @@ measure: setup
 
 # Write tests/golden and docs/reference/errors.md as the code is now; read the difference before you commit it.
 golden: setup
-	GOLDEN=write $(PYTEST) tests/cli/test_golden.py
+	GOLDEN=write $(PYTEST) tests/main/test_golden.py
 errors: setup
 	$(BIN)/python docs/error_codes.py
 

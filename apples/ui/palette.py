@@ -1,7 +1,7 @@
 """The colours of every page, measured: at least 3:1 on their paper, and apart for all eyes.
 
 Two series, plan and run, have the same colours everywhere. Colour is never alone: a word, a shape or a
-pattern says the same. `tests/views/test_palette.py` recomputes contrasts and distances.
+pattern says the same. `tests/ui/test_palette.py` recomputes contrasts and distances.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands import validator
-from views.browser import DEADLINE, Browser, chromium
+from pages.browser import DEADLINE, Browser, chromium
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 300_000

@@ -1,0 +1,198 @@
+"""Forms: a file beside its fields, saved whole or not at all; a plan, and the job that it becomes."""
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import EXAMPLE, command
+from jobs.pages.test_pages import is_tame
+
+from apples.applications import MOST_BYTES, DocumentFolder, new
+from apples.jobs import choices, store
+
+HOSTS = '# ours\n[[host]]\nname = "ada"  # fast\nslots = 2\ncpu = 0.5\n'
+HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
+BOX = re.compile(r'<input name="(f:[^"]+)" value="([^"]*)"')
+TEXT = re.compile(r'<textarea name="text"[^>]*>\n(.*?)</textarea>', re.DOTALL)
+
+
+@pytest.fixture
+def hosts(own_state):
+    path = own_state / "hosts.toml"
+    path.write_text(HOSTS)
+    return path
+
+
+def form_of(text):
+    """Return the fields of the form of a page, as a browser would send them."""
+    fields = {
+        name: html.unescape(value) for name, value in (*HIDDEN.findall(text), *BOX.findall(text))
+    }
+    return fields | {"text": html.unescape(TEXT.search(text)[1]).replace("\n", "\r\n")}
+
+
+def send(site, visitor, page, path="/file", **changes):
+    fields = form_of(visitor.get(site.url + page).text) | changes
+    return visitor.post(site.url + path, data=fields, allow_redirects=False)
+
+
+PAGE = "/file?name=hosts.toml"
+
+
+def test_a_file_that_was_only_looked_at_is_saved_as_it_was(site, visitor, hosts):
+    answer = send(site, visitor, PAGE, do="save")
+    assert answer.status_code == 303
+    assert hosts.read_text() == HOSTS
+
+
+@pytest.mark.parametrize("kind", ["strip", "pipeline", "sweep", "master-worker"])
+def test_every_file_of_a_scaffold_has_a_form_and_is_saved_as_it_was(
+    site, visitor, own_state, kind
+):
+    new("made", own_state, kind=kind)
+    files = sorted((own_state / "made").glob("*.toml"))
+    assert len(files) > 1
+    for path in files:
+        text = path.read_text()
+        answer = send(site, visitor, f"/file?name=made/{path.name}", do="save")
+        assert (answer.status_code, path.read_text()) == (303, text), path
+
+
+def test_a_box_is_put_into_the_text_and_saved_with_every_comment(site, visitor, hosts):
+    changes = {"f:host[0].cpu": "0.25", "f:host[0].address": "10.0.0.1"}
+    checked = send(site, visitor, PAGE, do="check", **changes)
+    assert checked.status_code == 200
+    assert hosts.read_text() == HOSTS
+    assert send(site, visitor, PAGE, do="save", **changes).status_code == 303
+    assert hosts.read_text() == HOSTS.replace("0.5", "0.25") + 'address = "10.0.0.1"\n'
+    assert "saved" in visitor.get(site.url + PAGE).text
+
+
+def test_what_is_wrong_is_said_as_hat_check_says_it_at_the_field_and_the_line(
+    site, visitor, hosts
+):
+    checked = send(site, visitor, PAGE, do="check", **{"f:host[0].cpu": "7"})
+    hosts.write_text(HOSTS.replace("0.5", "7"))
+    done = command("hat", "check", hosts, "--json")
+    (problem,) = json.loads(done.out)["files"][0]["problems"]
+    assert f"line {problem['line']}" in checked.text
+    assert checked.text.count(html.escape(problem["message"])) == 2  # in the list, and at its box
+    assert 'name="f:host[0].cpu" value="7"' in checked.text
+    assert 'aria-invalid="true"' in checked.text
+
+
+def test_a_file_that_somebody_else_changed_is_not_overwritten(site, visitor, hosts):
+    fields = form_of(visitor.get(site.url + PAGE).text) | {"f:host[0].cpu": "0.25", "do": "save"}
+    hosts.write_text("# mine\n" + HOSTS)
+    answer = visitor.post(site.url + "/file", data=fields, allow_redirects=False)
+    assert answer.status_code == 409
+    assert "[file-changed]" in answer.text
+    assert "cpu = 0.25" in answer.text
+    assert hosts.read_text() == "# mine\n" + HOSTS
+
+
+@pytest.mark.more
+def test_the_largest_file_that_is_shown_can_be_saved(site, visitor, hosts):
+    largest = HOSTS + "# \u00e9\n" * ((MOST_BYTES - len(HOSTS)) // 5)
+    hosts.write_text(largest)
+    assert send(site, visitor, PAGE, do="save", **{"f:host[0].cpu": "0.25"}).status_code == 303
+    assert hosts.read_text() == largest.replace("0.5", "0.25")
+    hosts.write_text(largest + "#" * MOST_BYTES)
+    assert visitor.get(site.url + PAGE).status_code == 400
+
+
+def test_a_file_of_very_many_fields_is_changed_as_text(site, visitor, hosts):
+    hosts.write_text("".join(f'[[host]]\nname = "h{k}"\n' for k in range(200)))
+    text = visitor.get(site.url + PAGE).text
+    assert "1500" in text
+    assert 'name="f:' not in text
+    assert send(site, visitor, PAGE, do="save", text='[[host]]\nname = "ada"\n').status_code == 303
+    assert hosts.read_text() == '[[host]]\nname = "ada"\n'
+
+
+def test_a_host_is_added(site, visitor, hosts):
+    answer = send(site, visitor, PAGE, add="host")
+    assert 'name="f:host[1].name" value="new-2"' in answer.text
+    assert hosts.read_text() == HOSTS
+    assert send(site, visitor, PAGE, add="nothing").status_code == 400
+
+
+def test_text_that_is_no_toml_is_kept_and_said(site, visitor, hosts):
+    answer = send(site, visitor, PAGE, do="check", text="[[host\n")
+    assert "line 1" in answer.text
+    assert "[[host" in TEXT.search(answer.text)[1]
+    assert hosts.read_text() == HOSTS
+
+
+@pytest.mark.parametrize("name", ["../x.toml", "x.txt", "/etc/x.toml", "nothing.toml"])
+def test_nothing_outside_the_folder_is_written(site, visitor, hosts, name):
+    answer = send(site, visitor, PAGE, name=name, do="save", text="x = 1")
+    assert answer.status_code == 400
+    assert sorted(path.name for path in hosts.parent.parent.rglob("*.toml")) == ["hosts.toml"]
+
+
+# ------------------------------------------------------------------------------ plan
+@pytest.fixture
+def sample(own_state, monkeypatch):
+    for file in filter(Path.is_file, EXAMPLE.iterdir()):
+        shutil.copy(file, own_state)
+    monkeypatch.chdir(own_state)
+    return "/plan?weather=static"
+
+
+def test_a_plan_is_what_the_command_says_with_the_command_to_copy(site, visitor, sample):
+    text = visitor.get(site.url + sample).text
+    said = command("apples", "plan", "--weather", "static", "--json").document
+    assert is_tame(text)
+    for strip in said["chosen"]["strips"]:
+        assert f'<data value="{strip["seconds"]!r}">' in text
+    for one in (*said["left_out"], *said["rejected"]):
+        assert html.escape(one["reason"], quote=False) in html.unescape(text).replace("&#39;", "'")
+    typed = re.search(r"does this: <code>(.*?)</code>", text)[1]
+    assert command(*html.unescape(typed).split(), "--json").document == said
+
+
+def test_a_file_that_becomes_another_kind_is_another_choice(own_state, sample):  # noqa: ARG001 - its files
+    folder = DocumentFolder(own_state)
+    before = choices(folder)
+    assert before == choices(folder)
+    assert before["templates"] == ["template.toml"]
+    (own_state / "template.toml").write_text((own_state / "hosts.toml").read_text())
+    (own_state / "user.toml").unlink()
+    after = choices(folder)
+    assert after == {"templates": [], "hosts": ["hosts.toml", "template.toml"], "users": []}
+
+
+def test_what_cannot_be_planned_is_said_as_the_command_says_it(site, visitor, sample):
+    for setting in ("grid=x", "nothing=1", "grid"):
+        said = command("apples", "plan", "--weather", "static", "--set", setting)
+        text = visitor.get(site.url + sample, params={"set": setting}).text
+        assert said.error_codes
+        assert said.err.removeprefix("apples: ").strip() in html.unescape(text)
+    answer = visitor.get(
+        site.url + "/plan", params={"template": "../x.toml", "hosts": "hosts.toml"}
+    )
+    assert "[name-invalid]" in answer.text
+    assert "../x.toml" in answer.text
+
+
+@pytest.mark.more
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_plan_is_run_detached_and_its_page_is_shown(site, visitor, sample):
+    """It starts a real job of some seconds."""
+    page = sample + "&set=grid%3D200+iterations%3D50"
+    token = form_of_plan(visitor.get(site.url + page).text)
+    answer = visitor.post(site.url + "/plan/run", data=token, allow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    job = store.job(answer.headers["location"].rpartition("/")[2])
+    assert job.until_over(120)
+    assert job.record()["state"] == "finished"
+    assert "jacobi2d took" in visitor.get(site.url + answer.headers["location"]).text
+
+
+def form_of_plan(text):
+    return {name: html.unescape(value) for name, value in HIDDEN.findall(text)}

@@ -1,0 +1,328 @@
+"""The served pages in a real browser: admitted by the link, nothing foreign asked for, everything by keyboard."""
+
+import importlib.util
+import json
+import shutil
+import threading
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from commands import EXAMPLE
+from jobs.pages.test_pages import PAYLOAD, record
+from pages.browser import Browser, chromium
+from pages.live_site import LiveSite
+from sites import SAMPLE
+from waiting import until
+from weather.pages.test_host_page import remembered
+
+from apples.__main__ import PAGES
+from apples.jobs import store
+from apples.resources import read_host_list
+from apples.ui import Sessions, Site, Streams, create_app
+from nws import HttpServer, Listen
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(chromium() is None, reason="no chromium on this machine"),
+]
+LONG = "a-host-with-a-name-as-long-as-some-sites-like-them.cluster.example.org"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    one = Browser(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def live(own_state):  # noqa: ARG001 - its scheduler is under that state directory
+    """A scheduler with a job that runs and one that waits."""
+    one = LiveSite(["ada", "bob", LONG, *(f"node-{k}" for k in range(40))])
+    one.submit(2)
+    until(lambda: one.job(1)["state"] == "running")
+    one.submit(43, name=PAYLOAD)
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def paths(own_state, file, live):  # noqa: ARG001
+    """The address of each kind of page, with names long and hostile."""
+    one, other = record(hosts=("ada", LONG)), record(PAYLOAD, hosts=("ada", PAYLOAD))
+    job = store.create({"hosts": str(own_state / "hosts.toml")}, "heat")
+    job.log.write_text("a line\n" * 3)
+    remembered(read_host_list(own_state / "hosts.toml"))
+    (own_state / "wrong.toml").write_text("name = 'heat'\nprogramm = ['x']\n")
+    with job.supervising():
+        job.write({**job.record(), "state": "running", "hosts": ["ada", LONG], "rows": [7, 9]})
+        yield [
+            "/",
+            f"/runs/{one}",
+            f"/runs/{other}",
+            f"/runs/{job.id}",
+            f"/runs/{job.id}/log",
+            f"/compare?run={one}&run={other}",
+            "/files",
+            "/file?name=wrong.toml",
+            "/file?name=hosts.toml",
+            "/file/delete?name=hosts.toml",
+            "/plan",
+            "/cluster/lab",
+            "/cluster/lab/jobs/2",
+            "/cluster/lab/what-if",
+            f"/cluster/lab/hosts/{LONG}",
+            file,
+            "/hosts/ada?name=hosts.toml",
+            "/nowhere",
+        ]
+
+
+def test_the_link_leads_to_pages_that_ask_nobody_else_and_fit(site, paths, browser):
+    browser.go(site.link())
+    browser.arrive()  # the page that the link's page leads to
+    assert browser.evaluate("location.pathname") == "/"
+    for path in paths:
+        for width, dark in ((320, True), (1280, False)):
+            browser.go(site.url + path, width=width, dark=dark)
+            own = [url for url in browser.requests if url.startswith((site.url, "data:"))]
+            assert own == browser.requests
+            refused = [one for one in browser.complaints if "404" not in json.dumps(one)]
+            assert refused == [], path
+            assert browser.evaluate("document.title").startswith("apples")
+            paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert paper == ("rgb(27, 27, 27)" if dark else "rgb(255, 255, 255)")
+            browser.evaluate(
+                "document.querySelectorAll('details').forEach(one => one.open = true)"
+            )
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+AXE = """axe.run(document, {resultTypes: ["violations"]}).then(
+  found => { window.axed = found.violations.map(one => [one.id, one.nodes[0].html]) },
+  error => { window.axed = String(error) }); 0"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("axe_playwright_python") is None,
+    reason="axe-playwright-python is not installed",
+)
+def test_axe_finds_nothing_on_any_page_in_either_scheme_at_either_width(site, paths, browser):
+    rules = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    browser.go(site.link())
+    browser.arrive()
+    for path in paths:
+        for width, dark in ((320, False), (320, True), (1280, False), (1280, True)):
+            browser.go(site.url + path, width=width, dark=dark)
+            browser.evaluate(
+                "document.querySelectorAll('details').forEach(one => one.open = true)"
+            )
+            assert axe(browser, rules) == [], (path, width, dark)
+    browser.evaluate("document.querySelector('main').append(document.createElement('input'))")
+    assert "label" in dict(axe(browser, rules))  # it does look
+
+
+def axe(browser, rules):
+    browser.evaluate(f"{rules}; window.axed = null; 0")
+    browser.evaluate(AXE)
+    until(lambda: browser.evaluate("window.axed") is not None)
+    return browser.evaluate("window.axed")
+
+
+UNNAMED = """[...document.querySelectorAll('input:not([type=hidden]), select, button, textarea')]
+  .filter(one => !one.labels?.length && !one.getAttribute('aria-label') && !one.textContent.trim())
+  .map(one => one.outerHTML)"""
+SKIPPED = """(() => { let last = 0; const wrong = [];
+  for (const one of document.querySelectorAll('h1,h2,h3')) {
+    const level = +one.tagName[1]; if (level > last + 1) wrong.push(one.textContent); last = level; }
+  return [document.querySelectorAll('h1').length, wrong]; })()"""
+
+
+def test_every_field_has_a_name_and_every_page_one_heading(site, paths, browser):
+    browser.go(site.link())
+    browser.arrive()
+    for path in paths:
+        browser.go(site.url + path)
+        assert browser.evaluate(UNNAMED) == [], path
+        assert browser.evaluate(SKIPPED) == [1, []], path
+
+
+@pytest.mark.usefixtures("paths")
+def test_a_list_is_searched_and_a_button_pressed(site, browser):
+    browser.go(site.link())
+    browser.arrive()
+    browser.evaluate("document.querySelector('[name=words]').value = 'heat'")
+    browser.click("form[role=search] button")
+    browser.arrive()
+    assert browser.evaluate("document.querySelectorAll('tbody tr').length") == 1
+    browser.click("tbody th a")
+    browser.arrive()
+    browser.evaluate("document.querySelector('[name=hosts]').value = 'ada,ada'")
+    browser.click("form[action$=resize] button")
+    browser.arrive()
+    said = browser.evaluate("document.querySelector('[role=alert]').textContent")
+    assert "[host-repeated] (exit code 2)" in said
+    assert "--hosts ada" in said
+
+
+@pytest.fixture
+def entered(site, browser):
+    browser.go(site.link())
+    browser.arrive()
+    return browser
+
+
+@pytest.mark.usefixtures("paths")
+def test_the_page_of_a_job_follows_it_and_says_when_nobody_answers(site, entered):
+    browser, job = entered, store.jobs()[0]
+    job.write({**job.record(), "iteration": 5, "iterations": 90})
+    browser.go(f"{site.url}/runs/{job.id}")
+    shown = "document.querySelector('[data-key=iteration]')?.textContent"
+    browser.evaluate("window.mine = 1")
+    assert browser.evaluate(shown) == "5 of 90"
+    job.write({**job.record(), "iteration": 7})
+    until(lambda: browser.evaluate(shown) == "7 of 90")
+    job.log.write_text("what it said\n")
+    log = "document.querySelector('[data-key=log]').textContent"
+    until(lambda: browser.evaluate(log) == "what it said")
+    job.write(
+        {**job.record(), "last_resize": {"epoch": 1, "seconds": 2.0, "phases": {"halt": 0.5}}}
+    )
+    until(lambda: "halt" in browser.evaluate("document.querySelector('dl').textContent"))
+    assert browser.evaluate("window.mine") == 1  # nothing was loaded anew
+    site.server.should_exit = True
+    until(lambda: "No answer" in browser.evaluate(LATE))
+
+
+LATE = "document.querySelector('.late').textContent"
+WORDS = "document.querySelector('main').textContent"
+
+
+def test_the_page_of_a_scheduler_follows_it_and_is_stale_while_it_is_away(site, live, entered):
+    browser = entered
+    browser.go(f"{site.url}/cluster/lab")
+    browser.evaluate("window.mine = 1")
+    browser.evaluate("document.querySelector('[name=words]').focus()")
+    browser.evaluate("document.querySelector('[name=words]').value = 'typed'")
+    live.submit(43, name="late comer")
+    until(lambda: "late comer" in browser.evaluate(WORDS))
+    live.jobs.iterate(1, 30)
+    shown = "document.querySelector('[data-key=\"lab.1\"]').textContent"
+    until(lambda: browser.evaluate(shown) == "30 of 90")
+    live.jobs.iterate(1, 31)
+    until(lambda: browser.evaluate(shown) == "31 of 90")
+    live.end()
+    until(lambda: "The scheduler does not answer" in browser.evaluate(WORDS))
+    live.begin()
+    until(lambda: "does not answer" not in browser.evaluate(WORDS))
+    live.submit(43, name="after all")
+    until(lambda: "after all" in browser.evaluate(WORDS))
+    assert browser.evaluate("window.mine") == 1
+    assert browser.evaluate("document.querySelector('[name=words]').value") == "typed"
+    assert browser.evaluate(LATE) == ""
+
+
+def test_a_server_that_is_killed_and_comes_back_is_said_and_followed_again(
+    own_state, live, entered
+):
+    browser, keys = entered, []
+    sessions = Sessions(keys.append)
+    with served(own_state, sessions) as port:
+        sessions.announce()
+        browser.go(f"http://127.0.0.1:{port}/enter?key={keys[-1]}")
+        browser.arrive()
+        browser.go(f"http://127.0.0.1:{port}/cluster/lab")
+        browser.evaluate("window.mine = 1")
+    until(lambda: "No answer from apples serve. Since" in browser.evaluate(LATE))
+    live.submit(43, name="meanwhile")
+    with served(own_state, sessions, port):
+        until(lambda: "meanwhile" in browser.evaluate(WORDS))
+        until(lambda: browser.evaluate(LATE) == "")
+        assert browser.evaluate("window.mine") == 1
+    with served(own_state, Sessions(keys.append), port):  # of which the browser has no cookie
+        until(lambda: "Open the link" in browser.evaluate(LATE))
+
+
+@contextmanager
+def served(folder, sessions, port=0):
+    streams = Streams()
+    app = create_app(Site(folder, streams=streams), PAGES, sessions)
+    server = HttpServer(app, Listen(port=port))
+    server.ending = streams.close
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield server.port
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def test_a_plan_follows_what_is_typed(site, own_state, browser):
+    for each in filter(Path.is_file, EXAMPLE.iterdir()):
+        shutil.copy(each, own_state)
+    browser.go(site.link())
+    browser.arrive()
+    browser.go(site.url + "/plan?weather=static")
+    assert "18.6" in browser.evaluate("document.querySelector('h2').textContent")
+    typed = "const box = document.querySelector('[name=set]'); box.value = 'grid=x';"
+    browser.evaluate(f"{{ {typed} box.dispatchEvent(new Event('input', {{bubbles: true}})) }}")
+    until(lambda: "grid" in browser.evaluate("document.querySelector('#answer').textContent"))
+    until(lambda: "grid%3Dx" in browser.evaluate("location.search"))
+
+
+def reached(browser, selector, words):
+    """Press Tab until the focus is on what a selector finds and some words are on; nothing else is touched."""
+    focus = f"document.activeElement.matches({json.dumps(selector)}) && document.activeElement.textContent.trim()"
+    for _ in range(200):
+        browser.press("Tab")
+        if browser.evaluate(focus) == words:
+            return
+    raise AssertionError(f"Tab does not lead to {selector} {words}")
+
+
+def entered_key(browser):
+    """Press Enter on what has the focus."""
+    enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+    browser.ask("Input.dispatchKeyEvent", type="keyDown", text="\r", **enter)
+    browser.ask("Input.dispatchKeyEvent", type="keyUp", **enter)
+
+
+def test_a_job_is_submitted_and_cancelled_with_the_keyboard_alone(site, live, own_state, entered):
+    browser = entered
+    for each in filter(Path.is_file, SAMPLE.iterdir()):
+        shutil.copy(each, own_state)
+    browser.go(site.url + "/plan?weather=static")
+    reached(browser, "input[name=set]", "")
+    browser.ask("Input.insertText", text="grid=80")
+    until(lambda: "grid%3D80" in browser.evaluate("location.search"))
+    reached(browser, "form[action='/plan/submit'] button", "Submit it")
+    entered_key(browser)
+    browser.arrive()
+    assert browser.evaluate("location.pathname") == "/cluster/lab/jobs/3"
+    reached(browser, "summary", "Cancel")
+    entered_key(browser)
+    reached(browser, "form[action$=cancel] button", "Cancel")
+    entered_key(browser)
+    browser.arrive()
+    assert live.job(3)["state"] == "cancelled"
+    assert "is told to end" in browser.evaluate(WORDS)
+
+
+@pytest.mark.usefixtures("paths")
+def test_a_page_of_another_site_can_neither_read_nor_press(site, browser, tmp_path):
+    browser.go(site.link())
+    browser.arrive()
+    job = store.jobs()[0]
+    foreign = tmp_path / "foreign.html"
+    foreign.write_text(
+        f'<form method=post action="{site.url}/runs/{job.id}/cancel"><input name=token></form>'
+    )
+    browser.open(foreign)
+    browser.evaluate("document.forms[0].submit()")
+    browser.arrive()
+    assert "Not admitted" in browser.evaluate("document.body.textContent")
+    assert job.record()["state"] == "running"
