@@ -210,7 +210,7 @@ class _SeriesProgress:
 
 
 class Forecasting(StorageListener):
-    """Follows every series of a `nws.memory.JournalMemory`.
+    """Follows every series of a `nws.JournalMemory`.
 
     A forecaster takes in the measurements of its series in the order that `ArrivalOrder` makes of
     the log's. So its state depends on nothing but the log: not on when it was asked, and not on
