@@ -28,8 +28,8 @@ TRANSIENT = {
 """Errors of nws of a service or a machine: a command that ends with one has exit code 4, not 2."""
 
 CARRIED = {
-    "TaskError": 5, "CannotMove": 4, "MigrationRefused": 4, "ResizeRefused": 4, "Failure": 0, "_failure": 0,
-    "ForgeryError": 0, "LineError": 0, "TaskEnded": 0, "EndReason": 0, "ProgramFault": 0, "_end": 0, "_recover": 0,
+    "TaskError": 5, "AgentTaskError": 5, "CannotMove": 4, "MigrationRefused": 4, "ResizeRefused": 4, "Failure": 0,
+    "_failure": 0, "ForgeryError": 0, "LineError": 0, "TaskEnded": 0, "EndReason": 0, "ProgramFault": 0, "_end": 0, "_recover": 0,
 }  # fmt: skip
 """Calls that carry a code to a command, and its exit code there; 0 if the code ends no command."""
 
@@ -330,7 +330,7 @@ def catalogue() -> dict[str, Code]:
 
 def _add_use(code: Code, use: Use, classes: Mapping[str, ErrorClass]) -> None:
     """Add one call that raises a code to the record of the code."""
-    of_program = use.class_name == "TaskError"
+    of_program = use.class_name in ("TaskError", "AgentTaskError")
     code.of_program |= of_program
     code.of_command |= not of_program
     if use.message:

@@ -23,7 +23,7 @@ SCHEMA = "apples.task/1"
 STANDARD_OUTPUT = 1
 
 
-class TaskError(ValueError):
+class AgentTaskError(ValueError):
     """The agent's task is not one that this job can run. Permanent.
 
     As `apples.program.TaskError`: an error of the program, which its own line reports.
@@ -108,7 +108,7 @@ def task_of_agent(comm: MPI.Intracomm) -> AgentTask | None:
 
     Raises
     ------
-    TaskError
+    AgentTaskError
         Rank 0 cannot read the task, or it has rectangles. Every rank raises it. Permanent.
     """
     path = os.environ.get(TASK)
@@ -120,11 +120,11 @@ def task_of_agent(comm: MPI.Intracomm) -> AgentTask | None:
             text = _text(path)
             read(text)
             answer = {"task": text.decode()}
-        except TaskError as error:
+        except AgentTaskError as error:
             answer = {"wrong": str(error), "fields": {"code": error.code, **error.fields}}
     answer = broadcast_document(comm, answer)
     if "wrong" in answer:
-        raise TaskError(answer["wrong"], **answer["fields"])
+        raise AgentTaskError(answer["wrong"], **answer["fields"])
     return read(answer["task"])
 
 
@@ -132,7 +132,7 @@ def _text(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise TaskError(
+        raise AgentTaskError(
             f"the task {path} cannot be read: {error.strerror}", code="task-unreadable", file=path
         ) from None
 
@@ -142,7 +142,7 @@ def read(text: str | bytes) -> AgentTask:
 
     Raises
     ------
-    TaskError
+    AgentTaskError
         The text is no task, or one of rectangles. Permanent.
 
     Examples
@@ -154,15 +154,15 @@ def read(text: str | bytes) -> AgentTask:
     try:
         raw = json.loads(text)
     except ValueError as error:
-        raise TaskError(
+        raise AgentTaskError(
             f"the task is not JSON: {error}", code="task-not-json", reason=str(error)
         ) from None
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
+        raise AgentTaskError(f"the task's schema is not {SCHEMA}", field="schema")
     mode, distances = raw.get("mode"), raw.get("distances", {})
     partitions = raw.get("partitions", "")
     if mode not in ("run", "calibrate"):
-        raise TaskError(
+        raise AgentTaskError(
             f"the task's mode is {mode!r}, neither run nor calibrate",
             field="mode",
             value=mode,
@@ -172,7 +172,7 @@ def read(text: str | bytes) -> AgentTask:
         ("partitions", isinstance(partitions, str)),
     ):
         if not right:
-            raise TaskError(
+            raise AgentTaskError(
                 f"the task's {name} is {raw.get(name)!r}",
                 field=name,
                 value=raw.get(name),
@@ -193,7 +193,7 @@ def _are_distances(distances: Any) -> bool:
 def _pieces(partition: object) -> Iterator[HostPiece]:
     """Yield the strips; each rank must have a row, and each row be in one strip."""
     if not isinstance(partition, list) or not partition:
-        raise TaskError(
+        raise AgentTaskError(
             "the task's partition is not a list of one entry or more",
             field="partition",
         )
@@ -208,7 +208,7 @@ def _pieces(partition: object) -> Iterator[HostPiece]:
 
 def _piece(index: int, entry: object) -> HostPiece:
     if isinstance(entry, dict) and "columns" in entry:
-        raise TaskError(
+        raise AgentTaskError(
             f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
             " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program",
             code="rectangles-undeclared",
@@ -217,14 +217,14 @@ def _piece(index: int, entry: object) -> HostPiece:
     try:
         piece = HostPiece(*(entry[name] for name in HostPiece._fields))  # type: ignore[index]
     except (TypeError, KeyError):
-        raise TaskError(
+        raise AgentTaskError(
             f"the task's partition[{index}] does not say {', '.join(HostPiece._fields)}",
             code="partition-invalid",
             index=index,
             known=list(HostPiece._fields),
         ) from None
     if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
-        raise TaskError(
+        raise AgentTaskError(
             f"the task's partition[{index}] is {entry!r}", code="partition-invalid", index=index
         )
     if not 1 <= piece.ranks <= piece.rows:
@@ -232,8 +232,8 @@ def _piece(index: int, entry: object) -> HostPiece:
     return piece
 
 
-def _misplaced(index: int, piece: HostPiece, begins: str) -> TaskError:
-    return TaskError(
+def _misplaced(index: int, piece: HostPiece, begins: str) -> AgentTaskError:
+    return AgentTaskError(
         f"the task's partition[{index}] has rows {piece.first_row} to {piece.first_row + piece.rows} for"
         f" {piece.ranks} ranks; {begins}each rank has a row",
         code="partition-invalid",
