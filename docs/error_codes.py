@@ -29,7 +29,8 @@ TRANSIENT = {
 
 CARRIED = {
     "TaskError": 5, "AgentTaskError": 5, "CannotMove": 4, "MigrationRefused": 4, "ResizeRefused": 4, "Failure": 0,
-    "_failure": 0, "ForgeryError": 0, "LineError": 0, "TaskEnded": 0, "EndReason": 0, "ProgramFault": 0, "_end": 0, "_recover": 0,
+    "_failure": 0, "ForgeryError": 0, "LineError": 0, "TaskEnded": 0, "EndReason": 0, "ProgramFault": 0, "_end": 0,
+    "_recover": 0,
 }  # fmt: skip
 """Calls that carry a code to a command, and its exit code there; 0 if the code ends no command."""
 
