@@ -33,7 +33,7 @@ from apples.malleable.balancers.contract import LoadBalancer, Processor
 from apples.malleable.control.command import ChangePlan, HostRows, HostShare
 from apples.malleable.control.strips import RowRange, rank_ranges, strips
 from apples.malleable.runtime import membership, saved_state, undeclared
-from apples.malleable.runtime.agent_task import TASK, AskedTask, TaskError, task_of_agent
+from apples.malleable.runtime.agent_task import TASK, AgentTaskError, AskedTask, task_of_agent
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
 from apples.malleable.runtime.channel import ADDRESS, Message, RankChannel
@@ -175,7 +175,7 @@ class MalleableJob:
         if self._channel is None and self._task is not None:
             hosts = [piece.host for piece in self._task.pieces for _ in range(piece.ranks)]
             if len(hosts) != self.size:
-                raise TaskError(
+                raise AgentTaskError(
                     f"the task is for {len(hosts)} ranks; MPI has {self.size}",
                     code="program-ranks-differ",
                     value=self.size,
