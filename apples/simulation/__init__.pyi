@@ -83,7 +83,6 @@ from apples.simulation.placement_replay import draw_widths as draw_widths
 from apples.simulation.placement_replay import mix_a as mix_a
 from apples.simulation.placement_replay import placed as placed
 from apples.simulation.placement_replay import predicted_mix_a as predicted_mix_a
-from apples.simulation.placement_replay import program_slowdown as program_slowdown
 from apples.simulation.placement_replay import run_placed as run_placed
 from apples.simulation.placement_replay import slurm_block as slurm_block
 from apples.simulation.placement_replay import slurm_cyclic as slurm_cyclic

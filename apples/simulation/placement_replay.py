@@ -105,27 +105,6 @@ def run_placed(
     return simulate(workload, TopologyAwarePolicy(machine, FirstFit(), choose=choose), config)
 
 
-def program_slowdown(machine: Topology) -> PlacementSlowdown:
-    """Return how much longer a job of the mix takes where its CPUs lie apart.
-
-    A model, fitted to nothing but Table 2: a program suffers, at the mean distance of all CPUs of the
-    machine, what it lost on average without cpusets, and in proportion to the distance below that.
-    """
-    everywhere = mean_hops(machine, machine.cpus)
-    lost: dict[int, list[float]] = {}
-    for program, _, without, with_cpusets in TABLE_2:
-        lost.setdefault(program, []).append(without / with_cpusets - 1.0)
-    suffers = {program: max(0.0, sum(some) / len(some)) for program, some in lost.items()}
-    cpus = list(machine.cpus)
-
-    def slowdown(running: RunningJob) -> float:
-        program = TABLE_2[(running.job.id - 1) % len(TABLE_2)][0]
-        held = CpuSet.of(cpus[place] for place in running.node_ids)
-        return 1.0 + suffers[program] * mean_hops(machine, held) / everywhere
-
-    return slowdown
-
-
 WIDEST = 32
 UTILISATION = 0.85
 
