@@ -75,15 +75,23 @@ __getattr__, __dir__, __all__ = lazy(__name__, __file__)
 MOVED = {
     "agent.weather": ("weather",),
     "agent.weather.conditions": ("weather.conditions",),
+    "malleable.migration.supervisor": ("malleable.migration.on_host",),
     "master_worker": ("applications",),
+    "monitoring": ("weather.load",),
+    "monitoring.slave": ("weather.load.reporter",),
     "pipelines": ("applications",),
     "plugins": ("io.plugins",),
     "schedule": ("resources.schedule",),
+    "simulation.queue_planner": ("cluster.queue_planner",),
     "sweeps": ("applications",),
     "testing": ("simulation", "malleable", "launch", "topology", "agent"),
     "testing.actuator_checks": ("launch.actuators.checks",),
 }
-"""Modules that programs import with apples 0.2, and the modules that have their names now; all below `apples`."""
+"""Modules of apples 0.2 and the modules that have their names now, all below `apples`.
+
+Programs import them, or run them by ``python -m``: also jobs, schedulers and other hosts
+that were not upgraded yet.
+"""
 
 
 class MovedModules:

@@ -1,3 +1,4 @@
+from apples.scheduling.loops.compiled import ENGINE as ENGINE
 from apples.simulation.config import COSTS as COSTS
 from apples.simulation.config import SimulationConfig as SimulationConfig
 from apples.simulation.config import SimulationResult as SimulationResult
