@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apples.resources.apportionment import equal_parts
 from apples.topology.cpus import CpuSet
+from apples.topology.distribute import distribute
 from apples.topology.machine import Topology
 
 
@@ -118,7 +118,7 @@ def per_rank(topology: Topology, cpus: CpuSet, ranks: int) -> Sequence[CpuSet]:
     if len(order) < ranks:
         return [CpuSet.of([order[rank * len(order) // ranks]]) for rank in range(ranks)]
     shares, at = [], 0
-    for size in equal_parts(len(order), ranks):
+    for size in distribute(len(order), [0] * ranks, [len(order)] * ranks):
         shares.append(CpuSet.of(order[at : at + size]))
         at += size
     return shares
