@@ -526,11 +526,15 @@ def main() -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true")
     form.add_argument("--list", action="store_true", help="print each place that the index counts")
-    form.add_argument("--draw", action="store_true", help="print the arrows between rooms, in DOT")
+    form.add_argument(
+        "--draw",
+        action="store_true",
+        help="print the arrows between rooms, names in strings included, in DOT",
+    )
     options = parser.parse_args()
     tree = options.path.resolve()
     if options.draw:
-        print(drawing(arrows(read(tree))), end="")
+        print(drawing(arrows(read(tree), strings=True)), end="")
         return
     modules = read_all(tree)
     passages = prose(tree, modules)

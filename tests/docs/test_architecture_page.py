@@ -34,7 +34,7 @@ def modules(house):
 
 @pytest.fixture(scope="module")
 def arrows(house, modules):
-    return house.arrows(modules)
+    return house.arrows(modules, strings=True)
 
 
 def test_each_place_on_the_page_exists():
