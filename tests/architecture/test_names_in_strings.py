@@ -188,3 +188,69 @@ def test_only_a_test_may_name_an_attribute_by_a_dot(tmp_path, attributes):
     assert missing_in_strings([path], attributes=attributes) == [
         f"test_wrong.py:1: {name}" for name in wrong
     ]
+
+
+def floor_of_rooms():
+    """Return the floor of each room, 0 the topmost, as the layers of import-linter have them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(
+        contract["layers"]
+        for contract in contracts["contracts"]
+        if contract.get("containers") == ["apples"]
+    )
+    return {
+        room: floor for floor, layer in enumerate(layers) for room in re.findall(r"\w+", layer)
+    }
+
+
+def rooms_in_strings(path):
+    """Yield line and room of each module of apples that the strings of a file, or a template, name."""
+    texts = [(1, path.read_text())] if path.suffix == ".j2" else strings(path)
+    for line, text in texts:
+        found = NAME.fullmatch(text)
+        names = [found[1]] if found and text not in others() else []
+        names += [match[1] for match in IN_A_PROGRAM.finditer(text)]
+        for name in names:
+            top, _, module = name.partition(".")
+            if top == "apples" and module:
+                yield line, module.split(".")[0]
+
+
+def strings_that_point_up(package):
+    """Return the strings that name a module of a room above, or beside, the one that they stand in."""
+    floors = floor_of_rooms()
+    found = []
+    for path in package.rglob("*"):
+        # Scaffolds are programs of users, who may import all that is public.
+        if path.suffix not in {".py", ".j2"} or "scaffold" in path.parts:
+            continue
+        room = path.relative_to(package).parts[0].removesuffix(".py")
+        found += [
+            f"{path.relative_to(package.parent)}:{line}: {target}"
+            for line, target in rooms_in_strings(path)
+            if room in floors and target in floors
+            if target != room and floors[target] <= floors[room]
+        ]
+    return found
+
+
+def test_no_string_names_a_module_of_a_room_above_or_beside():
+    assert strings_that_point_up(ROOT / "apples") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'LATER = "apples.jobs.parked"',
+        'LATER = ["-m", "apples.lab.commands:up"]',
+        'LATER = "python -m apples.jobs.service"',
+        'LATER = "apples.weather.links"',
+    ],
+)
+def test_string_that_points_up_or_sideways_is_reported(tmp_path, text):
+    planted = tmp_path / "apples/simulation/decider.py"
+    planted.parent.mkdir(parents=True)
+    planted.write_text(
+        f'"""Only "apples.jobs" in a docstring."""\n{text}\nDOWN = "apples.io.plugins"\n'
+    )
+    assert len(strings_that_point_up(tmp_path / "apples")) == 1
