@@ -51,7 +51,7 @@ def scheduler(own_state):
 @pytest.fixture
 def page(site, tmp_path, monkeypatch):
     """The form for a plan in a browser that was admitted, and that waits for what takes long on a lab."""
-    monkeypatch.setattr("views.browser.DEADLINE", 240.0)
+    monkeypatch.setattr("pages.browser.DEADLINE", 240.0)
     browser = Browser(tmp_path / "profile")
     browser.go(site.link())
     browser.arrive()
