@@ -1,8 +1,8 @@
 """Starts one rank and stays beside it: on its host's CPUs, in its host's cgroup, never outliving its launcher.
 
 Run by path as ``python -I -S rank_wrapper.py LAUNCH_FILE HOST_INDEX`` by hydra, and without the index by srun;
-standard library only, and little of it, because every rank starts through here. The program's arguments come from the
-launch file and never pass through a launcher's command line.
+standard library only, and little of it, because every rank starts through here. The program's arguments come from
+the launch file and never pass through a launcher's command line.
 
 The rank is a child of this process, because only a parent learns by which signal a process ended. What became
 of the rank is told to whoever supervises it; then this process ends in the same way, which is what the launcher
