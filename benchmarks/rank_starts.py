@@ -22,7 +22,7 @@ from apples.launch.host_spec_builders import local_spec
 from apples.launch.hydra import RankGroup
 from apples.launch.job_processes import marked, read
 from apples.malleable import HostShare
-from apples.malleable.job_start import job_file
+from apples.malleable.job_start import describe_job
 from apples.malleable.manager.hosts import RANK_INTERPRETER, ProcessGroup
 
 PROGRAM = Path(__file__).parents[1] / "tests" / "malleable" / "programs_mpi" / "counting.py"
@@ -42,7 +42,7 @@ def started(ranks: int, kind: type[ProcessGroup]) -> tuple[float, float]:
         folder, lost = Path(name), list[str]()
         program = (sys.executable, str(PROGRAM), "60", "0.01", str(folder / "stop"))
         place = local_spec(RankGroup("ada", ranks, program))
-        job = job_file(folder.name, [place], [HostShare("ada")], {})
+        job = describe_job(folder.name, [place], [HostShare("ada")], {})
         parked = [0]
 
         def hear(_group: ProcessGroup, _rank: int, message: dict[str, object]) -> None:

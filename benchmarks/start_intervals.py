@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from apples.cluster.queue_future import WAITED_SECONDS, QueueForecaster, queue_future
+from apples.cluster.queue_future import WAITED_SECONDS, QueueForecaster, simulate_queue
 from apples.cluster.queue_snapshot import MOST_PAST, PastJob, QueuedJob, QueueSnapshot
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationConfig, SimulationResult
@@ -81,7 +81,7 @@ def main() -> None:
         widths = []
         for k, snapshot in snapshots(log, result, chosen.processors, picked):
             low, _, high = forecaster.future(snapshot, seed=k).starts[int(log.job[k])] or (0, 0, 0)
-            first, _, last = queue_future(snapshot, policy, seed=k).starts[int(log.job[k])] or (
+            first, _, last = simulate_queue(snapshot, policy, seed=k).starts[int(log.job[k])] or (
                 0,
                 0,
                 0,

@@ -34,7 +34,7 @@ import hat
 import nws
 from apples.applications import ParameterSweepFile
 from apples.errors import ApplesError
-from apples.io import encode as sealed_line
+from apples.io import encode_record as sealed_line
 from apples.io import json_lines
 from apples.io import parse as parse_journal
 from apples.lab import LabDocument, steps_without_checksums

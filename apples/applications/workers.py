@@ -24,8 +24,7 @@ from apples.io.json_lines import Greeting, LineError, decode
 from apples.launch.events import Talk
 from apples.launch.job_processes import MARK, mark
 from apples.launch.rank_wrapper import signal_name
-from apples.launch.remote import bootstrap as shipping
-from apples.launch.remote import ssh
+from apples.launch.remote import bootstrap, ssh
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList
 
@@ -95,7 +94,7 @@ class HostWorker(WorkerConnection):
         self.name, self.reason = host.name, ""
         self.python = host.python or sys.executable
         remote = host.name in {each.name for each in remote_hosts(hosts)}
-        words = shipping.words(site=False)
+        words = bootstrap.words(site=False)
         marks = {MARK: os.environ[MARK]} if MARK in os.environ else {}
         if remote:  # a login passes no environment on, and every process of a job bears its mark
             words += [mark(job) for job in marks.values()]
@@ -110,7 +109,7 @@ class HostWorker(WorkerConnection):
         )  # fmt: skip
         self._talk: list[str] = []
         cpus = [] if remote else list(host.cpus)
-        self._write(shipping.parcel(WORKER, {"cpus": cpus, "environment": marks}))
+        self._write(bootstrap.parcel(WORKER, {"cpus": cpus, "environment": marks}))
         self._heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
             Thread(target=task, daemon=True) for task in (self._listen, self._hear_talk)

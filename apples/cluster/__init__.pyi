@@ -1,9 +1,9 @@
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
-from apples.cluster.access import AT_ONCE as SCHEDULING_AT_ONCE
 from apples.cluster.access import EVERYTHING as EVERYTHING
 from apples.cluster.access import GIVEN as GIVEN
 from apples.cluster.access import REQUESTS_A_SECOND as REQUESTS_A_SECOND
+from apples.cluster.access import REQUESTS_AT_ONCE as REQUESTS_AT_ONCE
 from apples.cluster.access import ROUTES as ROUTES
 from apples.cluster.access import USERS as USERS
 from apples.cluster.access import ForbiddenError as ForbiddenError
@@ -23,7 +23,7 @@ from apples.cluster.executor import ESTIMATE_SECONDS as ESTIMATE_SECONDS
 from apples.cluster.executor import JobServiceExecutor as JobServiceExecutor
 from apples.cluster.executor import JobVerbs as JobVerbs
 from apples.cluster.executor import question_key as question_key
-from apples.cluster.host_checks import AT_ONCE as AT_ONCE
+from apples.cluster.host_checks import CHECKS_AT_ONCE as CHECKS_AT_ONCE
 from apples.cluster.host_checks import IDLE_SECONDS as IDLE_SECONDS
 from apples.cluster.host_checks import HostLooks as HostLooks
 from apples.cluster.host_claims import HostClaims as HostClaims
@@ -85,7 +85,7 @@ from apples.cluster.planner import PlannerClient as PlannerClient
 from apples.cluster.planner import planner_command as planner_command
 from apples.cluster.progress import JobPace as JobPace
 from apples.cluster.queue_future import QueueForecaster as QueueForecaster
-from apples.cluster.queue_future import queue_future as future_of_queue
+from apples.cluster.queue_future import simulate_queue as simulate_queue
 from apples.cluster.queue_future import smallest_changes as smallest_changes
 from apples.cluster.queue_future import starts_now as starts_now
 from apples.cluster.queue_planner import with_changes as with_changes
@@ -115,7 +115,7 @@ from apples.cluster.submission import between_hosts as between_hosts
 from apples.cluster.text import queue_text as queue_text
 from apples.cluster.text import submitted_text as submitted_text
 from apples.cluster.text import swf_lines as swf_lines
-from apples.cluster.text import watched_text as watched_queue_text
+from apples.cluster.text import watched_text as watched_text
 from apples.cluster.text import why_text as why_text
 from apples.cluster.topology_daemons import SilentDaemonError as SilentDaemonError
 from apples.cluster.topology_daemons import TopologyDaemons as TopologyDaemons

@@ -20,7 +20,7 @@ from apples.errors import UsageError, coded
 from apples.io.credentials import peer_credentials
 
 REQUESTS_A_SECOND: Final = 50.0
-AT_ONCE: Final = 100.0
+REQUESTS_AT_ONCE: Final = 100.0
 MOST_REMEMBERED: Final = 1000
 
 
@@ -239,7 +239,7 @@ class RequestRate:
     def __init__(
         self,
         clock: Callable[[], float],
-        at_once: float = AT_ONCE,
+        at_once: float = REQUESTS_AT_ONCE,
         most_remembered: int = MOST_REMEMBERED,
     ) -> None:
         self._clock = clock

@@ -17,7 +17,7 @@ from apples.errors import ApplesError
 from apples.launch.remote.leftovers import remains
 from apples.resources import Host, HostList
 
-AT_ONCE: Final = 8
+CHECKS_AT_ONCE: Final = 8
 """Hosts that are looked at at the same time."""
 IDLE_SECONDS: Final = 60.0
 """Between two looks at a host of which nothing is asked."""
@@ -109,7 +109,7 @@ class HostLooks:
         self._clock, self._say, self._look, self._every = clock, say, look, every
         self._far = {host.name: _FarHost(host) for host in hosts}
         self._lock = threading.Lock()
-        self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look")
+        self._workers = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="look")
 
     @classmethod
     def over_ssh(

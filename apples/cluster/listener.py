@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import nws
 from apples.cluster.access import (
-    AT_ONCE,
     REQUESTS_A_SECOND,
+    REQUESTS_AT_ONCE,
     ForbiddenError,
     Principal,
     RequestRate,
@@ -89,7 +89,7 @@ class ListenerLimits:
     streams: int = MOST_STREAMS
     request_seconds: float = REQUEST_SECONDS
     handshake_seconds: float = HANDSHAKE_SECONDS
-    requests_at_once: float = AT_ONCE
+    requests_at_once: float = REQUESTS_AT_ONCE
 
 
 def refusal(status: int, error: ApplesError) -> Mapping[str, Any]:

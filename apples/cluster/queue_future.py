@@ -100,7 +100,7 @@ class QueueForecaster:
     ) -> QueueFuture:
         """Return the future of a queue; learning takes about as long again at most."""
         began = perf_counter()
-        found = queue_future(snapshot, self.policy, seed=seed, draws=draws, seconds=seconds)
+        found = simulate_queue(snapshot, self.policy, seed=seed, draws=draws, seconds=seconds)
         if found.draws < FEWEST_DRAWS:
             return found
         self._learn(snapshot, seed, began + 2.0 * seconds)
@@ -140,7 +140,7 @@ def _score(
     Positive: later, in units of the upper half of the interval; negative: earlier, of the lower half.
     """
     one = past[k]
-    found = queue_future(
+    found = simulate_queue(
         _as_it_was(past, k, nodes), policy, seed=seed + one.job.number, draws=SCORE_DRAWS
     )
     foretold = found.starts.get(one.job.number)
@@ -193,7 +193,7 @@ def _quantile(scores: Sequence[float], part: float) -> float:
     return scores[min(max(rank, 1), count) - 1]
 
 
-def queue_future(
+def simulate_queue(
     snapshot: QueueSnapshot,
     policy: SchedulingPolicy,
     *,

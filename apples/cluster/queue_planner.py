@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from apples.cluster.queue_future import (
     QueueForecaster,
     QueueFuture,
-    queue_future,
+    simulate_queue,
     smallest_changes,
 )
 from apples.cluster.queue_snapshot import QueuedJob, QueueSnapshot
@@ -67,8 +67,8 @@ class QueuePlanner:
             policy = load_policy(changes["policy"], changes.get("options") or {})
         changed = with_changes(snapshot, changes)
         # The same draws for both: what differs is not chance.
-        now = queue_future(snapshot, self.policy, draws=DRAWS, seconds=seconds / 2.0)
-        then = queue_future(changed, policy, draws=DRAWS, seconds=seconds / 2.0)
+        now = simulate_queue(snapshot, self.policy, draws=DRAWS, seconds=seconds / 2.0)
+        then = simulate_queue(changed, policy, draws=DRAWS, seconds=seconds / 2.0)
         return {
             "now": {"policy": name_of(self.policy), "hosts": snapshot.nodes, **_document(now)},
             "then": {"policy": name_of(policy), "hosts": changed.nodes, **_document(then)},

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from apples.io.json_lines import LONGEST_LINE, LineBuffer, LineError, decode, encode
+from apples.io.json_lines import MAX_LINE_BYTES, LineBuffer, LineError, decode, encode
 
 PIECE: Final = 1 << 16
 MOST_AT_ONCE: Final = 1 << 20
@@ -28,7 +28,7 @@ class LineConnection:
         Bytes of a line in either direction.
     """
 
-    def __init__(self, connected: socket.socket, longest: int = LONGEST_LINE) -> None:
+    def __init__(self, connected: socket.socket, longest: int = MAX_LINE_BYTES) -> None:
         self._socket = connected
         self._longest = longest
         self._lines = LineBuffer(longest)

@@ -25,7 +25,7 @@ from apples.io.folder import MODE, Folder
 Record = dict[str, Any]
 MOST_ASIDE: Final = 16
 """Copies of damaged journals that are kept."""
-LONGEST_LINE: Final = 1 << 20
+MAX_RECORD_BYTES: Final = 1 << 20
 PLAIN_MODE: Final = 0o666
 """Of a plain journal, less the user's umask."""
 BEGIN: Final = "begin"
@@ -186,7 +186,7 @@ class Journal:
     def _encoded(self, records: Sequence[Record]) -> bytes:
         if not self._schema:
             return b"".join(map(encode_plain, records))
-        return b"".join(encode(number, r) for number, r in enumerate(records, self._next))
+        return b"".join(encode_record(number, r) for number, r in enumerate(records, self._next))
 
     def _set_aside(self, data: bytes) -> None:
         """Keep a copy of a damaged journal as evidence; not a promise."""
@@ -202,7 +202,7 @@ class Journal:
                 os.close(copy)
 
 
-def encode(number: int, record: Record) -> bytes:
+def encode_record(number: int, record: Record) -> bytes:
     """Return the line of a record."""
     text = json.dumps(record, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     body = f"{number} {text}".encode()
@@ -219,8 +219,8 @@ def parse(data: bytes, *, sealed: bool = True) -> tuple[list[Record], list[str],
 
     Examples
     --------
-    >>> line = encode(1, {"do": "x"})
-    >>> parse(line + b"junk" + encode(3, {"do": "y"}) + encode(4, {"do": "z"}))[0]
+    >>> line = encode_record(1, {"do": "x"})
+    >>> parse(line + b"junk" + encode_record(3, {"do": "y"}) + encode_record(4, {"do": "z"}))[0]
     [{'do': 'x'}, {'do': 'z'}]
     """
     records: list[Record] = []
@@ -242,7 +242,7 @@ def parse(data: bytes, *, sealed: bool = True) -> tuple[list[Record], list[str],
 
 
 def _parsed(line: bytes) -> tuple[int, Record] | None:
-    if len(line) > LONGEST_LINE:
+    if len(line) > MAX_RECORD_BYTES:
         return None
     seal, _, body = line.partition(b" ")
     try:

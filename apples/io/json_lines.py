@@ -19,7 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-LONGEST_LINE: Final = 1 << 16
+MAX_LINE_BYTES: Final = 1 << 16
 """Bytes of one line, its end not counted, unless the protocol says otherwise."""
 DEEPEST: Final = 32
 """Objects and lists within one another, unless the protocol says otherwise."""
@@ -67,7 +67,7 @@ class LineBuffer:
     ([b'ab'], [b'abcd'], b'cd')
     """
 
-    def __init__(self, longest: int = LONGEST_LINE, *, truncating: bool = False) -> None:
+    def __init__(self, longest: int = MAX_LINE_BYTES, *, truncating: bool = False) -> None:
         self.longest = longest
         self._truncating = truncating
         self._unfinished = b""
@@ -125,7 +125,7 @@ class Greeting:
     (b'{}', True, b'more')
     """
 
-    def __init__(self, marker: bytes, longest: int = LONGEST_LINE) -> None:
+    def __init__(self, marker: bytes, longest: int = MAX_LINE_BYTES) -> None:
         self.heard = False
         self._marker = marker
         self._longest = longest
@@ -168,7 +168,7 @@ def encode(document: object) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
-def decode(line: bytes, longest: int = LONGEST_LINE, deepest: int = DEEPEST) -> dict[str, Any]:
+def decode(line: bytes, longest: int = MAX_LINE_BYTES, deepest: int = DEEPEST) -> dict[str, Any]:
     """Return the JSON object that a line is.
 
     Every number is finite and every key occurs once, so that two readers cannot understand it differently.

@@ -33,7 +33,7 @@ from apples.jobs.pages.run import MATRIX_PAIRS as MATRIX_PAIRS
 from apples.jobs.pages.run import MATRIX_ROWS as MATRIX_ROWS
 from apples.jobs.pages.run import matrix_table as matrix_table
 from apples.jobs.pages.run import matrix_tables as matrix_tables
-from apples.jobs.pages.run import run_page as page_of_run
+from apples.jobs.pages.run import run_page as run_page
 from apples.jobs.pages.served import ORDERS as ORDERS
 from apples.jobs.pages.served import PER_PAGE as PER_PAGE
 from apples.jobs.pages.served import RecordedRuns as RecordedRuns
@@ -61,9 +61,9 @@ from apples.jobs.text.job import estimate_text as estimate_text
 from apples.jobs.text.job import resize_text as resize_text
 from apples.jobs.text.job import restarted_text as restarted_text
 from apples.jobs.text.job import run_record_text as run_record_text
-from apples.jobs.text.job import submitted_text as detached_text
+from apples.jobs.text.job import submitted_text as submitted_text
 from apples.jobs.text.job import watched_text as watched_text
-from apples.jobs.text.run import run_text as text_of_run
+from apples.jobs.text.run import run_text as run_text
 from apples.jobs.text.runs import CLEAR as CLEAR
 from apples.jobs.text.timeline import MARKS as MARKS
 from apples.jobs.text.timeline import timeline_document as timeline_document

@@ -90,10 +90,10 @@ from apples.launch.quota import Quotas as Quotas
 from apples.launch.quota import find as find
 from apples.launch.quota import limits as limits
 from apples.launch.quota import writable as writable
-from apples.launch.remote import bootstrap as shipping
-from apples.launch.remote import probe as look
+from apples.launch.remote import bootstrap as bootstrap
+from apples.launch.remote import probe as host_probe
 from apples.launch.remote import sharing as sharing
-from apples.launch.remote import ssh as ssh_connection
+from apples.launch.remote import ssh as ssh_command
 from apples.launch.remote.addresses import is_here as is_here
 from apples.launch.remote.addresses import is_number as is_number
 from apples.launch.remote.addresses import numbers as numbers

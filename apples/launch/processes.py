@@ -29,7 +29,7 @@ from apples.launch.channels import SupervisorChannel, SupervisorChannels
 from apples.launch.events import LINE_LIMIT
 from apples.launch.host_agent import MOST_OWN_ERRORS, OWN_ERRORS
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE, LaunchCommand, environment
-from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import bootstrap
 from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 from apples.launch.ssh import RELAY_ASKS, RELAY_BETWEEN, RELAY_WAITS
@@ -368,7 +368,7 @@ class Relay:
         self._connections = connections
         self._launch = json.loads(command.files[LAUNCH_FILE])
         self._task = command.files[TASK_FILE]
-        self._program = shipping.Program(reach.SUPERVISOR)
+        self._program = bootstrap.Program(reach.SUPERVISOR)
         self._lines, self._left = LineBuffer(LINE_LIMIT), len(connections)
         for name in (RELAY_ASKS, RELAY_WAITS):
             os.mkfifo(folder / name, 0o600)
@@ -426,7 +426,7 @@ def sweep_hosts(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[
     questions = {}
     for host in hosts:
         told = {"job": job, "folder": places[host]["folder"], "seconds": SWEEP_KILL_SECONDS}
-        parcel = shipping.parcel(SWEEP, told)
+        parcel = bootstrap.parcel(SWEEP, told)
         questions[host] = RemoteQuestion(places[host]["ssh"], parcel)
     answers = ask(questions, SWEEP_SECONDS)
     return [host for host, answer in answers.items() if answer.code != 0]

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from apples.launch.hydra import LAUNCH_FILE, TASK_FILE
 from apples.launch.job_processes import mark
-from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import bootstrap
 
 SUPERVISOR = "apples.launch.host_agent:serve"
 LARGEST_PIPE = 1 << 20
@@ -30,7 +30,7 @@ def main() -> NoReturn:
     there = launch["remote"][address]
     task = Path(TASK_FILE).read_text(encoding="utf-8")
     told = orders(there, proxy, task, launch)
-    parcel = shipping.parcel(SUPERVISOR, told)
+    parcel = bootstrap.parcel(SUPERVISOR, told)
     os.dup2(_input(there["number"], parcel), 0)
     output = f"host-{there['number']}"
     if Path(output).exists():  # somebody listens

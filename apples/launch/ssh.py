@@ -27,7 +27,7 @@ from apples.launch.hydra import (
     check,
     mpiexec,
 )
-from apples.launch.remote import bootstrap as shipping
+from apples.launch.remote import bootstrap
 from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
 
@@ -190,7 +190,7 @@ def _launch_file(
         if target.reach is not None:
             remote[target.address] = {
                 "number": len(remote),
-                "ssh": line.command(target.reach, shipping.words(site=False)),
+                "ssh": line.command(target.reach, bootstrap.words(site=False)),
                 "folder": _folder(job, index),
                 "directory": target.directory,
                 "hosts": [{**_entry(targets, index), "programs": target.programs}],

@@ -40,7 +40,6 @@ from apples.malleable.control import commits as commits
 from apples.malleable.control import job_file as job_file
 from apples.malleable.control import messages as messages
 from apples.malleable.control import requests as requests
-from apples.malleable.control import requests as responder
 from apples.malleable.control import sealing as sealing
 from apples.malleable.control.change_cost import ChangeCost as ChangeCost
 from apples.malleable.control.change_cost import moves as moves
@@ -92,7 +91,7 @@ from apples.malleable.control.strips import rank_ranges as rank_ranges
 from apples.malleable.control.strips import rows_moved as rows_moved
 from apples.malleable.control.strips import strips as strips
 from apples.malleable.control.strips import strips_moving_fewest_rows as strips_moving_fewest_rows
-from apples.malleable.job_start import job_file as launch_job_file
+from apples.malleable.job_start import describe_job as describe_job
 from apples.malleable.manager import hosts as process_groups
 from apples.malleable.manager.engine import ReconfigurationEngine as ReconfigurationEngine
 from apples.malleable.manager.engine import Stage as Stage

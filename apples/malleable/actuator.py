@@ -303,7 +303,7 @@ class MalleableActuator(Actuator):
         minimum, most = plan.malleable.minimum, plan.malleable.maximum
         members = [HostShare.planned(strip.host.name, strip.rows) for strip in plan.strips]
         there = HOSTS_LIMIT if self.scheduled else len(places)
-        return job_manager.job_file(
+        return job_manager.describe_job(
             name,
             places,
             members,
@@ -383,7 +383,7 @@ def start_program(
         task["program"]["addresses"] = _addresses(hosts)
     members = [HostShare(host) for host in first]
     many = len(first)
-    made = job_manager.job_file(
+    made = job_manager.describe_job(
         job, places, members, task, minimum=many, maximum=many, commits=shared
     )
     order = job_manager.command(made, secret, folder, job_manager.PROGRAM_MANAGER)

@@ -55,7 +55,7 @@ def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
     return JobFile(**{**raw, "control": dict(control)})
 
 
-def job_file(
+def describe_job(
     name: str,
     places: Sequence[HostSpec],
     members: Sequence[HostShare],

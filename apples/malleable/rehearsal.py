@@ -31,7 +31,7 @@ from apples.malleable.control.command import (
     ResizeDone,
 )
 from apples.malleable.control.job_file import EngineName, JobFile, loads
-from apples.malleable.job_start import job_file
+from apples.malleable.job_start import describe_job
 from apples.malleable.manager.job_manager import JobManager
 
 
@@ -179,7 +179,7 @@ def rehearse(
         place(local_spec(RankGroup(host, count, tuple(program)), warm=host in warm))
         for host, count in slots.items()
     ]
-    made = job_file(
+    made = describe_job(
         name, places, first, task or {}, minimum=minimum,
         commits=commits, commit_seconds=commit_seconds, engine=engine,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from apples.resources.apportionment import largest_remainder as largest_remainde
 from apples.resources.distances import NEAR as NEAR
 from apples.resources.distances import SITE as SITE
 from apples.resources.distances import between as between
-from apples.resources.distances import host_distances as distances_of_hosts
+from apples.resources.distances import host_distances as host_distances
 from apples.resources.distances import tells as tells
 from apples.resources.network import NEVER_MEASURED as NEVER_MEASURED
 from apples.resources.schedule import Allocation as Allocation

@@ -33,7 +33,7 @@ from apples.weather.load.snapshot import ProcessCapacity as ProcessCapacity
 from apples.weather.load.snapshot import line_of as line_of
 from apples.weather.load.snapshot import read_line as read_line
 from apples.weather.local import LocalSensing as LocalSensing
-from apples.weather.pages.series_chart import series_chart as chart_of_series
+from apples.weather.pages.series_chart import series_chart as series_chart
 from apples.weather.pages.service import WeatherPages as WeatherPages
 from apples.weather.remote import MachineTurns as MachineTurns
 from apples.weather.remote import RemoteSensing as RemoteSensing

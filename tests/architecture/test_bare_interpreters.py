@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import apples
-from apples.launch import shipping
+from apples.launch import bootstrap
 
 ROOT = Path(apples.__file__).parents[1]
 SOURCES = [path for name in ("apples", "nws", "hat") for path in (ROOT / name).rglob("*.py")]
@@ -109,7 +109,7 @@ def test_program_that_travels_loads_where_nothing_else_is(tmp_path):
 
 
 def check_travelling(place, folder):
-    modules = shipping.Program(place).modules
+    modules = bootstrap.Program(place).modules
     home, _, function = place.partition(":")
     texts = {
         module: Path(importlib.import_module(module).__file__).read_text() for module in modules
@@ -170,7 +170,7 @@ def test_what_travels_is_what_a_module_imports_first(tmp_path, monkeypatch):
         },
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert shipping.Program("shop.desk:main").modules == [
+    assert bootstrap.Program("shop.desk:main").modules == [
         "apples.io.json_lines",
         "apples.io.connection",
         "apples.launch.job_processes",

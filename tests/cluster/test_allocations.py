@@ -10,7 +10,7 @@ import hat
 from apples.cluster import AllocationFollower, AllocationWatch, HostTerm
 from apples.errors import LaunchError, UsageError
 from apples.launch import AllocatedPart, SlurmAllocationState, SlurmNode, allocations, sharing
-from apples.launch import ssh_connection as ssh
+from apples.launch import ssh_command as ssh
 
 OWN = '[[host]]\nname = "n1"\nseconds_per_point = 2e-9\n[[host]]\nname = "other"\n'
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from waiting import until
 
-from apples.cluster import AT_ONCE, IDLE_SECONDS, LAST, HostAnswer, HostLeft, HostLooks
+from apples.cluster import CHECKS_AT_ONCE, IDLE_SECONDS, LAST, HostAnswer, HostLeft, HostLooks
 from apples.errors import LaunchError
 from apples.resources import Host
 
@@ -224,7 +224,7 @@ def test_many_hosts_are_asked_a_few_at_a_time_and_each_by_one_look(machines):
     def counted(host):
         with lock:
             entered.append(host.name)
-            if len(entered) == AT_ONCE:
+            if len(entered) == CHECKS_AT_ONCE:
                 all_in.set()
         leave.wait(30)
 
@@ -232,7 +232,7 @@ def test_many_hosts_are_asked_a_few_at_a_time_and_each_by_one_look(machines):
     m.looks.step(set())
     assert all_in.wait(30)
     m.looks.step(set())
-    assert len({*entered}) == len(entered) == AT_ONCE  # the others wait for these
+    assert len({*entered}) == len(entered) == CHECKS_AT_ONCE  # the others wait for these
     leave.set()
     assert len(m.step()) == 40
     assert sorted(entered) == sorted(names)

@@ -63,10 +63,10 @@ from apples.cluster import (
     submission_document,
     submission_of,
     swf_lines,
+    watched_text,
     why_document,
     why_text,
 )
-from apples.cluster import watched_queue_text as watched_text
 from apples.errors import LaunchError, UsageError
 from apples.io import Folder
 from apples.jobs import found

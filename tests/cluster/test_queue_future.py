@@ -13,11 +13,11 @@ from apples.cluster import (
     QueuedJob,
     QueueForecaster,
     QueueSnapshot,
+    simulate_queue,
     smallest_changes,
     starts_now,
     with_changes,
 )
-from apples.cluster import future_of_queue as queue_future
 from apples.errors import UsageError
 from apples.scheduling import (
     Conservative,
@@ -84,7 +84,7 @@ def test_with_estimates_that_are_right_the_future_is_what_becomes_of_the_log(pol
     result = simulate(log, policy, SimulationConfig(nodes=16))
     k = len(log) - 1
     snapshot = replace(snapshot_at(log, result, k, 16), past=())
-    future = queue_future(snapshot, policy)
+    future = simulate_queue(snapshot, policy)
     assert future.draws == 1
     now = float(log.submit[k])
     for job, interval in future.starts.items():
@@ -99,20 +99,20 @@ def test_malleable_jobs_are_shared_out_among_the_nodes():
         QueuedJob(1, 1, 4, 100.0, malleable=True, nodes=4, done=50.0),
         QueuedJob(2, 1, 4, 100.0, malleable=True),
     )
-    future = queue_future(QueueSnapshot(4, jobs), Equipartition())
+    future = simulate_queue(QueueSnapshot(4, jobs), Equipartition())
     assert future.starts[2] == pytest.approx((0.0, 0.0, 0.0), abs=0.01)
     assert future.ends[1][1] == pytest.approx(100.0, abs=0.1)  # its other half, on half the nodes
     assert future.over == pytest.approx(150.0, abs=0.1)
-    rigid_one = queue_future(QueueSnapshot(4, jobs), Easy())
+    rigid_one = simulate_queue(QueueSnapshot(4, jobs), Easy())
     assert rigid_one.starts[2][1] == pytest.approx(50.0, abs=0.01)
 
 
 def test_what_is_larger_than_the_machine_has_no_start_and_holds_nobody_up():
     jobs = (QueuedJob(1, 8, 8, 100.0), QueuedJob(2, 1, 1, 100.0))
-    future = queue_future(QueueSnapshot(4, jobs), FirstComeFirstServed())
+    future = simulate_queue(QueueSnapshot(4, jobs), FirstComeFirstServed())
     assert future.starts[1] is None
     assert future.starts[2][0] == pytest.approx(0.0, abs=0.01)
-    assert queue_future(QueueSnapshot(0, jobs), Easy()).starts == {1: None, 2: None}
+    assert simulate_queue(QueueSnapshot(0, jobs), Easy()).starts == {1: None, 2: None}
 
 
 def past_of(*ratios):
@@ -139,7 +139,7 @@ def test_nothing_is_drawn_from_fewer_than_ten_runs_that_are_over():
 @settings(max_examples=examples(30), deadline=None)
 def test_what_runs_is_not_over_before_now_however_long_it_has_run(done, ratios):
     jobs = (QueuedJob(1, 4, 4, 100.0, nodes=4, done=done), QueuedJob(2, 4, 4, 100.0))
-    future = queue_future(QueueSnapshot(4, jobs, past_of(*ratios)), Easy(), draws=20)
+    future = simulate_queue(QueueSnapshot(4, jobs, past_of(*ratios)), Easy(), draws=20)
     low, middle, high = future.ends[1]
     assert 0.0 <= low <= middle <= high <= max(3.0 * 100.0, 10.0 * done) + 0.01
     assert future.starts[2] == pytest.approx(future.ends[1], abs=0.01)
@@ -150,7 +150,7 @@ def test_runs_of_the_same_user_and_name_count_before_all_others():
         replace(one, job=replace(one.job, alike="ada sweep")) for one in past_of(*[0.1] * 8)
     )
     jobs = (QueuedJob(1, 4, 4, 100.0, nodes=4, alike="ada sweep"), QueuedJob(2, 4, 4, 100.0))
-    future = queue_future(QueueSnapshot(4, jobs, (*past_of(*[0.9] * 20), *mine)), Easy())
+    future = simulate_queue(QueueSnapshot(4, jobs, (*past_of(*[0.9] * 20), *mine)), Easy())
     assert future.ends[1][1] == pytest.approx(10.0, abs=0.1)
 
 
@@ -176,7 +176,7 @@ def test_more_hosts_and_smaller_jobs_are_put_into_the_queue():
     jobs = (QueuedJob(1, 4, 4, 100.0, nodes=4), QueuedJob(2, 4, 4, 100.0))
     snapshot = QueueSnapshot(4, jobs)
     more = with_changes(snapshot, {"hosts_more": 4})
-    assert queue_future(more, Easy()).wait == pytest.approx(0.0, abs=0.01)
+    assert simulate_queue(more, Easy()).wait == pytest.approx(0.0, abs=0.01)
     small = with_changes(snapshot, {"minimum": {"2": 2}})
     assert (small.jobs[1].maximum, small.jobs[1].requested) == (2, 200.0)
     for changes, code, fields in (

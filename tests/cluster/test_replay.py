@@ -34,7 +34,7 @@ from apples.cluster import (
     written,
 )
 from apples.errors import UsageError
-from apples.io import LONGEST_LINE, encode, parse
+from apples.io import MAX_RECORD_BYTES, encode_record, parse
 from apples.scheduling import FirstFit, JobKind, NodeLoad, PaybackMigration
 
 SHORT = NetworkFaults(stop=150.0, partitions=3, crashes=False)
@@ -214,4 +214,4 @@ def test_no_record_becomes_too_long_to_be_read_and_inputs_keep_their_order(sizes
     assert [one["do"] for one in found if one["do"] != "hear"] == [one["do"] for one in records]
     kept = [each for one in found for each in one.get("inputs", ())]
     assert kept == [one for one in inputs if len(json.dumps(one)) <= MOST_BYTES]
-    assert max((len(encode(1, one)) for one in found), default=0) < LONGEST_LINE / 2
+    assert max((len(encode_record(1, one)) for one in found), default=0) < MAX_RECORD_BYTES / 2

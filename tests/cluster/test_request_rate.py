@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.cluster import REQUESTS_A_SECOND, RequestRate
-from apples.cluster import SCHEDULING_AT_ONCE as AT_ONCE
+from apples.cluster import REQUESTS_A_SECOND, REQUESTS_AT_ONCE, RequestRate
 
 STEPS = st.lists(
     st.tuples(st.sampled_from("ab"), st.floats(0, 3), st.integers(0, 150)), max_size=20
@@ -19,10 +18,10 @@ def test_so_many_at_once_and_so_many_a_second_whatever_others_ask(steps):
         now += pause
         found = [rate.admits(who) for _ in range(count)]
         assert found == sorted(found, reverse=True)  # refused is refused until time goes on
-        if found and pause >= AT_ONCE / REQUESTS_A_SECOND:
-            assert sum(found) == min(count, AT_ONCE)
+        if found and pause >= REQUESTS_AT_ONCE / REQUESTS_A_SECOND:
+            assert sum(found) == min(count, REQUESTS_AT_ONCE)
         admitted[who] += sum(found)
-        assert admitted[who] <= AT_ONCE + REQUESTS_A_SECOND * now + 1e-6
+        assert admitted[who] <= REQUESTS_AT_ONCE + REQUESTS_A_SECOND * now + 1e-6
 
 
 def test_only_so_many_principals_are_remembered():

@@ -9,7 +9,7 @@ from daemons import quick_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.io import Folder, Journal, JournalError, encode, parse
+from apples.io import Folder, Journal, JournalError, encode_record, parse
 
 RECORDS = [{"do": "jobs", "jobs": {f"j{n}": None}} for n in range(6)]
 
@@ -42,7 +42,7 @@ def test_what_was_recorded_is_found_again(tmp_path):
 
 
 def test_a_damaged_byte_costs_one_record_and_is_reported_wherever_it_is():
-    data = b"".join(encode(n, record) for n, record in enumerate(RECORDS, 1))
+    data = b"".join(encode_record(n, record) for n, record in enumerate(RECORDS, 1))
     for place in range(len(data) - 1):  # the last byte is the end of the last line
         damaged = bytearray(data)
         damaged[place] ^= 0x20
@@ -54,7 +54,7 @@ def test_a_damaged_byte_costs_one_record_and_is_reported_wherever_it_is():
 
 
 def test_missing_numbers_are_a_problem():
-    records, problems, last = parse(encode(1, {"do": "x"}) + encode(4, {"do": "y"}))
+    records, problems, last = parse(encode_record(1, {"do": "x"}) + encode_record(4, {"do": "y"}))
     assert ([record["do"] for record in records], last) == (["x", "y"], 4)
     assert len(problems) == 1
     assert "2" in problems[0]
@@ -62,7 +62,7 @@ def test_missing_numbers_are_a_problem():
 
 
 def test_a_cut_at_any_byte_keeps_all_whole_records():
-    data = b"".join(encode(n, record) for n, record in enumerate(RECORDS, 1))
+    data = b"".join(encode_record(n, record) for n, record in enumerate(RECORDS, 1))
     for length in range(len(data)):
         records, _, _ = parse(data[:length])
         whole = data[:length].count(b"\n")

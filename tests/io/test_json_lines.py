@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 
 from apples.io import (
     DEEPEST,
+    MAX_LINE_BYTES,
     Greeting,
     LineBuffer,
     LineError,
     decode,
-)
-from apples.io import (
-    WIRE_LONGEST_LINE as LONGEST_LINE,
-)
-from apples.io import (
-    wire_encode as encode,
+    encode,
 )
 
 documents = st.recursive(
@@ -113,8 +109,8 @@ def test_an_object_is_bounded_in_depth():
 
 
 def test_an_object_is_bounded_in_length():
-    line = encode({"a": "x" * LONGEST_LINE})
-    with pytest.raises(LineError, check=exceeds("message-too-long", LONGEST_LINE)):
+    line = encode({"a": "x" * MAX_LINE_BYTES})
+    with pytest.raises(LineError, check=exceeds("message-too-long", MAX_LINE_BYTES)):
         decode(line)
     assert decode(line, longest=len(line))["a"].startswith("xx")
 

@@ -29,8 +29,7 @@ from apples.agent import (
     run_document,
     thresholds,
 )
-from apples.jobs import METHODS, demo_document, demo_text, run_record_text
-from apples.jobs import text_of_run as run_text
+from apples.jobs import METHODS, demo_document, demo_text, run_record_text, run_text
 from apples.launch import BorderTimes, HostTimes, Outcome
 from apples.ui import duration
 from blueprints import minimum_execution_time

@@ -7,8 +7,7 @@ from pages.documents import demo, run
 from pages.timelines import moved
 from simulation.test_pages import sweep_rows
 
-from apples.jobs import demo_page
-from apples.jobs import page_of_run as run_page
+from apples.jobs import demo_page, run_page
 from apples.scheduling import Easy, SlowdownDriven
 from apples.simulation import (
     SimulatedRun,

@@ -42,7 +42,7 @@ class Tree:
             for host in ("ada", "bob")
         ]
         members = [HostShare(place.host) for place in places]
-        job = job_manager.job_file(self.name, places, members, {}, minimum=2)
+        job = job_manager.describe_job(self.name, places, members, {}, minimum=2)
         order = job_manager.command(job, b"\0" * SECRET_BYTES, None)
         self.agent = Processes(order, self.name)
         self.heard = []

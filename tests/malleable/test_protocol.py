@@ -40,8 +40,7 @@ from apples.malleable import (
     parse,
     request_of,
 )
-from apples.malleable import responder as ledgers
-from apples.malleable import responder as responders
+from apples.malleable import requests
 
 SEEDS = 200
 SECRET = b"s" * 32
@@ -221,7 +220,7 @@ def test_an_old_command_is_refused_by_its_epoch_when_nobody_remembers_it():
     book.submit(first)
     book.begin()
     book.done(0.0, {})
-    for number in range(ledgers.REMEMBERED_OUTCOMES):
+    for number in range(requests.REMEMBERED_OUTCOMES):
         book.submit(resize_of("zoe", epoch=2, id=f"{number:016x}"))
     assert book.outcome(first.id) is None
     assert book.submit(first).reason == "stale"
@@ -347,7 +346,7 @@ def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
     for number in range(2, 2000):
         line.job.opened(number, 0.0)
     assert 1 in line.job.sessions
-    assert len(line.job.sessions) <= responders.UNAUTHENTICATED_SESSIONS + 1
+    assert len(line.job.sessions) <= requests.UNAUTHENTICATED_SESSIONS + 1
     line.book.begin()
     line.to_agent(line.job.send_outcome(line.book.done(1.0, {})))
     assert line.agent.outcome.kind == "done"
@@ -356,7 +355,10 @@ def test_a_flood_of_strangers_does_not_push_a_known_agent_out():
 def test_those_who_say_nothing_are_sent_away():
     line = Line(resize_of("bob"))
     line.job.opened(2, 0.0)
-    for seconds, session in ((responders.HANDSHAKE_SECONDS, 2), (responders.IDLE_SECONDS, 1)):
+    for seconds, session in (
+        (requests.HANDSHAKE_SECONDS, 2),
+        (requests.IDLE_SECONDS, 1),
+    ):
         (closed,) = line.job.tick(seconds + 1)
         assert isinstance(closed, CloseSession)
         assert closed.session == session

@@ -24,11 +24,10 @@ from sites import masters
 from strikes import AFTER, Strike, strike_in_loop
 from waiting import until
 
-from apples.io import LineBuffer, ResumableStream
-from apples.io import wire_encode as encode
+from apples.io import LineBuffer, ResumableStream, encode
 from apples.launch import HostSpec, descendants, mark, sharing
 from apples.launch import heartbeat as peer
-from apples.launch import ssh_connection as ssh
+from apples.launch import ssh_command as ssh
 from apples.malleable import (
     BIRTH_SECONDS,
     MPIEXEC_ENDED,

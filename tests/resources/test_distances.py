@@ -17,8 +17,7 @@ from apples.agent import (
     pair_of,
 )
 from apples.launch import run_task
-from apples.resources import NEAR, SITE, Host, Link, Network, between, tells
-from apples.resources import distances_of_hosts as host_distances
+from apples.resources import NEAR, SITE, Host, Link, Network, between, host_distances, tells
 from nws import Forecast, Weather
 
 MACHINES = ("m1", "m2", "m3", "m4")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from waiting import until
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
-from apples.io import WIRE_LONGEST_LINE as LONGEST_LINE
+from apples.io import MAX_LINE_BYTES
 from apples.topology import Connection, CpuSet, DaemonOptions, DryRun, parse_request
 
 TOLD = {"until": "told"}
@@ -356,7 +356,7 @@ def allocation(**fields):
         ),
         (b'{"verb":"bind","job":"nobody"}\n', "job-unknown", {"job": "nobody"}),
         (b"[" * 60_000 + b"\n", "request-invalid", {}),
-        (b"x" * (LONGEST_LINE + 10) + b"\n", "message-too-long", {"bound": LONGEST_LINE}),
+        (b"x" * (MAX_LINE_BYTES + 10) + b"\n", "message-too-long", {"bound": MAX_LINE_BYTES}),
     ],
 )
 def test_what_is_no_request_is_refused_in_words_and_changes_nothing(daemon, line, code, fields):

@@ -49,8 +49,7 @@ from apples.errors import (
     within,
 )
 from apples.launch.events import Talk, unheard
-from apples.launch.remote import bootstrap as shipping
-from apples.launch.remote import ssh
+from apples.launch.remote import bootstrap, ssh
 from apples.launch.remote.addresses import numbers, remote_hosts
 from apples.launch.remote.preflight import address_towards
 from apples.resources import Host, HostList, read_host_list
@@ -842,7 +841,7 @@ def _meeting(master: Host, job: _Job) -> tuple[str, str]:
 
 def _script(told: Mapping[str, Any]) -> bytes:
     """Return a role as one file of Python."""
-    return shipping.parcel(NODE, told)[10:]
+    return bootstrap.parcel(NODE, told)[10:]
 
 
 def _read(worker: WorkerConnection, path: str) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from typing import Any
 from apples.errors import LaunchError
 from apples.launch.host_spec import SSH_FAILED
 from apples.launch.job_processes import MARK, mark
-from apples.launch.remote import bootstrap as shipping
-from apples.launch.remote import sharing, ssh
+from apples.launch.remote import bootstrap, sharing, ssh
 from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
 from apples.launch.remote.probe import SCHEMA
 from apples.resources import Host, HostList
@@ -44,7 +43,7 @@ class HostConnection:
     host
         What its messages call it.
     argv
-        The command line that starts it; at its other end waits `shipping.START`.
+        The command line that starts it; at its other end waits `bootstrap.START`.
     environment
         Of the command; default: this process's.
 
@@ -300,7 +299,7 @@ class HostConnections:
         LaunchError
             There is no ssh to start.
         """
-        words = [*shipping.words(site=True), *([mark(self.job)] if self.job else [])]
+        words = [*bootstrap.words(site=True), *([mark(self.job)] if self.job else [])]
         argv = ssh.command(ssh.reach(host, listed), words)
         return HostConnection(
             host.name, argv, {**os.environ, MARK: self.job} if self.job else None
@@ -308,7 +307,7 @@ class HostConnections:
 
     @staticmethod
     def _shared(name: str, reach: ssh.Reach, socket: str) -> HostConnection:
-        argv = ssh.command(reach, shipping.words(site=True), socket)
+        argv = ssh.command(reach, bootstrap.words(site=True), socket)
         return HostConnection(name, argv, sharing.markless(os.environ))
 
     def get(self, name: str) -> HostConnection | None:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from apples.errors import LaunchError
 from apples.launch import job_processes
 from apples.launch.host_spec import SSH_FAILED
-from apples.launch.remote import bootstrap as shipping
-from apples.launch.remote import sharing, ssh
+from apples.launch.remote import bootstrap, sharing, ssh
 from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
 from apples.resources import Host, HostList
 
@@ -49,7 +48,7 @@ def remains(
     """
     reach = ssh.reach(host, hosts)
     told = {"jobs": dict(jobs), "seconds": end_seconds}
-    parcel = shipping.parcel(REMAINS, told)
+    parcel = bootstrap.parcel(REMAINS, told)
     answer = _asked(reach, parcel, sharing.socket_name(reach), answer_seconds)
     found = told_of(answer.output.decode(errors="replace"))
     if answer.code != 0 or found is None or found.keys() != jobs.keys():
@@ -64,7 +63,7 @@ def remains(
 
 def _asked(reach: ssh.Reach, parcel: bytes, shared: str, seconds: float) -> RemoteAnswer:
     def one(socket: str) -> RemoteAnswer:
-        argv = ssh.command(reach, shipping.words(site=False), socket)
+        argv = ssh.command(reach, bootstrap.words(site=False), socket)
         return ask({"": RemoteQuestion(argv, parcel)}, seconds, BUSY_SECONDS)[""]
 
     answer = one(shared)

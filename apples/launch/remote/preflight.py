@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from apples.launch.remote import bootstrap as shipping
-from apples.launch.remote import ssh
+from apples.launch.remote import bootstrap, ssh
 from apples.launch.remote.addresses import is_number, numbers
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
@@ -48,7 +47,7 @@ def preflight(
         connections.open(hosts, listed)
         reaches = {host.name: ssh.reach(host, listed) for host in hosts}
         back = _listeners(numbers(reaches), stack)
-        packed = shipping.Program(LOOK, *([needs.probe] if needs.probe else []))
+        packed = bootstrap.Program(LOOK, *([needs.probe] if needs.probe else []))
         answers = connections.look(
             {host.name: packed.parcel(_told(host, needs, back)) for host in hosts},
             seconds,
@@ -69,7 +68,7 @@ def _told(host: Host, needs: Needs, back: Mapping[str, list[object]]) -> dict[st
         "directory": host.directory,
         "probe": needs.probe,
         "back": back.get(host.name),
-        "start": shipping.START,
+        "start": bootstrap.START,
     }
 
 

@@ -19,7 +19,7 @@ from apples.errors import ApplesError, LaunchError, UsageError, system_code
 from apples.io.credentials import peer_credentials
 from apples.io.documents import lock
 from apples.io.folder import Folder, check_private
-from apples.io.json_lines import LONGEST_LINE, encode
+from apples.io.json_lines import MAX_LINE_BYTES, encode
 from apples.io.tls import Tls, server_context
 from apples.topology.daemon import protocol
 from apples.topology.daemon.client import OPERATOR_SOCKET, SOCKET
@@ -50,7 +50,7 @@ class Connection:
     turns
         Whose request is begun next, of all connections.
     reader, writer
-        The streams; the reader's limit is `LONGEST_LINE`.
+        The streams; the reader's limit is `MAX_LINE_BYTES`.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class Connection:
                 line = await self._reader.readuntil(b"\n")
         except asyncio.LimitOverrunError:
             error = UsageError(
-                f"a request is longer than {LONGEST_LINE} bytes",
+                f"a request is longer than {MAX_LINE_BYTES} bytes",
                 code="message-too-long",
-                bound=LONGEST_LINE,
+                bound=MAX_LINE_BYTES,
             )
             await self._send(protocol.refusal_of(error))
             return b""
@@ -257,7 +257,7 @@ class Server:
             bound = self._bound(name, mode)
             listening.append(
                 await asyncio.start_unix_server(
-                    self._unix, sock=bound, limit=LONGEST_LINE, backlog=ACCEPTED
+                    self._unix, sock=bound, limit=MAX_LINE_BYTES, backlog=ACCEPTED
                 )
             )
             bound.listen(BACKLOG)  # asyncio accepts as many at once as it lets wait
@@ -268,7 +268,7 @@ class Server:
                 self._tls.port,
                 ssl=self._context,
                 ssl_handshake_timeout=FIRST_SECONDS,
-                limit=LONGEST_LINE,
+                limit=MAX_LINE_BYTES,
             )
             self.port = over_tls.sockets[0].getsockname()[1]
             listening.append(over_tls)

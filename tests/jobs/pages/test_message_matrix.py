@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages.documents import run
 
-from apples.jobs import MATRIX_PAIRS, MATRIX_ROWS, matrix_table, matrix_tables
-from apples.jobs import page_of_run as run_page
+from apples.jobs import MATRIX_PAIRS, MATRIX_ROWS, matrix_table, matrix_tables, run_page
 
 AMOUNT = st.sampled_from([0, 0, 0, 1, 7, 900, 10**6, 10**12])
 

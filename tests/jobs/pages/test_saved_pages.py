@@ -9,8 +9,7 @@ from pages.reading import Page, leaves, numbers_of, replaced, strings_of
 from pages.timelines import moved
 
 import apples
-from apples.jobs import METHODS, demo_page, timeline_document
-from apples.jobs import page_of_run as run_page
+from apples.jobs import METHODS, demo_page, run_page, timeline_document
 from apples.ui import made_by
 
 PAYLOADS = (

@@ -11,8 +11,7 @@ from pages.documents import run
 from pages.reading import Page
 from pages.timelines import host, moved, report, steady
 
-from apples.jobs import MARKS, timeline_document, timeline_text
-from apples.jobs import page_of_run as run_page
+from apples.jobs import MARKS, run_page, timeline_document, timeline_text
 
 RUN = run(("ada", "bob"))
 

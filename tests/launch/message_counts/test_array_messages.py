@@ -14,8 +14,7 @@ from waiting import until
 
 from apples import RunSpec, jobs
 from apples.agent import prepare
-from apples.jobs import RunRecord, document_so_far, store
-from apples.jobs import page_of_run as run_page
+from apples.jobs import RunRecord, document_so_far, run_page, store
 from apples.launch import (
     HOSTS_LIMIT,
     ArrayMessages,

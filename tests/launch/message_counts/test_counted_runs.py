@@ -10,9 +10,7 @@ from sites import SHORT, Site
 from waiting import until
 
 from apples import RunSpec, jobs
-from apples.jobs import page_of_run as run_page
-from apples.jobs import store
-from apples.jobs import text_of_run as run_text
+from apples.jobs import run_page, run_text, store
 from apples.launch import MessageCounts
 
 SAMPLE = Path(__file__).parents[2] / "jobs" / "sample"

@@ -16,8 +16,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from apples import Host, HostList, Network, UsageError
-from apples.launch import hydra, reach, shipping, ssh
-from apples.launch import ssh_connection as line
+from apples.launch import bootstrap, hydra, reach, ssh
+from apples.launch import ssh_command as line
 from hat import DocumentError
 
 MEAN = (
@@ -81,7 +81,7 @@ def test_no_python_of_a_host_list_is_run_as_anything_else(shell, python):
     except UsageError:
         return
     assume(shutil.which(python) is None)  # a program there is would be run, as the list says
-    argv = line.command(one, shipping.words(site=False))
+    argv = line.command(one, bootstrap.words(site=False))
     assert argv[-3:-1] == ["--", "10.0.0.1"]
     assert shell(argv[-1]).returncode in {126, 127}  # no such program, and nothing else happened
 
@@ -107,7 +107,7 @@ def test_an_address_or_login_that_reaches_ssh_is_one_plain_word(address, user):
 @given(python=st.lists(st.sampled_from([m for m in MEAN if not set(m) & REFUSED])))
 def test_what_a_python_may_hold_is_quoted(shell, python):
     way = line.Reach("ada", "10.0.0.1", "/nowhere/" + "".join(python))
-    assert shell(line.command(way, shipping.words(site=False))[-1]).returncode in {126, 127}
+    assert shell(line.command(way, bootstrap.words(site=False))[-1]).returncode in {126, 127}
 
 
 @settings(max_examples=examples(60))
@@ -129,7 +129,7 @@ def test_whatever_a_template_says_reaches_no_command_line(shell, texts):
     )
     launch = json.loads(order.files["launch.json"])
     there = launch["remote"]["10.0.0.2"]
-    assert there["ssh"] == line.command(way, shipping.words(site=False))
+    assert there["ssh"] == line.command(way, bootstrap.words(site=False))
     told = reach.orders(there, ["--proxy-id", "0"], "{}", launch)
     assert told["launch"]["hosts"][0]["program"] == [program, argument]
     shell(there["ssh"][-1])

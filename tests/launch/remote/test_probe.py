@@ -8,16 +8,22 @@ from importlib.metadata import version
 
 import pytest
 
-from apples.launch import LOOK, look, shipping
+from apples.launch import LOOK, bootstrap, host_probe
 
-TOLD = {"modules": ["json"], "programs": [], "directory": "", "probe": "", "start": shipping.START}
+TOLD = {
+    "modules": ["json"],
+    "programs": [],
+    "directory": "",
+    "probe": "",
+    "start": bootstrap.START,
+}
 HEAVY = ("importlib.metadata", "email", "encodings.idna", "shutil", "pathlib")
 
 
 def looked(**told):
     """Look at this machine as hosts are looked at; return what was found, and the modules that it took."""
-    parcel = shipping.Program(LOOK).parcel({**TOLD, "commands": [], "back": None, **told})
-    argv = [sys.executable, "-X", "importtime", *shipping.words(site=True)]
+    parcel = bootstrap.Program(LOOK).parcel({**TOLD, "commands": [], "back": None, **told})
+    argv = [sys.executable, "-X", "importtime", *bootstrap.words(site=True)]
     done = subprocess.run(argv, input=parcel, capture_output=True, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
     return json.loads(done.stdout), loaded
@@ -58,7 +64,7 @@ def test_a_version_is_that_of_the_metadata_wherever_it_is_installed(
     (tmp_path / folder).mkdir()
     (tmp_path / folder / file).write_text(text)
     monkeypatch.setattr(sys, "path", ["/nowhere", str(tmp_path)])
-    assert look.installed_version("mpich") == found
+    assert host_probe.installed_version("mpich") == found
 
 
 def test_a_folder_without_metadata_has_no_version_for_libraries_that_say_so(monkeypatch):
@@ -67,4 +73,4 @@ def test_a_folder_without_metadata_has_no_version_for_libraries_that_say_so(monk
 
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert look.installed_version("mpich") == ""
+    assert host_probe.installed_version("mpich") == ""

@@ -13,7 +13,7 @@ from sites import masters
 from waiting import until
 
 from apples.launch import MARK, HostConnections, Needs, marked, preflight, sharing
-from apples.launch import ssh_connection as ssh
+from apples.launch import ssh_command as ssh
 from apples.resources import read_host_list
 
 pytestmark = pytest.mark.ssh

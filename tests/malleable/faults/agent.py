@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from apples.launch import LaunchCommand, Processes, RankGroup, local_spec
-from apples.malleable import HostShare
-from apples.malleable import launch_job_file as job_file
+from apples.malleable import HostShare, describe_job
 
 HERE = Path(__file__).parent
 SLOTS = {"ada": 1, "bob": 2, "eve": 1}
@@ -25,7 +24,7 @@ program = (
 )
 places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostShare(host) for host in json.loads(maps)[0]]
-job = job_file(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
+job = describe_job(name, places, first, {}, commits=folder / "commits", commit_seconds=0.1)
 manager = (sys.executable, str(HERE / "scripted_manager.py"))
 argv = (*manager, "job.json", maps, str(folder / "stop"), strikes)
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from pages.weather_site import HTML, wave, weather_site
 
 from apples.ui import SIGN_IN_BYTES, Sessions
-from apples.weather import chart_of_series as series_chart
-from apples.weather import quantity
+from apples.weather import quantity, series_chart
 from nws import PER_PAGE, ListingQuery, SeriesColumn, SeriesName, listed
 
 PAGES = ("/", "/series?name=availableCpu/ada")
