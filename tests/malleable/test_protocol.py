@@ -39,8 +39,8 @@ from apples.malleable import (
     outcome_of,
     parse,
     request_of,
+    requests,
 )
-from apples.malleable import requests
 
 SEEDS = 200
 SECRET = b"s" * 32
