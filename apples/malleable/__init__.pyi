@@ -18,12 +18,14 @@ from apples.malleable.runtime.declared import RowArray as RowArray
 from apples.malleable.runtime.declared import State as State
 from apples.malleable.runtime.declared import TileArray as TileArray
 from apples.malleable.runtime.declared import UndeclaredStateError as UndeclaredStateError
-from apples.malleable.runtime.job import MalleableJob as Job
 from apples.malleable.runtime.job import MalleableJob as MalleableJob
-from apples.malleable.runtime.membership import HostChange as Change
 from apples.malleable.runtime.membership import HostChange as HostChange
 from apples.malleable.runtime.membership import Released as Released
 from apples.malleable.runtime.membership import Rollback as Rollback
+
+# What a program calls them: there `Job` and `Change` can mean nothing else.
+Change = HostChange
+Job = MalleableJob
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
