@@ -1,3 +1,5 @@
+# The table of the front door: type checkers and `__init__.py` read it.
+
 from apples.agent.coordinator import Blueprint as Blueprint
 from apples.agent.coordinator import Coordinator as Coordinator
 from apples.agent.coordinator import DecisionLog as DecisionLog
