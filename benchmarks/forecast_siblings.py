@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nws import Bank
+from nws import MultiHorizonForecaster
 from nws.engine.vectorised import regress
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "nws" / "planetlab.npz"
@@ -58,14 +58,16 @@ def families(day):
 
 def forecasts(values, warm=None):
     """Return what the default profile forecasts of `values` (T, N): one step, and the mean of a frame."""
-    bank = Bank(values.shape[1], (1, FRAME))
-    for row in [] if warm is None else warm:
-        bank.update(row)
     one, frame = np.full((2, *values.shape), np.nan)
-    for tick, row in enumerate(values):
-        if tick or warm is not None:
-            one[tick], frame[tick] = bank.forecast(1), bank.forecast(FRAME)
-        bank.update(row)
+    for column, series in enumerate(values.T.tolist()):
+        forecaster = MultiHorizonForecaster(horizons=(1, FRAME), engine="auto")
+        for value in [] if warm is None else warm[:, column].tolist():
+            forecaster.update(value)
+        for tick, value in enumerate(series):
+            if tick or warm is not None:
+                one[tick, column] = forecaster.forecast()
+                frame[tick, column] = forecaster.outlook(FRAME).value
+            forecaster.update(value)
     return one, frame
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nws import Bank, classic
+from nws import MultiHorizonForecaster, classic
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "nws" / "planetlab.npz"
 HOSTS, STRIPS, FRAME, START = 20, 8, 12, 96
@@ -37,16 +37,18 @@ def pools(path, count, deviation, seed=4):
 def forecasts(pool):
     """Return by method the forecasts (starts, hosts) for runs that start at `starts`."""
     starts = range(START, len(pool) - FRAME + 1, FRAME)
-    bank, ours, lower = Bank(HOSTS), [], []
+    defaults = [MultiHorizonForecaster(engine="auto") for _ in range(HOSTS)]
+    ours, lower = [], []
     choices = [classic() for _ in range(HOSTS)]
     one_step = []
     for tick, values in enumerate(pool):
         if tick in starts:
-            ours.append(bank.forecast(FRAME))
-            lower.append(np.clip(bank.interval(FRAME, 0.8)[0], 0.01, 1))
+            outlooks = [forecaster.outlook(FRAME, 0.8) for forecaster in defaults]
+            ours.append([outlook.value for outlook in outlooks])
+            lower.append(np.clip([outlook.interval.lower for outlook in outlooks], 0.01, 1))
             one_step.append([choice.forecast() for choice in choices])
-        bank.update(values)
-        for choice, value in zip(choices, values.tolist(), strict=True):
+        for forecaster, choice, value in zip(defaults, choices, values.tolist(), strict=True):
+            forecaster.update(value)
             choice.update(value)
     at = np.array(starts)
     return starts, {

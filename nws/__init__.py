@@ -8,7 +8,7 @@ A library that imports nothing of `apples`. In reading order:
    series, hosts that Prometheus watches.
 3. `nws.forecaster`, the contract, and `nws.forecasters`: the predictors one number at a time, the
    choice among them, the profiles that combine them, and the scoring of a forecaster against what
-   came. `nws.engine` computes the default profile for one series or for thousands at once.
+   came. `nws.engine` computes the default profile.
    `nws.forecast`: a number with its error and interval. `nws.backtesting`: how good the forecasts
    would have been on a recorded series.
 4. `nws.memory`: where measurements are kept, in this process or in a log on the disk.

@@ -10,7 +10,6 @@ from nws.client import Client as Client
 from nws.client import ServiceError as ServiceError
 from nws.clique.sites import ProbeTurns as ProbeTurns
 from nws.clique.sites import clique_pairs as clique_pairs
-from nws.engine.bank import Bank as Bank
 from nws.engine.layout import HORIZONS as HORIZONS
 from nws.engine.multi_horizon import MultiHorizonForecaster as MultiHorizonForecaster
 from nws.errors import CodedError as CodedError

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.engine import layout as at
-from nws.engine.bank import Engine
-from nws.engine.multi_horizon import MultiHorizonForecaster
+from nws.engine.multi_horizon import Engine, MultiHorizonForecaster
 from nws.errors import InputError
 from nws.forecasters.profiles import classic
 from nws.forecasters.scored import SamplingGrid

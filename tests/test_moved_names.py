@@ -19,6 +19,9 @@ MPIEXEC = shutil.which("mpiexec", path=Path(sys.executable).parent)
 RELEASED = json.loads((Path(__file__).parent / "names-0.2.json").read_text())
 """The public names of each door of apples 0.2."""
 
+ENDED = {"nws": {"Bank"}}
+"""Those that are in no later version, each named in CHANGELOG.md with what to use instead."""
+
 IMPORTS = {
     "sweep": "apples.sweeps",
     "pipeline": "apples.pipelines",
@@ -40,12 +43,22 @@ def ran(folder, text):
 
 @pytest.mark.parametrize("door", RELEASED)
 def test_each_public_name_of_the_release_is_where_it_was(door, tmp_path):
-    names = RELEASED[door].split()
+    names = [name for name in RELEASED[door].split() if name not in ENDED.get(door, ())]
     lines = [f"import {door}", *(f"{door}.{name}" for name in names)]
     _, warned = ran(tmp_path, "\n".join(lines))
     moved = {f"apples.{old}" for old in MOVED} | {"hat", "nws"}
     assert not warned or door in moved
     assert all(line.startswith((f"{door} moved: ", f"{door}.")) for line in warned)
+
+
+@pytest.mark.parametrize(
+    ("door", "name"), [(door, name) for door in ENDED for name in ENDED[door]]
+)
+def test_a_name_that_ended_was_public_and_is_in_the_changelog(door, name):
+    assert name in RELEASED[door].split()
+    assert not hasattr(importlib.import_module(door), name)
+    changelog = Path(__file__).parents[1] / "CHANGELOG.md"
+    assert f"\n- `{door}.{name}`. Use " in changelog.read_text("utf-8")
 
 
 def test_a_moved_module_has_its_names_and_warns_once_with_the_import_to_write(tmp_path):

@@ -105,25 +105,6 @@ def _rows_of(values: Array, place: Array) -> Array:
     return many
 
 
-def distances(past: Array, length: Array) -> Array:
-    """Return the distances of `Analogs` for many series; infinity before the first value of one."""
-    lags = past.shape[1] - at.PATTERN
-    if lags < at.COMPARABLE:
-        return np.empty((len(at.PATTERNS), len(past), max(0, lags)), dtype=np.float32)
-    threes = []
-    for first in range(0, at.PATTERN, 3):
-        apart = [
-            np.abs(past[:, j + 1 : j + 1 + lags] - past[:, j : j + 1])
-            for j in range(first, first + 3)
-        ]
-        threes.append(apart[0] + apart[1] + apart[2])
-    six = threes[0] + threes[1]
-    distance = np.stack([threes[0], six, six + (threes[2] + threes[3])])
-    if (length < past.shape[1]).any():
-        distance[:, np.arange(lags) >= (length - at.PATTERN)[:, None]] = np.inf
-    return distance
-
-
 class DistanceRing:
     """The latest values of one series, and their distances from all stretches before them.
 

@@ -3,12 +3,13 @@
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from nws.engine import layout as at
-from nws.engine.bank import CRITERIA, FAR, REFRESH, Engine, chosen_engine, fresh
 from nws.engine.single_series import SeriesEngine, SingleSeriesEngine
 from nws.engine.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
 from nws.errors import InputError
@@ -24,6 +25,43 @@ from nws.forecaster import (
     checked_object,
 )
 from nws.measurement import checked_value
+
+Engine = Literal["auto", "numpy", "numba"]
+CRITERIA: Final[tuple[Criterion, ...]] = ("absolute", "squared")
+REFRESH: Final = 128
+"""Ticks between two looks at the periodicity of a series."""
+FAR: Final = 2.0**26
+"""A value so many units away makes all before it nothing: the series starts anew.
+
+Squared regrets go with the fourth power of that distance and are kept as float32.
+"""
+
+
+def fresh(horizons: Sequence[int]) -> tuple[Array, Array]:
+    """Return the two blocks of a series of which nothing is known yet."""
+    wide, narrow = _unknown(tuple(horizons))
+    return wide.copy(), narrow.copy()
+
+
+# Building the views of a series takes longer than copying its blocks: the first one is the
+# template.
+@cache
+def _unknown(horizons: tuple[int, ...]) -> tuple[Array, Array]:
+    wide_size, narrow_size = at.sizes(horizons)
+    wide = np.zeros((1, wide_size))
+    narrow = np.zeros((1, narrow_size), dtype=np.float32)
+    series = SeriesFields(wide.T, narrow.T, horizons)
+    series.tuning[1] = 0.3
+    series.width[:] = [[10.0], [30.0]]
+    series.lag[:] = np.arange(1.0, at.LAGS + 1.0)[:, None]
+    for matrix in (series.ar_p, series.lag_p, series.direct_p):
+        matrix[...] = np.eye(matrix.shape[-2])[:, :, None]
+    # Quantiles of the normal distribution, in units of its mean absolute error.
+    normal = np.array([0.845, 1.606, 2.061, 2.456])
+    for scores in (series.step, series.means):
+        scores.quantile[:] = np.stack([-normal, normal], axis=1)[:, :, None]
+        scores.chosen[:, 1] = 1.0
+    return wide, narrow
 
 
 class CompiledEngine(SeriesEngine):
@@ -59,6 +97,21 @@ class CompiledEngine(SeriesEngine):
         """Nothing is kept elsewhere."""
 
 
+def chosen_engine(engine: Engine) -> Literal["numpy", "numba"]:
+    """Return the engine to use; ValueError if it is unknown or not installed."""
+    installed = find_spec("numba") is not None
+    if engine == "auto":
+        return "numba" if installed else "numpy"
+    if engine not in {"numpy", "numba"} or (engine == "numba" and not installed):
+        raise InputError(
+            f"engine {engine!r}: must be numba, numpy or auto, and installed",
+            code="engine-unavailable",
+            field="engine",
+            value=engine,
+        )
+    return engine
+
+
 def make_engine(engine: str, series: SeriesFields, wide: Array, narrow: Array) -> SeriesEngine:
     """Return what runs a single series with this engine."""
     return (
@@ -71,7 +124,7 @@ SCHEMA = "nws.ladder/2"
 
 
 class MultiHorizonForecaster(FrameForecaster):
-    """Forecasts one series as `nws.engine.bank.Bank` forecasts many, with the same numbers.
+    """Forecasts one series under the default profile.
 
     The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16), an
     auto-lag AR(8) and three analogs, answered by the choice among the expert of the lowest error
@@ -111,7 +164,7 @@ class MultiHorizonForecaster(FrameForecaster):
         self._start()
 
     def _start(self) -> None:
-        self._wide, self._narrow = fresh(1, self.horizons)
+        self._wide, self._narrow = fresh(self.horizons)
         self._series = SeriesFields(self._wide.T, self._narrow.T, self.horizons)
         self._tick = 0
         self._base = self._unit = self._least = self._greatest = 0.0
@@ -245,7 +298,7 @@ class MultiHorizonForecaster(FrameForecaster):
 
     @property
     def fields(self) -> SeriesFields:
-        """The arrays of this series, named as those of a bank."""
+        """The arrays of this series by their names."""
         return self._series
 
     def state(self) -> dict[str, Any]:

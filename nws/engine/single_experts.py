@@ -1,7 +1,7 @@
 """The experts of a single series: windows and smoothing in plain numbers, autoregressions in small arrays.
 
-The same arithmetic in the same order as `nws.engine.vectorised.take` and `look_back`; sorted lists
-stand in for sorting. One of several forms on purpose: see `nws.engine`.
+The same arithmetic in the same order as `nws.engine.tick`; sorted lists stand in for sorting. One of
+several forms on purpose: see `nws.engine`.
 """
 
 import math

@@ -1,11 +1,11 @@
-"""One tick of a single series with NumPy: what `nws.engine.vectorised` does, without its axis of series.
+"""One tick of a single series with NumPy.
 
-A bank of one spends its time in the calls of NumPy, some 200 a tick. Here the experts and the few
-answers are plain numbers, and arrays remain where there are many: 9,200 updates a second one step
-ahead instead of 800, 1,500 instead of 430 with all horizons. The order
-of operations is the same, hence the bits: one of several forms on purpose, see `nws.engine`.
+The experts and the few answers are plain numbers, and arrays remain where there are many: with arrays
+throughout, a tick is some 200 calls of NumPy. That makes 9,200 updates a second one step ahead instead of
+800, 1,500 instead of 430 with all horizons. The order of operations is that of `nws.engine.tick`, hence the
+bits: one of several forms on purpose, see `nws.engine`.
 
-With numba there is no such copy: `nws.engine.multi_horizon` runs the compiled tick on a bank of one.
+With numba, `nws.engine.multi_horizon` runs the compiled tick in place of this one.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""One tick of one series as plain loops, compiled with numba, and a tick of many series.
+"""One tick of one series as plain loops, compiled with numba.
 
-The stages and formulas are those of `nws.engine.vectorised`, which names the sources. Both do the same
-operations on the same numbers in the same order (no fused or reordered arithmetic), hence agree bit
-for bit: one of several forms on purpose, see `nws.engine`.
+The stages are listed in `nws.engine.vectorised`; the classes of `nws.forecasters` name the sources of the
+formulas. This form and `nws.engine.single_series` do the same operations on the same numbers in the same order
+(no fused or reordered arithmetic), hence agree bit for bit: one of several forms on purpose, see `nws.engine`.
 
 A series is two rows, `wide` of float64 and `narrow` of float32; `nws.engine.layout` says at which
 offset each field begins. The functions of scoring take the block `b`, the offset `o` of a horizon

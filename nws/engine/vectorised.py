@@ -1,12 +1,13 @@
-"""One tick of many series at once, with NumPy: what the default profile computes, in its order.
+"""The fields of series as arrays, and what is computed on them: further horizons, and dominant lags.
 
-A tick has five stages:
+A tick of the default profile has five stages. The first four are in `nws.engine.single_series` and
+`nws.engine.tick`, the last one also here:
 
-1. `learn`: the forecasts that were made of the values are scored, and the regressions learn.
-2. `take`: the experts take the values in. Where a value is missing, stages 1 and 2 are left out.
-3. The history takes the value or, where it is missing, the bank's own forecast (`finish`).
-4. `look_back`: both autoregressions forecast from the history, and so do the analogs
-   (`nws.engine.analogs`); then the one-step answer is chosen.
+1. The forecasts that were made of the value are scored, and the regressions learn.
+2. The experts take the value in. Where it is missing, stages 1 and 2 are left out.
+3. The history takes the value or, where it is missing, the series' own forecast.
+4. Both autoregressions forecast from the history, and so do the analogs (`nws.engine.analogs`); then
+   the one-step answer is chosen.
 5. `advance_horizons`: means that are known by now are scored, and further horizons answer.
 
 Arrays have the series last and the horizons first: J horizons, E experts, C candidates, N series.
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nws.engine import layout as at
-from nws.engine.analogs import Analogs, distances
+from nws.engine.analogs import Analogs
 from nws.forecasters.auto_lag_ar import dominant_lags
 
 Array = NDArray[Any]
@@ -277,81 +278,12 @@ def regress(p: Array, w: Array, x: Array, z: Array, ok: Array | None = None) -> 
 
 
 SIXTH = 1.0 / 6.0
-SHORTEST = np.array([5.0, 21.0])[:, None]
-WIDEST = np.array([21.0, 51.0])[:, None]
-OFFSET = np.array([1.0, 5.0])[:, None]
-TRIM = 0.30
 
 
-def options(width: Array) -> Array:
-    """Return the present, the shorter and the longer of the adaptive widths (2, N): (2, 3, N)."""
-    shorter = np.maximum(SHORTEST, width - OFFSET)
-    longer = np.minimum(WIDEST, width + OFFSET)
-    return np.stack([width, shorter, longer], axis=1)
-
-
-def adapt(width: Array, medians: Array, value: Array) -> None:
-    """Take the width whose median (2, 3, N) was nearest to `value`; of equals the first."""
-    best = np.abs(medians - value).argmin(axis=1)[:, None]
-    width[:] = np.take_along_axis(options(width), best, axis=1)[:, 0]
-
-
-def ordered(latest: Array, count: Array) -> Array:
-    """Return the first `count` (N) of the rows of `latest` (W, N), sorted; infinity behind them."""
-    rows = np.arange(len(latest))
-    if (count < len(latest)).any():
-        latest = np.where(rows[:, None] < count, latest, np.inf)
-    return np.sort(latest.T, axis=1)
-
-
-def middle(columns: Array, count: Array) -> Array:
-    """Return the medians of sorted rows (N, W), of each the first `count`."""
-    whole = count.astype(np.intp)
-    places = np.stack([(whole - 1) // 2, whole // 2], axis=1)
-    two = np.take_along_axis(columns, places, axis=1)
-    median: Array = (two[:, 0] + two[:, 1]) / 2.0
-    return median
-
-
-def average(columns: Array, start: Array, stop: Array) -> Array:
-    """Return the means of ``columns[i, start:stop]``, added up from the least to the greatest."""
-    first, last = int(start.min()), int(stop.max())
-    part = columns[:, first:last]
-    if int(start.max()) != first or int(stop.min()) != last:
-        places = np.arange(first, last)
-        part = np.where((places >= start[:, None]) & (places < stop[:, None]), part, 0.0)
-    total: Array = np.add.accumulate(part, axis=1)[:, -1] / (stop - start)
-    return total
-
-
-def look_through(recent: Array, samples: Array, width: Array, medians: Array, f: Array) -> None:
-    """Fill in the experts (E, N) that look through windows, and the medians of adaptive ones."""
-    nothing = np.zeros_like(samples)
-    for size, of_all, of_middle in ((31, 12, 14), (5, 13, None), (51, None, 15)):
-        count = np.minimum(samples, float(size))
-        columns = ordered(recent[:size], count)
-        if of_all is not None:
-            f[of_all - 2] = middle(columns, count)
-            f[of_all] = average(columns, nothing, count)
-        if of_middle is not None:
-            cut = np.trunc(TRIM * count)
-            f[of_middle] = average(columns, cut, count - cut)
-    for kind, wanted in enumerate(options(width)):
-        for place, each in enumerate(wanted):
-            count = np.minimum(samples, each)
-            rows = int(count.max())
-            medians[kind, place] = middle(ordered(recent[:rows], count), count)
-        f[16 + kind] = medians[kind, 0]
-
-
-GAINS = np.array(at.GAINS)[:, None]
-AR_GAINS = np.array([0.02, 0.10])[:, None]
-FIRST_LAGS = np.arange(1, at.ORDER + 1)[:, None]
 DIRECT = list(at.DIRECT)
 DIRECT_PAST = [at.HORIZON_EXPERTS.index(expert) for expert in at.DIRECT]
 HORIZON_EXPERTS = list(at.HORIZON_EXPERTS)
 ANALOG = at.EXPERTS.index("analog_3")
-ALWAYS = np.array(1.0)
 
 
 class SeriesFields:
@@ -448,26 +380,6 @@ class SeriesFields:
         return (np.cumsum(self.places) - self.places).astype(np.intp)
 
 
-def begin(s: SeriesFields, value: Array) -> None:
-    """Take in the first values."""
-    s.samples[:] = 1.0
-    for field in (s.expert, s.low, s.high, s.mean, s.ar_mean, s.tuning[0], s.medians):
-        field[...] = value
-    s.recent[0] = value
-
-
-def learn(s: SeriesFields, value: Array) -> None:
-    """Score what was forecast of `value`, and move the regressions towards it."""
-    step, actual = s.step, value[None]
-    step.scored += 1.0
-    score_experts(step, s.expert[None], step.candidate, actual, at.STEP_DISCOUNT * ALWAYS, None)
-    error = score_answers(step, step.candidate, step.chosen[:, 1], actual, None)
-    track(step, error, at.STEP_RATE * ALWAYS, at.SCALE_GAIN * ALWAYS, None, None)
-    z = clipped((value - s.mean) * inverse(np.sqrt(s.variance)))
-    regress(s.ar_p, s.ar_w, s.ar_x, z)
-    regress(s.lag_p, s.lag_w, s.lag_x, z)
-
-
 def clipped(array: Array) -> Array:
     """Return `array` within plus and minus `CLIP`."""
     return np.minimum(np.maximum(array, -at.CLIP), at.CLIP)
@@ -476,55 +388,6 @@ def clipped(array: Array) -> Array:
 def inverse(deviation: Array) -> Array:
     """Return 1 / deviation, and 0 where that is 0."""
     return np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
-
-
-def take(s: SeriesFields, value: Array) -> None:
-    """Give `value`, the second or a later one, to the experts."""
-    s.samples += 1.0
-    samples = s.samples
-    gain = np.maximum(0.02, 1.0 / samples)
-    away = value - s.mean
-    s.mean += gain * away
-    s.variance[:] = (1.0 - gain) * (s.variance + gain * away * away)
-    np.minimum(s.low, value, out=s.low)
-    np.maximum(s.high, value, out=s.high)
-    adapt(s.width, s.medians, value)
-    follow(s, value)
-    f = s.expert
-    f[0] = value
-    f[1] += (value - f[1]) / samples
-    f[2:10] += GAINS * (value - f[2:10])
-    s.recent[1:] = s.recent[:-1].copy()
-    s.recent[0] = value
-    look_through(s.recent, samples, s.width, s.medians, f)
-
-
-def follow(s: SeriesFields, value: Array) -> None:
-    """Move the two EW-AR(1) and the self-tuning smoothing.
-
-    EW-AR(1): ``m + phi (x - m)``, phi the exponentially weighted lag-one covariance over the
-    variance. Self-tuning: exponential smoothing whose gain g descends the squared error, with
-    the slope ``d = (1 - g) d + e`` of the level along g.
-    """
-    gain = np.maximum(AR_GAINS, 1.0 / s.samples)
-    before = s.expert[0] - s.ar_mean
-    s.ar_mean += gain * (value - s.ar_mean)
-    after = value - s.ar_mean
-    s.ar_covariance += gain * (before * after - s.ar_covariance)
-    s.ar_variance += gain * (before * before - s.ar_variance)
-    phi = np.zeros_like(after)
-    np.divide(s.ar_covariance, s.ar_variance, out=phi, where=s.ar_variance > 0)
-    s.expert[18:20] = s.ar_mean + np.minimum(np.maximum(phi, -0.999), 0.999) * after
-    level, gain, slope, power = s.tuning.copy()
-    error = value - level
-    s.tuning[0] = s.expert[20] = level + gain * error
-    push = np.zeros_like(error)
-    np.divide(error * slope, power, out=push, where=power > 0)
-    push = at.TUNING_RATE * np.minimum(np.maximum(push, -1.0), 1.0)
-    tuned = np.minimum(np.maximum(gain + push, 0.01), 0.99)
-    s.tuning[1] = np.where(power > 0, tuned, gain)
-    s.tuning[2] = (1.0 - gain) * slope + error
-    s.tuning[3] = power + np.maximum(0.02, 1.0 / s.samples) * (error * error - power)
 
 
 def look_back(s: SeriesFields, tick: int, x: Array, w: Array, lags: Array) -> Array:
@@ -540,28 +403,6 @@ def look_back(s: SeriesFields, tick: int, x: Array, w: Array, lags: Array) -> Ar
     total = np.add.accumulate(w * x, axis=0)[-1]
     forecast: Array = s.mean + deviation * clipped(total)
     return np.minimum(np.maximum(forecast, s.low), s.high)
-
-
-def finish(s: SeriesFields, tick: int, value: Array, known: Array) -> None:
-    """Do what a tick needs once the values, where `known`, are taken."""
-    s.history[tick % at.HISTORY] = np.where(known, value, s.step.final[0, 0])
-    s.valid[tick % at.LONGEST] = known
-    s.expert[21] = look_back(s, tick, s.ar_x, s.ar_w, FIRST_LAGS)
-    s.expert[22] = look_back(s, tick, s.lag_x, s.lag_w, s.lag.astype(np.intp))
-    analogs = analogs_of(s, tick)
-    followed = analogs.next_values(s.expert[0])
-    s.expert[ANALOG:] = np.minimum(np.maximum(followed, s.low), s.high)
-    answer(s.step, s.expert[None], s.variance)
-    if len(s.horizons) > 1:
-        advance_horizons(s, tick, analogs)
-
-
-def analogs_of(s: SeriesFields, tick: int) -> Analogs:
-    """Return the analogs of the latest values, `tick` being that of the newest."""
-    length = np.minimum(s.age + 1.0, at.HISTORY).astype(np.intp)
-    rows = np.arange(tick, tick - int(length.max()), -1) % at.HISTORY
-    past = np.ascontiguousarray(s.history[rows].T)
-    return Analogs(past, distances(past, length), length)
 
 
 def known_means(s: SeriesFields, tick: int, horizons: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nws.engine.bank import Engine
+from nws.engine.multi_horizon import Engine
 from nws.errors import CodedError, InputError
 from nws.forecast import Forecast
 from nws.forecasters.profiles import PROFILES, default
