@@ -128,6 +128,8 @@ from apples.malleable.runtime import job as job
 from apples.malleable.runtime import membership as membership
 from apples.malleable.runtime import memory_checkpoint as memory_checkpoint
 from apples.malleable.runtime import part_messages as part_messages
+from apples.malleable.runtime.agent_task import AgentTaskError as AgentTaskError
+from apples.malleable.runtime.agent_task import read as read_agent_task
 from apples.malleable.runtime.agreement import COMMIT as COMMIT
 from apples.malleable.runtime.agreement import MESSAGE as MESSAGE
 from apples.malleable.runtime.agreement import MOST_PASSED as MOST_PASSED
