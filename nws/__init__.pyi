@@ -1,3 +1,6 @@
+# The front door: each name and the module it comes from. Type checkers read this file,
+# and `nws/__init__.py` reads it to load a name when it is first asked for.
+
 from nws.backtesting import INTERVAL_LEVEL as INTERVAL_LEVEL
 from nws.backtesting import UNSCORED as UNSCORED
 from nws.backtesting import BacktestTrace as BacktestTrace
