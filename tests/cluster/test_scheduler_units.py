@@ -220,7 +220,8 @@ def test_an_evolving_one_grows_leaves_hosts_that_it_is_to_leave_and_gives_back_w
     one.ask("cancel", wide)
     until(lambda: len(one.job(job)["hosts"]) == 4)
     until(lambda: one.job(job)["state"] == "running")
-    until(lambda: all(lanes(record, host) for host in HOSTS))  # a worker starts after its host joins
+    # A worker starts after its host has joined.
+    until(lambda: all(lanes(record, host) for host in HOSTS))
     stays = sorted({master, *HOSTS[:2]})
     resizing = one.begin("resize", job, "--hosts", ",".join(stays), "--json")
     until(lambda: one.job(job)["state"] in {"resizing", "unsettled"})
