@@ -107,7 +107,7 @@ def _add_new_and_deleted(app: FastAPI, site: Site, folder: DocumentFolder) -> No
                 code="confirmation-missing", file=name,
             )  # fmt: skip
         kept = folder.put_aside(name, value(request, "digest"))
-        request.state.session.said = "good", f"{name} is deleted; what it said is in {kept}"
+        request.state.session.said = "good", f"{name} is deleted; its text is kept in {kept}"
         return RedirectResponse("/files", 303)
 
 

@@ -44,7 +44,7 @@ JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
 
 MOST_HOSTS: Final = 10**6
 AWAY_LOOKS: Final = 10
-"""After so many questions that nobody answered a page says anew for how long that has been."""
+"""After this number of unanswered questions, the page updates how long the scheduler has been away."""
 SILENT_SECONDS: Final = 30.0
 """A scheduler says something every ten."""
 MOST_LINE: Final = 64 << 20

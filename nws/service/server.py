@@ -46,8 +46,8 @@ NEXT_SECONDS: Final = 60.0
 class ServiceManager:
     """The other end of ``$NOTIFY_SOCKET`` (sd_notify(3)); without one nothing is said.
 
-    Nothing waits for whoever listens there: what its queue has no room for is said again by
-    `alive`, which the event loop calls ten times a second.
+    No call waits for the receiver. If its queue is full, `alive` sends the state again; the event
+    loop calls `alive` ten times a second.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class ServiceManager:
         self._unsaid = "" if self._tell(state) else state
 
     def alive(self, now: float) -> None:
-        """Say so, if it is due; first what there was no room for."""
+        """Send a sign of life if one is due, after the state that found the queue full."""
         if self._unsaid and self._tell(self._unsaid):
             self._unsaid = ""
         due = self.every is not None and now - self._told >= self.every
@@ -89,7 +89,7 @@ class ServiceManager:
         self._tell("STOPPING=1")
 
     def _tell(self, state: str) -> bool:
-        """Say something; return False if there is no room for it now."""
+        """Send a state; return False if the receiver's queue is full."""
         if not self._address:
             return True
         kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

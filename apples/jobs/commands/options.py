@@ -26,7 +26,7 @@ NoVerify = Annotated[bool, typer.Option("--no-verify", help="The same as --verif
 def how_verified(
     word: str | None, no_verify: bool, known: Sequence[str] = ("full", "sample", "none")
 ) -> str:
-    """Return how a result is verified, empty where nobody says or it is left open; what is said twice must agree.
+    """Return how a result is verified, or an empty text if no option names it. Two options must agree.
 
     Raises
     ------

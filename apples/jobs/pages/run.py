@@ -307,9 +307,9 @@ class MatrixTable:
     rows
         What those of a row sent those of each column.
     together
-        How many share a row; 1: everybody has one.
+        How many hosts share a row; 1: each host has its own row.
     pairs
-        Who sent whom most, by name, where neighbours share a row; nobody to itself.
+        The pairs of hosts that sent most, by name, if neighbours share a row. No host is paired with itself.
     """
 
     labels: Sequence[tuple[Document, Document]]

@@ -19,7 +19,7 @@ from apples.ui.web.frame import Frame
 Document = dict[str, Any]
 TEMPLATES = "apples.jobs"
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
-"""Of a run's state; of one that goes on there is nothing to say yet."""
+"""The colour of each final state. A running run has none."""
 Entry = dict[str, Any]
 """An entry of ``apples.runs/1``."""
 
