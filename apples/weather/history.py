@@ -145,8 +145,13 @@ def remember_probes(found: Mapping[str, ProbeCorrection]) -> None:
     OSError
         The state directory cannot be written.
     """
-    stored = {name: [one.bias, one.time] for name, one in {**recall_probes(), **found}.items()}
-    state.update(PROBES, lambda _: {"schema": "apples.probes/1", "found": stored})
+    fresh = {name: [one.bias, one.time] for name, one in found.items()}
+
+    def change(document: state.Document) -> state.Document:
+        kept = {n: [one.bias, one.time] for n, one in probes_of(document, time.time()).items()}
+        return {"schema": "apples.probes/1", "found": {**kept, **fresh}}
+
+    state.update(PROBES, change)
 
 
 def probe_name(machine: str, cpus: str) -> str:

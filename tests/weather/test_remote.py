@@ -4,6 +4,7 @@ import contextlib
 import select
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -71,6 +72,29 @@ def test_a_probe_is_remembered_as_long_as_it_is_believed_and_beside_those_of_oth
     history.remember_probes({"all of ada": lately, "all of bob": long_ago})
     history.remember_probes({"0 of ada": lately})
     assert history.recall_probes() == {"all of ada": lately, "0 of ada": lately}
+
+
+class StoredByAnotherPlan(Mapping):
+    """Probes of one plan; while they are read, another plan stores its own."""
+
+    def __init__(self, own, others):
+        self.own, self.others = own, others
+
+    def __getitem__(self, name):
+        return self.own[name]
+
+    def __len__(self):
+        return len(self.own)
+
+    def __iter__(self):
+        history.remember_probes(self.others)
+        return iter(self.own)
+
+
+def test_two_plans_at_once_keep_the_probes_of_both():
+    probe = ProbeCorrection(-0.1, time.time())
+    history.remember_probes(StoredByAnotherPlan({"0 of ada": probe}, {"0 of bob": probe}))
+    assert history.recall_probes() == {"0 of ada": probe, "0 of bob": probe}
 
 
 @given(
