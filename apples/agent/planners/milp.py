@@ -6,7 +6,9 @@ that j follows i, so that the border costs are those of the hosts really side by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import highspy
 import pulp
@@ -23,29 +25,38 @@ EXHAUSTIVE_HOSTS = 16
 REACH = 4
 
 
-def milp(resources: ResourceSet, information: InformationPool) -> Schedule:
+def milp(
+    resources: ResourceSet, information: InformationPool, seconds: float = TIME_LIMIT_SECONDS
+) -> Schedule:
     """Return the schedule with the least T (or cost) under the user's limits; empty when there is none.
 
     Speeds that depend on the rows are taken at equal strips, as in the linear planner.
 
+    Parameters
+    ----------
+    seconds
+        Time limit of the solver.
+
     Raises
     ------
     DeadlineError
-        The solver did not prove an optimum in 60 s. Permanent: use another planner for this set.
+        The solver did not prove an optimum in time. Permanent: use another planner for this set.
     """
     program = _Program(resources, information)
-    # Whoever solved something with HiGHS in this process before set how many threads all of it may have, and
-    # a solver that asks for another number refuses to begin: the scheduler of its threads is made anew.
+    solver = pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, gapRel=0, gapAbs=0)
+    # HiGHS has one thread pool for the process. A solver that wants another number of threads than the pool has
+    # refuses to begin, so an earlier solver's pool is released.
     highspy.Highs.resetGlobalScheduler(True)
-    status = program.problem.solve(
-        pulp.HiGHS(msg=False, threads=1, timeLimit=TIME_LIMIT_SECONDS, gapRel=0, gapAbs=0)
-    )
-    if status == pulp.LpStatusNotSolved:
+    with _no_stdout():
+        status = program.problem.solve(solver)
+    # Of a solution within the time limit that is not proven the best, PuLP's status is "optimal".
+    stopped = program.problem.sol_status == pulp.LpSolutionIntegerFeasible
+    if status == pulp.LpStatusNotSolved or stopped:
         raise DeadlineError(
-            f"milp: no optimum within {TIME_LIMIT_SECONDS} s for {len(resources)} hosts; "
+            f"milp: no optimum within {seconds:g} s for {len(resources)} hosts; "
             "use --planner time_balancing",
             code="solver-timeout",
-            seconds=TIME_LIMIT_SECONDS,
+            seconds=seconds,
             hosts=len(resources),
         )
     if status != pulp.LpStatusOptimal:
@@ -54,6 +65,19 @@ def milp(resources: ResourceSet, information: InformationPool) -> Schedule:
     used = [(host, r) for host, r in zip(resources, rows, strict=True) if r > 0]
     idle = [host for host, r in zip(resources, rows, strict=True) if r <= 0]
     return schedule(information, [h for h, _ in used], [r for _, r in used], "milp", idle)
+
+
+@contextmanager
+def _no_stdout() -> Iterator[None]:
+    """Discard output to file descriptor 1: HiGHS prints a banner before its `output_flag` can be set."""
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
 
 
 class _Program:

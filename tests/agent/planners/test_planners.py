@@ -1,10 +1,15 @@
 """Fixed chains: whole rows and caps against HiGHS, the linear system against its closed form."""
 
+import contextlib
+import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pulp
 import pytest
+from commands import HOSTS, TEMPLATE
 from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +18,7 @@ from worlds import chain_border, pool, random_world
 
 from apples import Host, Link, ModelTemplate, equal_strips, linear, milp, time_balancing
 from apples.agent import balance, closed_form
+from apples.errors import DeadlineError
 
 
 def test_whole_rows_and_caps_are_exact_against_highs():
@@ -209,3 +215,26 @@ def test_the_mixed_integer_program_keeps_to_a_cost_and_to_sites():
     assert sum(h.cost_per_second for h in schedule.resources) * seconds <= 0.3 * (1 + 1e-6)
     one_site = pool(hosts, links, grid=400, user="[constraints]\nmaximum_sites = 1\n")
     assert len({h.site for h in milp(hosts, one_site).resources}) == 1
+
+
+def test_milp_returns_no_schedule_that_is_not_proven_best_in_time():
+    world = random_world(np.random.default_rng(8), 16)
+    best = milp(world.hosts, world.information)
+    for seconds in (0.0, 0.1, 0.15, 0.2):  # HiGHS has an unproven solution after some of these
+        with contextlib.suppress(DeadlineError):
+            assert milp(world.hosts, world.information, seconds).rows == best.rows
+
+
+def test_plan_with_milp_prints_json_only(tmp_path):
+    files = {"hosts": HOSTS, "template": TEMPLATE.format(python=sys.executable), "user": ""}
+    options = []
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+        options += [f"--{name}", tmp_path / f"{name}.toml"]
+    done = subprocess.run(
+        [sys.executable, "-m", "apples", "plan", *options, "--planner", "milp",
+         "--weather", "static", "--set", "grid=60", "--json"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["chosen"]["rows"]
+    assert "HiGHS" not in done.stderr
