@@ -7,6 +7,7 @@ import pytest
 import hat
 from apples import Host
 from apples.agent import InformationPool, calibrate_hosts, recall
+from apples.errors import LaunchError
 from apples.launch import Calibration
 from apples.resources import HostList, Network
 from apples.weather import Conditions
@@ -35,9 +36,15 @@ def measured(monkeypatch, tmp_path):
 
     def measure(host, _program, implementation, _parameters, sizes, **_):
         asked[implementation, host.cpus] += 1
+        if implementation in broken:
+            raise LaunchError(f"{implementation} does not start")
         return [Calibration(rows, 1e-9, 0.0, 7) for rows in sizes]
 
-    def run(active, *, at_once=False):
+    broken = set()
+
+    def run(active, *, at_once=False, fails=()):
+        broken.clear()
+        broken.update(fails)
         template = hat.parse(TEMPLATE.replace("{active}", active), hat.ApplicationTemplate)
         hosts = Conditions(HostList(tuple(HOSTS), Network()), Weather())
         pool = InformationPool(
@@ -66,3 +73,11 @@ def test_a_number_of_sweeps_that_every_host_can_make_is_measured(measured):
     _, asked = measured("{}")
     assert {name for name, _ in asked} == {"fast", "blocked", "plain"}
     assert set(asked.values()) == {1}
+
+
+@pytest.mark.parametrize("fails", [("plain",), ("fast", "blocked", "plain")])
+def test_a_failed_calibration_keeps_the_speeds_of_the_last_one(measured, fails):
+    measured("{}")
+    before = recall("heat", "").speeds
+    measured("{}", fails=fails)
+    assert recall("heat", "").speeds == before

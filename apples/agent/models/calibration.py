@@ -250,11 +250,17 @@ def recall(application: str, version: str, clock: Callable[[], float] = time.tim
 def store_speeds(
     application: str, version: str, host: str, measured: Mapping[str, SpeedFunction]
 ) -> None:
-    """Remember the speed functions of a host; what its runs taught about the old ones is forgotten."""
+    """Remember the speed functions of a host; what its runs taught about the old ones is forgotten.
+
+    Earlier speeds of implementations that are not `measured` now stay. If none is, nothing changes.
+    """
+    if not measured:
+        return
 
     def change(document: state.Document) -> state.Document:
         functions = {name: _stored_speed(function) for name, function in measured.items()}
-        document["speeds"] = {**_mapping(document.get("speeds")), host: functions}
+        speeds = _mapping(document.get("speeds"))
+        document["speeds"] = {**speeds, host: {**_mapping(speeds.get(host)), **functions}}
         _forget(document, host, ("pace", "spread", "company", "share"))
         return document
 
