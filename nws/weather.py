@@ -244,18 +244,6 @@ def _refuse(where: str, why: str, code: str = "value-type") -> NoReturn:
 ByHost = Mapping[str, Forecast]
 ByPair = Mapping[tuple[str, str], Forecast]
 
-HOST_FIELDS: Final = {
-    AVAILABLE_CPU: "cpu",
-    CURRENT_CPU: "current_cpu",
-    COMPETITORS: "competitors",
-    CROWDING: "crowding",
-    SPARE_CPUS: "spare_cpus",
-    CPU_QUOTA: "cpu_quota",
-    QUOTA_PERIOD: "quota_period",
-    FREE_MEMORY: "free_memory",
-}
-PAIR_FIELDS: Final = {LATENCY_TCP: "latency", BANDWIDTH_TCP: "bandwidth"}
-
 
 @dataclass(frozen=True)
 class Weather:
@@ -292,21 +280,20 @@ class Weather:
     """
 
     time: float = 0.0
-    cpu: ByHost = field(default_factory=dict)
-    current_cpu: ByHost = field(default_factory=dict)
-    competitors: ByHost = field(default_factory=dict)
-    crowding: ByHost = field(default_factory=dict)
-    spare_cpus: ByHost = field(default_factory=dict)
-    cpu_quota: ByHost = field(default_factory=dict)
-    quota_period: ByHost = field(default_factory=dict)
-    free_memory: ByHost = field(default_factory=dict)
-    latency: ByPair = field(default_factory=dict)
-    bandwidth: ByPair = field(default_factory=dict)
+    cpu: ByHost = field(default_factory=dict, metadata={"host": AVAILABLE_CPU})
+    current_cpu: ByHost = field(default_factory=dict, metadata={"host": CURRENT_CPU})
+    competitors: ByHost = field(default_factory=dict, metadata={"host": COMPETITORS})
+    crowding: ByHost = field(default_factory=dict, metadata={"host": CROWDING})
+    spare_cpus: ByHost = field(default_factory=dict, metadata={"host": SPARE_CPUS})
+    cpu_quota: ByHost = field(default_factory=dict, metadata={"host": CPU_QUOTA})
+    quota_period: ByHost = field(default_factory=dict, metadata={"host": QUOTA_PERIOD})
+    free_memory: ByHost = field(default_factory=dict, metadata={"host": FREE_MEMORY})
+    latency: ByPair = field(default_factory=dict, metadata={"pair": LATENCY_TCP})
+    bandwidth: ByPair = field(default_factory=dict, metadata={"pair": BANDWIDTH_TCP})
 
     def __post_init__(self) -> None:
-        for table in fields(self)[1:]:
-            frozen = MappingProxyType(dict(getattr(self, table.name)))
-            object.__setattr__(self, table.name, frozen)
+        for name in TABLES:
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __reduce__(self) -> tuple[Callable[[str], "Weather"], tuple[str]]:
         return Weather.from_json, (self.to_json(),)
@@ -323,11 +310,57 @@ class Weather:
                 tables.setdefault(PAIR_FIELDS[series.resource], {})[pair] = forecast
         return cls(time=time, **tables)
 
+    def renamed(self, names: Mapping[str, str]) -> "Weather":
+        """Return the weather of hosts under other names.
+
+        Parameters
+        ----------
+        names
+            By new name: the host here. Several new names may stand for one host, between which no link is known.
+            A host without a new name is left out.
+
+        Examples
+        --------
+        >>> half = Forecast(0.5, error=0.1, method="last_value", samples=9, time=90.0)
+        >>> sorted(Weather(cpu={"machine": half}).renamed({"a": "machine", "b": "machine"}).cpu)
+        ['a', 'b']
+        """
+        place = {new: k for k, new in enumerate(names)}
+        of: dict[str, list[str]] = {}
+        for new, host in names.items():
+            of.setdefault(host, []).append(new)
+        tables: dict[str, dict[Any, Forecast]] = {}
+        for name in HOST_FIELDS.values():
+            by_host: ByHost = getattr(self, name)
+            tables[name] = {new: by_host[host] for new, host in names.items() if host in by_host}
+        for name in PAIR_FIELDS.values():
+            by_pair: ByPair = getattr(self, name)
+            pairs = [
+                ((a, b), f)
+                for (x, y), f in by_pair.items()
+                for a in of.get(x, ())
+                for b in of.get(y, ())
+            ]
+            tables[name] = dict(
+                sorted(pairs, key=lambda entry: tuple(place[end] for end in entry[0]))
+            )
+        return Weather(self.time, **tables)
+
+    def merge(self, other: "Weather") -> "Weather":
+        """Return the forecasts of both, as of the later moment; this weather's where both have one.
+
+        Examples
+        --------
+        >>> half = Forecast(0.5, error=0.1, method="last_value", samples=9, time=90.0)
+        >>> Weather(9.0, cpu={"ada": half}).merge(Weather(8.0, cpu={"ada": half.scaled(0.5)})).cpu["ada"].value
+        0.5
+        """
+        tables = {name: {**getattr(other, name), **getattr(self, name)} for name in TABLES}
+        return Weather(max(self.time, other.time), **tables)
+
     def to_json(self) -> str:
         """Return the weather as JSON text, schema ``nws.weather/1`` (`nws.weather`)."""
-        tables: dict[str, dict[str, Forecast]] = {}
-        for name in HOST_FIELDS.values():
-            tables[name] = dict(getattr(self, name))
+        tables = {name: dict(getattr(self, name)) for name in HOST_FIELDS.values()}
         for name in PAIR_FIELDS.values():
             pairs: ByPair = getattr(self, name)
             tables[name] = {"/".join(pair): forecast for pair, forecast in pairs.items()}
@@ -343,28 +376,19 @@ class Weather:
             Permanent: `text` is not such a weather; the message names the field.
         """
         time, tables = read(text, HOST_FIELDS.values(), PAIR_FIELDS.values())
-
-        def hosts(name: str) -> ByHost:
-            return tables.get(name, {})
-
-        def pairs(name: str) -> ByPair:
-            return {_pair(key): forecast for key, forecast in tables.get(name, {}).items()}
-
-        return cls(
-            time,
-            cpu=hosts("cpu"),
-            current_cpu=hosts("current_cpu"),
-            competitors=hosts("competitors"),
-            crowding=hosts("crowding"),
-            spare_cpus=hosts("spare_cpus"),
-            cpu_quota=hosts("cpu_quota"),
-            quota_period=hosts("quota_period"),
-            free_memory=hosts("free_memory"),
-            latency=pairs("latency"),
-            bandwidth=pairs("bandwidth"),
-        )
+        known: dict[str, Mapping[Any, Forecast]] = dict(tables)
+        for name in tables.keys() & set(PAIR_FIELDS.values()):
+            known[name] = {_pair(key): forecast for key, forecast in tables[name].items()}
+        return cls(time, **known)
 
 
 def _pair(key: str) -> tuple[str, str]:
     host, _, peer = key.partition("/")
     return host, peer
+
+
+HOST_FIELDS: Final = {f.metadata["host"]: f.name for f in fields(Weather) if "host" in f.metadata}
+"""By resource: its table in `Weather`, by host."""
+PAIR_FIELDS: Final = {f.metadata["pair"]: f.name for f in fields(Weather) if "pair" in f.metadata}
+"""By resource: its table in `Weather`, by ordered pair of hosts."""
+TABLES: Final = (*HOST_FIELDS.values(), *PAIR_FIELDS.values())

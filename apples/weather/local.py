@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from apples.errors import LaunchError, coded
@@ -53,21 +53,7 @@ class Glance:
 
     def of(self, hosts: Iterable[str]) -> Weather:
         """Return that as the weather of each of `hosts`."""
-        names = tuple(hosts)
-
-        def table(known: Mapping[str, Forecast]) -> dict[str, Forecast]:
-            return {name: known[HERE] for name in names if HERE in known}
-
-        weather = self.weather
-        return Weather(
-            weather.time,
-            cpu=table(weather.cpu),
-            competitors=table(weather.competitors),
-            crowding=table(weather.crowding),
-            spare_cpus=table(weather.spare_cpus),
-            cpu_quota=table(weather.cpu_quota),
-            quota_period=table(weather.quota_period),
-        )
+        return self.weather.renamed(dict.fromkeys(hosts, HERE))
 
 
 def glance() -> Glance:
@@ -167,15 +153,8 @@ class LocalSensing:
             linked = 1 < len(self.local) <= MOST_LINKED
             self._between_local = self._links() if linked else Weather()
         weather, links = self.service.weather(over), self._between_local
-        return Weather(
-            weather.time,
-            cpu=self._by_host(weather.cpu),
-            current_cpu=self._by_host(weather.current_cpu),
-            competitors=self._by_host(weather.competitors),
-            crowding=self._by_host(weather.crowding),
-            spare_cpus=self._by_host(weather.spare_cpus),
-            cpu_quota=self._by_host(weather.cpu_quota),
-            quota_period=self._by_host(weather.quota_period),
+        return replace(
+            weather.renamed({host.name: _cpus_name(host.cpus) for host in self.local}),
             free_memory=self._memory(weather.free_memory),
             latency=self._between(links.latency),
             bandwidth=self._between(links.bandwidth),
@@ -191,13 +170,6 @@ class LocalSensing:
         """Return what the sensors could not see."""
         sensors = self._cpus.values()
         return [("this machine", remark) for sensor in sensors for remark in sensor.remarks]
-
-    def _by_host(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
-        return {
-            host.name: table[_cpus_name(host.cpus)]
-            for host in self.local
-            if _cpus_name(host.cpus) in table
-        }
 
     def _memory(self, table: Mapping[str, Forecast]) -> dict[str, Forecast]:
         """Return an equal share of the machine's memory for each host on it."""

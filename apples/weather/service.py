@@ -6,17 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from apples.errors import UsageError, coded
 from apples.io import state
 from apples.resources import Host
-from nws import Forecast, Weather, read_token
+from nws import Weather, read_token
 
 DEADLINE = 5.0
 """Seconds that the service may take to answer."""
-
-Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,39 +96,6 @@ def by_names_of(hosts: Sequence[Host], weather: Weather) -> Weather:
     """
     known = {*weather.cpu, *weather.free_memory}
     known |= {end for pair in (*weather.latency, *weather.bandwidth) for end in pair}
-    told = {h.name: h.name if h.name in known or h.cpus else h.reached_at for h in hosts}
-    pairs = {(a, b): (told[a], told[b]) for a in told for b in told if a != b}
-    return Weather(
-        weather.time,
-        cpu=_renamed(told, weather.cpu),
-        current_cpu=_renamed(told, weather.current_cpu),
-        competitors=_renamed(told, weather.competitors),
-        crowding=_renamed(told, weather.crowding),
-        spare_cpus=_renamed(told, weather.spare_cpus),
-        cpu_quota=_renamed(told, weather.cpu_quota),
-        quota_period=_renamed(told, weather.quota_period),
-        free_memory=_renamed(told, weather.free_memory),
-        latency=_renamed(pairs, weather.latency),
-        bandwidth=_renamed(pairs, weather.bandwidth),
+    return weather.renamed(
+        {h.name: h.name if h.name in known or h.cpus else h.reached_at for h in hosts}
     )
-
-
-def joined(first: Weather, second: Weather) -> Weather:
-    """Return both; where both know something the first is believed."""
-    return Weather(
-        max(first.time, second.time),
-        cpu={**second.cpu, **first.cpu},
-        current_cpu={**second.current_cpu, **first.current_cpu},
-        competitors={**second.competitors, **first.competitors},
-        crowding={**second.crowding, **first.crowding},
-        spare_cpus={**second.spare_cpus, **first.spare_cpus},
-        cpu_quota={**second.cpu_quota, **first.cpu_quota},
-        quota_period={**second.quota_period, **first.quota_period},
-        free_memory={**second.free_memory, **first.free_memory},
-        latency={**second.latency, **first.latency},
-        bandwidth={**second.bandwidth, **first.bandwidth},
-    )
-
-
-def _renamed(names: Mapping[Key, Key], table: Mapping[Key, Forecast]) -> dict[Key, Forecast]:
-    return {ours: table[theirs] for ours, theirs in names.items() if theirs in table}

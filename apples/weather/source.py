@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import hat
 from apples.errors import UsageError, coded
 from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import is_here
@@ -19,7 +21,7 @@ from apples.weather.conditions import HERE, Conditions
 from apples.weather.link_choice import TOLERANCE, ProposedPlan
 from apples.weather.local import ROUNDS, Glance, LocalSensing, glance
 from apples.weather.remote import RemoteSensing
-from apples.weather.service import ServiceSettings, ask, by_names_of, joined
+from apples.weather.service import ServiceSettings, ask, by_names_of
 from nws import ProbeCorrection, Weather
 
 Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]
@@ -33,16 +35,17 @@ def unseen(hosts: Sequence[Host], connections: HostConnections) -> Mapping[str, 
     return {}
 
 
-def read_weather(path: str | Path) -> Weather:
-    """Return a recorded weather.
+def read_weather(path: str | Path, hosts: HostList) -> Weather:
+    """Return a recorded weather of hosts of a list; the list may have more.
 
     Raises
     ------
     UsageError
-        The file cannot be read or is no weather; names the field. Permanent.
+        The file cannot be read or is no weather, or has an entry of a host that the list does not have; names
+        the field. Permanent.
     """
     try:
-        return Weather.from_json(Path(path).read_text(encoding="utf-8"))
+        weather = Weather.from_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
@@ -57,6 +60,38 @@ def read_weather(path: str | Path) -> Weather:
                 ),
             },
         ) from None
+    _check_hosts(weather, path, hosts)
+    return weather
+
+
+def _check_hosts(weather: Weather, path: str | Path, hosts: HostList) -> None:
+    """Raise an error about the first entry of a host that the list does not have: no plan would read it."""
+    known = sorted(host.name for host in hosts)
+    tables = {each.name: getattr(weather, each.name) for each in fields(weather)}
+    unknown = [
+        (f"{table}.{key if isinstance(key, str) else '/'.join(key)}", name)
+        for table, entries in tables.items()
+        if isinstance(entries, Mapping)
+        for key in entries
+        for name in ([key] if isinstance(key, str) else key)
+        if name not in known
+    ]
+    if not unknown:
+        return
+    field, name = unknown[0]
+    near = hat.nearest(name, known)
+    others = dict.fromkeys(other for _, other in unknown if other != name)
+    hint = f"; did you mean '{near}'?" if near else ";"
+    also = f" (nor {listed(others)})" if others else ""
+    raise UsageError(
+        f"{path}: {field}: '{name}' is no host of {hosts.source}{also}{hint} "
+        "Correct the name, or remove its entries",
+        code="host-unknown",
+        file=str(path),
+        field=field,
+        host=name,
+        host_list=hosts.source,
+    )
 
 
 class WeatherSource:
@@ -140,7 +175,7 @@ class WeatherSource:
         here = [host for host in unknown if host not in far and is_here(host)]
         notes = list(self._notes(unknown, far, here))
         if here:
-            told = joined(told, self._measured(over))
+            told = told.merge(self._measured(over))
             if self._own is not None:
                 notes += self._own.remarks
                 notes += probe_notes(self._own.remembered)
@@ -166,8 +201,8 @@ class WeatherSource:
 
         if far:
             if self._remote is None:
-                self._remote = self._look_at(far, lambda one: conditions(joined(told, one)))
-            told = joined(told, self._remote.weather(over))
+                self._remote = self._look_at(far, lambda one: conditions(told.merge(one)))
+            told = told.merge(self._remote.weather(over))
             notes += self._remote.remarks
             notes += probe_notes(self._remote.remembered)
             notes += link_notes(self._remote)

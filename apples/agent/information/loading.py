@@ -157,7 +157,7 @@ def under(
         )
     from apples.weather.source import read_weather  # noqa: PLC0415
 
-    return information.with_weather(read_weather(weather), source=weather)
+    return information.with_weather(read_weather(weather, information.hosts), source=weather)
 
 
 def under_live_weather(
@@ -234,14 +234,12 @@ def _proposed(
     seen: Mapping[str, Fitness],
 ) -> ProposedPlan | None:
     """Return what would be planned under conditions on hosts of which this was found; None: nothing."""
-    from apples.weather.service import joined  # noqa: PLC0415 - see `under`
-
     schedule = propose(replace(information, conditions=conditions).with_findings(seen))
     if schedule is None:
         return None
 
     def seconds(weather: Weather) -> float:
-        under = replace(conditions, weather=joined(weather, conditions.weather))
+        under = replace(conditions, weather=weather.merge(conditions.weather))
         pool = replace(information, conditions=under).with_findings(seen)
         return pool.model_of(schedule).iteration_seconds(schedule)
 
