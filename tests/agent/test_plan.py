@@ -236,6 +236,27 @@ def test_a_recorded_sky_is_planned_under(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("tables", "field", "host", "near"),
+    [
+        ({"cpu": {"adda": {"value": 0.5}}}, "cpu.adda", "adda", "ada"),
+        ({"bandwidth": {"ada/bobb": {"value": 1e6}}}, "bandwidth.ada/bobb", "bobb", "bob"),
+        ({"cpu": {"ada": {"value": 0.5}}, "free_memory": {"zz9": {"value": 9}}}, "free_memory.zz9", "zz9", ""),
+        ({"cpu": {"abroad": {"value": 0.5}}}, "cpu.abroad", "abroad", ""),
+    ],
+)  # fmt: skip
+def test_a_weather_file_that_names_another_host_is_2_with_the_field(
+    tmp_path, tables, field, host, near
+):
+    sky = tmp_path / "sky.json"
+    sky.write_text(json.dumps({"schema": "nws.weather/1", "time": 0.0, **tables}))
+    failure = refused_plan(tmp_path, "--weather", sky)
+    assert (failure["exit_code"], failure["code"]) == (2, "host-unknown")
+    fields = failure["fields"]
+    assert (fields["file"], fields["field"], fields["host"]) == (str(sky), field, host)
+    assert ("did you mean" in failure["message"], near in failure["message"]) == (bool(near), True)
+
+
+@pytest.mark.parametrize(
     ("text", "code"),
     [
         ("", "weather-invalid"),

@@ -301,7 +301,7 @@ def _prepare(spec: MasterWorkerSpec) -> _Job:
         masters = _named(hosts, document.masters, "masters") or usable
         working = usable
         usable, masters = _of(usable, spec.on, "hosts"), _of(masters, spec.on, "masters")
-    rates = WorkerRates(program.costs, Conditions(hosts, recorded_weather(spec.weather)))
+    rates = WorkerRates(program.costs, Conditions(hosts, recorded_weather(spec.weather, hosts)))
     choices = choose(rates, usable, masters)
     if spec.master:
         (only,) = _named(hosts, [spec.master], "--master")

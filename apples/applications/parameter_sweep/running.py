@@ -266,7 +266,7 @@ def _prepare(spec: SweepSpec, workers: HostWorkers, cluster: DaskHosts | None) -
     out = spec.out or folder / f"{document.name}-results"
     with within(spec.sweep):
         caches, folders = _caches(document, hosts, cluster or hosts, out)
-    weather = recorded_weather(spec.weather)
+    weather = recorded_weather(spec.weather, hosts)
     costs = sweep_costs(ParameterSweep(tasks, files), caches, Conditions(hosts, weather))
     command = SweepCommand(
         document.command,
@@ -302,13 +302,13 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
     return {name: HEURISTICS[name]}
 
 
-def recorded_weather(name: str) -> Weather:
+def recorded_weather(name: str, hosts: HostList) -> Weather:
     """Return the weather of that name: none where it is ``static``, else that of a file.
 
     Raises
     ------
     UsageError
-        There is no such file. Permanent.
+        There is no such file, or it names a host that the list does not have. Permanent.
     """
     if name == "static":
         return Weather()
@@ -321,7 +321,7 @@ def recorded_weather(name: str) -> Weather:
         )
     from apples.weather.source import read_weather  # noqa: PLC0415 - a static plan does without
 
-    return read_weather(name)
+    return read_weather(name, hosts)
 
 
 def _caches(

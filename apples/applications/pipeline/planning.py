@@ -138,7 +138,7 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
                 option="--weather",
                 file=spec.weather,
             )
-        weather = read_weather(spec.weather)
+        weather = read_weather(spec.weather, hosts)
     conditions = Conditions(replace(hosts, hosts=usable), weather)
     parameters = document.settings(spec.settings)
     with within(spec.file):
