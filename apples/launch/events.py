@@ -37,7 +37,21 @@ ErrorCode = Annotated[str, Field(max_length=60, pattern=r"^([a-z][a-z0-9]*(-[a-z
 class HostTimes:
     """What one host has spent so far, in seconds, as the mean over its ranks.
 
-    `wait_seconds` and `processor_seconds` (of computing) are None where the program does not say.
+    Fields that the program does not report are None.
+
+    Attributes
+    ----------
+    processor_seconds
+        Processor time of computing.
+    clipped_compute_seconds, clipped_processor_seconds
+        The same sums, in which a timing spike counts no more than a usual long iteration; None: there was no spike,
+        or the program does not look for any.
+    cpu_wait_seconds
+        Ready to run and without a CPU, by the kernel's account.
+    throttled_seconds
+        Standing still for a CPU quota.
+    major_faults
+        Page faults that had to wait for a disk, of all ranks together.
     """
 
     host: Short
@@ -45,6 +59,23 @@ class HostTimes:
     communicate_seconds: Duration
     wait_seconds: Duration | None = None
     processor_seconds: Duration | None = None
+    clipped_compute_seconds: Duration | None = None
+    clipped_processor_seconds: Duration | None = None
+    cpu_wait_seconds: Duration | None = None
+    throttled_seconds: Duration | None = None
+    major_faults: Count | None = None
+
+    @property
+    def steady_compute_seconds(self) -> float:
+        """Seconds of computing without timing spikes, from which speeds and shares are taken."""
+        clipped = self.clipped_compute_seconds
+        return self.compute_seconds if clipped is None else clipped
+
+    @property
+    def steady_processor_seconds(self) -> float | None:
+        """Processor seconds of computing without timing spikes; None where the program reports none."""
+        clipped = self.clipped_processor_seconds
+        return self.processor_seconds if clipped is None else clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +102,11 @@ class BorderTimes:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is: iterations done and the cumulative times since the first barrier."""
+    """Where a run is: iterations done and the cumulative times since the first barrier.
+
+    `clipped_seconds` are `seconds` in which a timing spike counts no more than a usual long iteration; None where
+    there was none.
+    """
 
     iteration: Count
     iterations: Count
@@ -79,11 +114,17 @@ class Progress:
     hosts: tuple[HostTimes, ...] = ()
     residual: Finite | None = None
     borders: tuple[BorderTimes, ...] = ()
+    clipped_seconds: Duration | None = None
 
     @property
     def iteration_seconds(self) -> float:
         """Mean seconds of the iterations so far."""
         return self.seconds / max(1, self.iteration)
+
+    @property
+    def steady_seconds(self) -> float:
+        """Seconds of the loop without timing spikes, from which the pace of a run is taken."""
+        return self.seconds if self.clipped_seconds is None else self.clipped_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +185,7 @@ class Outcome:
     sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
     files: tuple[str, ...] = ()
     borders: tuple[BorderTimes, ...] = ()
+    clipped_seconds: Duration | None = None
 
     @property
     def iteration_seconds(self) -> float:
