@@ -150,7 +150,7 @@ class Lab:
         self.made, folder, self.given_up = made, example_folder(), 0
         files = (made.hosts, folder / "template.toml", folder / "user.toml")
         settings = {"grid": GRID, "iterations": 1, "digest": 0}
-        listed = load_information(*files, settings=settings, weather="static", talk=say)
+        listed = load_information(*files, settings=settings, weather="static")
         quotas = {
             host.name: Forecast(host.cpu, 0.0, "quota", 1, time.time()) for host in listed.hosts
         }

@@ -27,8 +27,8 @@ from apples.agent import (
     PerformanceContract,
     PlanResult,
     PreparedRun,
-    at_a_glance,
     balanced,
+    measure_briefly,
     program_of,
 )
 from apples.agent.calibration import probe_hosts
@@ -128,7 +128,7 @@ def run(folder, iterations, blueprint, cpu, after, policy=None):
     starter = Coordinator(
         pool,
         MalleableActuator(talk=lambda _: None),
-        refresh=at_a_glance if after else lambda unseen: unseen,
+        refresh=measure_briefly if after else lambda unseen: unseen,
         probe=probe_hosts,
     )
     starter.decision_log = chooser.decision_log
@@ -204,7 +204,7 @@ def constant(folder, runs, seconds):
             starter = Coordinator(
                 pool,
                 MalleableActuator(talk=lambda _: None),
-                refresh=at_a_glance,
+                refresh=measure_briefly,
                 probe=probe_hosts,
             )
             starter.decision_log = chooser.decision_log

@@ -1,8 +1,8 @@
 from apples.agent.coordinator import Coordinator as Coordinator
 from apples.agent.coordinator import DecisionLog as DecisionLog
 from apples.agent.information import InformationPool as InformationPool
-from apples.agent.information import at_a_glance as at_a_glance
 from apples.agent.information import load_information as load_information
+from apples.agent.information import measure_briefly as measure_briefly
 from apples.agent.information import program_of as program_of
 from apples.agent.information import refusal as refusal
 from apples.agent.launching import host_survey as host_survey
@@ -22,6 +22,8 @@ from apples.agent.rescheduling import ReschedulingPolicy as ReschedulingPolicy
 from apples.agent.session.results import PlanResult as PlanResult
 from apples.agent.session.results import RunResult as RunResult
 from apples.agent.session.running import PreparedRun as PreparedRun
+
+at_a_glance = measure_briefly
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.

@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from apples.agent.information import InformationPool, needs_of, offers, program_of, refusal
-from apples.agent.information.loading import Others
 from apples.agent.launching import calibration_plan
 from apples.agent.models import store_speeds
 from apples.agent.models.model import SpeedFunction
@@ -23,6 +22,7 @@ from apples.launch.remote.preflight import preflight
 from apples.launch.ssh import LaunchTarget
 from apples.launch.targets import first_target
 from apples.resources import Host
+from apples.weather.sensing import Others
 from hat import Implementation
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)

@@ -29,6 +29,7 @@ from apples.launch.remote.connection import HostConnections
 from apples.malleable.control.change_cost import expected_cost
 from apples.malleable.control.command import HostShare
 from apples.resources import HostList
+from apples.weather.sensing import SensingContext
 
 Rows = Mapping[str, int]
 """Rows by host, in the order of the strips."""
@@ -137,7 +138,7 @@ def _in_its_place(
     if not isinstance(spec, JobSpec):
         return wanted, None
     with chdir(spec.directory):
-        information = load(spec.run, "static")
+        information = load(spec.run, weather="static")
     _check_known(information, wanted)
     return wanted, information
 
@@ -209,7 +210,7 @@ def _information(spec: JobSpec) -> InformationPool:
     with chdir(spec.directory):
         actuator = actuator_class(actuator_name(spec.run.actuator, spec.run.hosts))
         weather = actuator.weather(spec.run.weather)
-        information = load(spec.run, weather, actuator.sensed_hosts)
+        information = load(spec.run, SensingContext(others=actuator.sensed_hosts), weather=weather)
     return information if weather == spec.run.weather else with_learned(information)
 
 

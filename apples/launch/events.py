@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +17,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from apples.errors import ApplicationError
+from apples.io.log import Log, discard
 from apples.launch.host_spec import HOSTS_LIMIT
 
 LINE_LIMIT = 64 * 1024
@@ -466,7 +467,8 @@ def readable(text: str, limit: int = SHOWN) -> str:
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
-Talk = Callable[[str], None]
+Talk = Log
+unheard = discard
 
 LAUNCHER_TALK = (
     *("[mpiexec@", "[proxy", "===", "YOUR APPLICATION TERM"),
@@ -476,11 +478,6 @@ LAUNCHER_TALK = (
 
 LAUNCHER_FAULT = "assert (!closed) failed"
 """What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
-
-
-def unheard(line: str) -> None:
-    """Take no notice of a line: the default where a caller need not be told."""
-    del line
 
 
 def to_stderr(line: str) -> None:

@@ -345,12 +345,12 @@ class Conditions:
                 )
 
 
-def said_once(remarks: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def merge_remarks(remarks: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return remarks on hosts, those that differ in nothing but a count as one, with the greatest count.
 
     Examples
     --------
-    >>> said_once([("ada", "2 are not seen"), ("bob", "5 are not seen"), ("ada", "3 are not seen")])
+    >>> merge_remarks([("ada", "2 are not seen"), ("bob", "5 are not seen"), ("ada", "3 are not seen")])
     ('ada, bob: up to 5 are not seen',)
     """
     alike: dict[str, list[tuple[int, str, str]]] = {}

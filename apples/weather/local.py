@@ -14,7 +14,7 @@ from apples.errors import LaunchError, coded
 from apples.launch.remote.addresses import is_here
 from apples.launch.this_host import own_machine
 from apples.resources import HostList
-from apples.weather.conditions import HERE, said_once
+from apples.weather.conditions import HERE, merge_remarks
 from apples.weather.history import PROBES_HOLD, probe_name
 from nws import (
     BandwidthSensor,
@@ -36,7 +36,7 @@ ROUNDS = 5
 ROUNDS_WITHOUT_PROBES = 3
 """The same where all probes are remembered: they are what is uncertain in a measurement."""
 READINGS, SPACING = 5, 0.01
-GLANCES = 2
+QUICK_ROUNDS = 2
 PROBE_EVERY = 0.0
 """Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
 MOST_LINKED = 64
@@ -46,7 +46,7 @@ Cpus = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class QuickSample:
     """What this whole machine gives to processes of ours, whichever hosts they stand for."""
 
     weather: Weather
@@ -56,7 +56,7 @@ class Glance:
         return self.weather.renamed(dict.fromkeys(hosts, HERE))
 
 
-def glance() -> Glance:
+def quick_sample() -> QuickSample:
     """Look at this machine's run queues for a moment, without a probe.
 
     Raises
@@ -67,11 +67,11 @@ def glance() -> Glance:
     try:
         sensor = CpuSensor(HERE, readings=READINGS, spacing=SPACING, probe=None)
         service = NetworkWeatherService(RingMemory(), [sensor])
-        for _ in range(GLANCES):
+        for _ in range(QUICK_ROUNDS):
             service.sense()
     except SensorError as error:
         raise LaunchError(f"this machine: {error}", **coded(error, code="sensor-failed")) from None
-    return Glance(service.weather())
+    return QuickSample(service.weather())
 
 
 class LocalSensing:
@@ -149,7 +149,7 @@ class LocalSensing:
             probes = any(host.name not in self.remembered for host in self.local)
             for _ in range(self.rounds if probes else min(self.rounds, ROUNDS_WITHOUT_PROBES)):
                 self.service.sense()
-            self.remarks = said_once(self._remarks())
+            self.remarks = merge_remarks(self._remarks())
             linked = 1 < len(self.local) <= MOST_LINKED
             self._between_local = self._links() if linked else Weather()
         weather, links = self.service.weather(over), self._between_local

@@ -11,14 +11,13 @@ from dataclasses import replace
 from threading import Condition
 
 from apples.errors import LaunchError
-from apples.launch.events import Talk, unheard
-from apples.launch.remote.connection import HostConnection, HostConnections
+from apples.launch.remote.connection import HostConnection
 from apples.launch.remote.fitness import Fitness
-from apples.resources import Host, HostList
 from apples.weather import history
-from apples.weather.conditions import said_once
+from apples.weather.conditions import merge_remarks
 from apples.weather.link_choice import Propose
 from apples.weather.links import LinkSensing, Series
+from apples.weather.sensing import SensingContext
 from nws import (
     AVAILABLE_CPU,
     CURRENT_CPU,
@@ -52,22 +51,12 @@ class RemoteSensing:
 
     Parameters
     ----------
-    hosts
-        The list.
-    others
-        Those of it to be measured over ssh.
+    context
+        The list, and the connections through which the hosts were looked at.
     seen
-        What was found on them; a host that is unfit, or has no apples, is not measured.
-    talk
-        Is told, a line each, what could not be measured.
-    connections
-        Through which the hosts were looked at.
+        The findings on each host to be measured; a host that is unfit, or has no apples, is not measured.
     propose
-        Returns what would be planned under a weather; None: nobody knows.
-    fresh
-        Whether all links are measured, whatever is remembered.
-    phase
-        Is told what is being done now.
+        Returns the plan under a weather; None: the plan is not known.
 
     Attributes
     ----------
@@ -79,27 +68,20 @@ class RemoteSensing:
 
     def __init__(
         self,
-        hosts: HostList,
-        others: Sequence[Host],
+        context: SensingContext,
         seen: Mapping[str, Fitness],
-        talk: Talk,
-        connections: HostConnections,
         propose: Propose | None = None,
-        *,
-        fresh: bool = False,
-        phase: Talk = unheard,
     ) -> None:
-        self._list = hosts
-        self._seen = seen
-        self._talk = talk
+        assert context.connections is not None  # noqa: S101 - for the type checker: whoever looked has them
+        self._context, self._list, self._connections = context, context.hosts, context.connections
+        self._seen, self._propose = seen, propose
         self._said = 0
         self._remarks: list[tuple[str, str]] = []
-        self._connections = connections
-        self._propose, self._fresh, self._phase = propose, fresh, phase
         self._service: NetworkWeatherService | None = None
         self._of_hosts: dict[float | None, Weather] = {}
         self.links: LinkSensing | None = None
         self.remembered: dict[str, float] = {}
+        others = [host for host in self._list if host.name in seen]
         fit = [host for host in others if not seen[host.name].refusal]
         for host in fit:
             if not seen[host.name].apples:
@@ -114,7 +96,7 @@ class RemoteSensing:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the sensors there could not see, each kind once; after the first weather."""
-        return said_once(self._remarks)
+        return merge_remarks(self._remarks)
 
     def weather(self, over: float | None = None) -> Weather:
         """Return the forecasts over so many seconds, from what was measured now and before.
@@ -130,7 +112,7 @@ class RemoteSensing:
     def _measure(self) -> None:
         """Measure, remember, and make the forecasters of hosts and of links."""
         known, found = history.recall(self._list), Series()
-        self._phase("hosts")
+        self._context.phase("hosts")
         sessions = self._sessions()
         self._sense(sessions, found)
         self._service = NetworkWeatherService(RingMemory())
@@ -138,7 +120,7 @@ class RemoteSensing:
             if not name.peer:
                 for measurement in measurements:
                     self._service.memory.store(measurement)
-        self._phase("links")
+        self._context.phase("links")
         machines = self._machines()
         self.links = LinkSensing(
             {name: self._list[name].site for name in sessions},
@@ -151,9 +133,9 @@ class RemoteSensing:
             machine_of={n: m for m, parts in machines.items() if len(parts) > 1 for n in parts},
             most=max([1, *(self._cpus_of(parts) // 2 for parts in machines.values())]),
             address_of=self._address_of,
-            fresh=self._fresh,
+            fresh=self._context.fresh,
         )
-        if self._propose is None or self._fresh:
+        if self._propose is None or self._context.fresh:
             self.links.measure_cliques()
         else:
             self.links.measure_needed(lambda: self._forecast(None), self._propose)
@@ -192,7 +174,7 @@ class RemoteSensing:
             turns[machine] = MachineTurns(self._cpus_of(parts) - 1)
             machine_of |= dict.fromkeys(parts, machine)
 
-        remembered = {} if self._fresh else history.recall_probes()
+        remembered = {} if self._context.fresh else history.recall_probes()
 
         def ask(name: str) -> tuple[str, ProbeCorrection] | None:
             cpus = history.probe_name(machine_of[name], self._list[name].identity)
@@ -295,9 +277,9 @@ class RemoteSensing:
         """Say what could not be measured; the first few times."""
         self._said += 1
         if self._said <= MOST_SAID:
-            self._talk(f"warning: not measured: {what}")
+            self._context.log(f"warning: not measured: {what}")
         elif self._said == MOST_SAID + 1:
-            self._talk("warning: not measured: more of the like")
+            self._context.log("warning: not measured: more of the like")
 
 
 class MachineTurns:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import hat
 from apples.errors import UsageError, coded
-from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import is_here
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
@@ -19,20 +18,11 @@ from apples.ui.units import duration, listed
 from apples.weather import history
 from apples.weather.conditions import HERE, Conditions
 from apples.weather.link_choice import TOLERANCE, ProposedPlan
-from apples.weather.local import ROUNDS, Glance, LocalSensing, glance
+from apples.weather.local import LocalSensing, QuickSample, quick_sample
 from apples.weather.remote import RemoteSensing
-from apples.weather.service import ServiceSettings, ask, by_names_of
+from apples.weather.sensing import SensingContext
+from apples.weather.service import ask, by_names_of
 from nws import ProbeCorrection, Weather
-
-Look = Callable[[Sequence[Host], HostConnections], Mapping[str, Fitness]]
-ProposeUnder = Callable[[Conditions, Mapping[str, Fitness]], ProposedPlan | None]
-"""Returns what would be planned under conditions, on hosts of which this was found; None: nothing."""
-
-
-def unseen(hosts: Sequence[Host], connections: HostConnections) -> Mapping[str, Fitness]:
-    """Look at no host."""
-    del hosts, connections
-    return {}
 
 
 def read_weather(path: str | Path, hosts: HostList) -> Weather:
@@ -103,26 +93,8 @@ class WeatherSource:
 
     Parameters
     ----------
-    hosts
-        Whose weather it is.
-    settings
-        The service; None: there is none.
-    others
-        Hosts that can be measured over ssh.
-    look
-        Looks at hosts before they are asked.
-    talk
-        Is told, a line each, what could not be measured.
-    rounds
-        How often each part of this machine is measured.
-    connections
-        Through which other machines are looked at and measured; None: some for that alone.
-    propose
-        What would be planned: then only the links are measured that it depends on.
-    fresh
-        Whether all links are measured, whatever is remembered.
-    phase
-        Is told what is being done now.
+    context
+        The host list, the service, and how hosts are measured.
 
     Attributes
     ----------
@@ -139,38 +111,20 @@ class WeatherSource:
         This machine cannot be measured.
     """
 
-    def __init__(
-        self,
-        hosts: HostList,
-        settings: ServiceSettings | None,
-        others: Sequence[Host] = (),
-        look: Look = unseen,
-        talk: Talk = unheard,
-        rounds: int = ROUNDS,
-        *,
-        connections: HostConnections | None = None,
-        propose: ProposeUnder | None = None,
-        fresh: bool = False,
-        phase: Talk = unheard,
-    ) -> None:
-        self._hosts, self._rounds = hosts, rounds
-        self._settings = settings
-        self._others = others
-        self._look = look
-        self._talk = talk
-        self._connections, self._propose = connections, propose
-        self._fresh, self._phase = fresh, phase
+    def __init__(self, context: SensingContext) -> None:
+        self.context = context
+        self._others = context.others(context.hosts)
         self.seen: Mapping[str, Fitness] = {}
         self._own: LocalSensing | None = None
         self._remote: RemoteSensing | None = None
-        self._glance: Glance | None = None
+        self._sample: QuickSample | None = None
         self._down = ""
 
     def conditions(self, over: float | None = None) -> Conditions:
         """Return the conditions over so many seconds; None: the next measurement."""
-        told = self._told(over)
-        source = self._settings.url if self._settings and told.cpu else "this process"
-        unknown = [host for host in self._hosts if host.name not in told.cpu]
+        told, service, hosts = self._told(over), self.context.service, self.context.hosts
+        source = service.url if service and told.cpu else "this process"
+        unknown = [host for host in hosts if host.name not in told.cpu]
         far = [host for host in self._others if host in unknown]
         here = [host for host in unknown if host not in far and is_here(host)]
         notes = list(self._notes(unknown, far, here))
@@ -185,18 +139,18 @@ class WeatherSource:
             for host in unknown
             if host.name not in elsewhere and host.queue_seconds is None
         ]
-        if played and self._glance is None:
-            self._glance = glance()
+        if played and self._sample is None:
+            self._sample = quick_sample()
 
         def conditions(known: Weather) -> Conditions:
             return Conditions(
-                self._hosts,
+                hosts,
                 known,
                 source,
                 tuple(dict.fromkeys(notes)),
                 over,
                 machines=self._machines(here),
-                here=self._glance.of(played) if self._glance else Weather(),
+                here=self._sample.of(played) if self._sample else Weather(),
             )
 
         if far:
@@ -216,17 +170,18 @@ class WeatherSource:
             host.name: HERE
             if host.cpus or host.name in own
             else found.get(host.name, host.reached_at)
-            for host in self._hosts
+            for host in self.context.hosts
         }
 
     def _told(self, over: float | None) -> Weather:
         """Return what the service knows."""
-        if self._settings is None or self._down:
+        service = self.context.service
+        if service is None or self._down:
             return Weather()
         from nws import ServiceError  # noqa: PLC0415 - an HTTP client, where there is a service
 
         try:
-            return by_names_of(self._hosts.hosts, ask(self._settings, over))
+            return by_names_of(self.context.hosts.hosts, ask(service, over))
         except ServiceError as error:
             self._down = str(error)
             return Weather()
@@ -239,7 +194,8 @@ class WeatherSource:
         if behind:
             names = listed(host.name for host in behind)
             yield f"weather of {names}: the host list's, what a batch queue gives is not shared"
-        if self._settings is None:
+        service = self.context.service
+        if service is None:
             return
         if self._down:
             yield f"weather service: {self._down}; not used"
@@ -252,13 +208,14 @@ class WeatherSource:
         ):
             if hosts:
                 names = listed(host.name for host in hosts)
-                yield f"weather of {names}: not at {self._settings.url}{instead}"
+                yield f"weather of {names}: not at {service.url}{instead}"
 
     def _measured(self, over: float | None) -> Weather:
         if self._own is None:
-            self._phase("here")
-            known = {} if self._fresh else history.recall_probes()
-            self._own = LocalSensing(self._hosts, self._rounds, known)
+            context = self.context
+            context.phase("here")
+            known = {} if context.fresh else history.recall_probes()
+            self._own = LocalSensing(context.hosts, context.rounds, known)
             weather, found = self._own.weather(over), self._own.corrections
             if found != {name: known[name] for name in found.keys() & known.keys()}:
                 self._remember(found)
@@ -269,32 +226,28 @@ class WeatherSource:
         try:
             history.remember_probes(probes)
         except OSError as error:
-            self._talk(f"warning: {error.filename}: {error.strerror}; no probe is remembered")
+            self.context.log(
+                f"warning: {error.filename}: {error.strerror}; no probe is remembered"
+            )
 
     def _look_at(
         self, far: Sequence[Host], conditions: Callable[[Weather], Conditions]
     ) -> RemoteSensing:
         """Look at other machines, measure them, and return what knows their weather from then on."""
+        context = self.context
         with ExitStack() as stack:
-            connections = self._connections or stack.enter_context(HostConnections())
-            self._phase("look")
-            self.seen = self._look(far, connections)
-            propose = self._propose
+            connections = context.connections or stack.enter_context(HostConnections())
+            context.phase("look")
+            self.seen = context.look(far, connections)
+            propose = context.propose
 
             def proposed(weather: Weather) -> ProposedPlan | None:
-                if propose is None:
-                    return None
-                return propose(conditions(weather), self.seen)
+                return propose(conditions(weather), self.seen) if propose else None
 
             remote = RemoteSensing(
-                self._hosts,
-                far,
+                replace(context, connections=connections),
                 self.seen,
-                self._talk,
-                connections,
                 proposed if propose else None,
-                fresh=self._fresh,
-                phase=self._phase,
             )
             remote.weather()
         return remote

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from apples import Host, HostList, LaunchError, Network, read_host_list
 from apples.launch import HostConnection, HostConnections, Needs, is_here, preflight, remote_hosts
-from apples.weather import MachineTurns, RemoteSensing, history, interpolate_links, share_memory
+from apples.weather import (
+    MachineTurns,
+    RemoteSensing,
+    SensingContext,
+    history,
+    interpolate_links,
+    share_memory,
+)
 from nws import Forecast, Measurement, ProbeCorrection, SeriesName, Weather
 
 LINK = SeriesName("bandwidthTcp", "ada", "bob")
@@ -174,6 +181,10 @@ def test_a_bare_name_is_played_here_and_an_address_is_another_machine():
     assert not is_here(Host("other", address="127.0.0.2"))
 
 
+def sensing(hosts, seen, log, connections):
+    return RemoteSensing(SensingContext(hosts, connections=connections, log=log), seen)
+
+
 @pytest.mark.ssh
 def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_path):
     path = tmp_path / "hosts.toml"
@@ -188,7 +199,7 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
     history.remember(listed, {n: [recent(m) for m in ms] for n, ms in old.items()})
     with HostConnections() as connections:
         seen = preflight(listed.hosts, listed, Needs(), connections=connections)
-        sky = RemoteSensing(listed, listed.hosts, seen, talk.append, connections).weather()
+        sky = sensing(listed, seen, talk.append, connections).weather()
     assert talk == []
     assert set(sky.cpu) == set(sky.free_memory) == {"h1", "h2"}
     assert set(sky.bandwidth) == {("h1", "h2"), ("h2", "h1")}
@@ -214,7 +225,7 @@ def test_a_host_whose_connection_ends_is_said_and_the_others_are_measured(sshd, 
     with HostConnections() as connections:
         seen = preflight(listed.hosts, listed, Needs(), connections=connections)
         connections.get("h1").close()
-        sky = RemoteSensing(listed, listed.hosts, seen, talk.append, connections).weather()
+        sky = sensing(listed, seen, talk.append, connections).weather()
     assert set(sky.cpu) == {"h2"}
     assert talk == ["warning: not measured: h1: its connection ended"]
 
@@ -226,7 +237,7 @@ def test_one_login_is_looked_at_measured_and_then_waits_for_another_program(sshd
     listed = read_host_list(path)
     with HostConnections() as connections:
         seen = preflight(listed.hosts, listed, Needs(), connections=connections)
-        RemoteSensing(listed, listed.hosts, seen, print, connections).weather()
+        sensing(listed, seen, print, connections).weather()
         one = connections.take("h1")
         assert connections.get("h1") is None
     with contextlib.closing(one):

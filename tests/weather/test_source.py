@@ -13,6 +13,7 @@ from apples.resources import Host, HostList, Network
 from apples.weather import (
     Conditions,
     LocalSensing,
+    SensingContext,
     WeatherSource,
     excess_of,
     service_settings,
@@ -155,7 +156,7 @@ def test_an_empty_setting_means_no_service(monkeypatch, tmp_path):
 
 def test_a_host_that_is_here_and_not_at_the_service_is_measured_here(configured):
     here = HostList((Host("localhost"), Host("ada")), Network())
-    conditions = WeatherSource(here, configured).conditions()
+    conditions = WeatherSource(SensingContext(here, configured)).conditions()
     assert set(conditions.weather.cpu) == {"localhost", "ada"}
     assert any("localhost" in note and configured.url in note for note in conditions.notes)
 
@@ -250,7 +251,7 @@ def test_a_plan_says_that_a_probe_is_remembered_unless_it_is_to_be_fresh(monkeyp
     here = HostList((Host("localhost"),), Network())
 
     def notes(**options):
-        said = WeatherSource(here, None, rounds=1, **options).conditions().notes
+        said = WeatherSource(SensingContext(here, rounds=1, **options)).conditions().notes
         return [note for note in said if note.startswith("CPU probe of localhost: remembered")]
 
     assert [len(notes()), len(notes()), len(notes(fresh=True))] == [0, 1, 0]

@@ -14,6 +14,7 @@ from apples.agent.text import calibration_document, calibration_text
 from apples.errors import LaunchError, UsageError
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
+from apples.weather.sensing import SensingContext
 
 
 def calibrate(
@@ -32,7 +33,7 @@ def calibrate(
     """
     files = options.files_of(hosts, template, user)
     spec = PlanSpec(*files, options.settings_of(settings), weather="static")
-    information = looked_at(load(spec, talk=say))
+    information = looked_at(load(spec, SensingContext(log=say)))
     rows = _sizes(sizes, information) if sizes else calibration_rows(information)
     unkept: list[OSError] = []
     found = calibrate_hosts(information, rows, say, unkept=unkept.append)

@@ -4,11 +4,7 @@ Read `pool` (template, specifications, hosts, conditions and model, all of one m
 them), then `loading` (files and options in, a pool out, and the pool under what is measured now).
 """
 
-from apples.agent.information.loading import (
-    Measuring,
-    at_a_glance,
-    load_information,
-)
+from apples.agent.information.loading import load_information, measure_briefly
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,
@@ -26,11 +22,10 @@ from apples.agent.information.pool import (
 __all__ = [
     "MODELS",
     "InformationPool",
-    "Measuring",
     "assumes_speed",
-    "at_a_glance",
     "available_here",
     "load_information",
+    "measure_briefly",
     "needs_of",
     "offers",
     "own_files",

@@ -6,7 +6,7 @@ Only a live weather loads sensors, ssh and an HTTP client: the functions that me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,8 +16,8 @@ from apples.agent.information.pool import MODELS, InformationPool, needs_of
 from apples.agent.models import Learned, recall
 from apples.agent.models.model import check_model
 from apples.errors import UsageError
+from apples.io.log import Log
 from apples.io.plugins import resolve
-from apples.launch.events import Talk, unheard
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Fitness
@@ -25,42 +25,12 @@ from apples.resources import Host, HostList, read_host_list
 from apples.resources.schedule import Schedule
 from apples.weather.conditions import Conditions
 from apples.weather.link_choice import ProposedPlan
+from apples.weather.sensing import BRIEF_ROUNDS, Others, SensingContext
 from nws import Weather
 
 Settings = Mapping[str, str | float]
-Others = Callable[[HostList], Sequence[Host]]
-
-
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """How a live weather is measured.
-
-    Attributes
-    ----------
-    connections
-        Through which other machines are looked at and measured, and which stay open; None: some for that alone.
-    propose
-        Returns what would be planned under a pool, None where nothing would: then only those links are
-        measured that the plan can depend on.
-    fresh
-        Whether all links are measured, whatever is remembered.
-    phase
-        Is told what is being done now.
-    rounds
-        How often each part of this machine is measured.
-    """
-
-    connections: HostConnections | None = None
-    propose: Callable[[InformationPool], Schedule | None] | None = None
-    fresh: bool = False
-    phase: Talk = unheard
-    rounds: int = 5
-
-
-IN_FULL = Measuring()
-"""Measurements enough for an error before the first forecast, and short enough to wait for."""
-BRIEFLY = Measuring(rounds=3)
-"""Where an application runs on what is measured: every probe takes CPU time from it."""
+Propose = Callable[[InformationPool], Schedule | None]
+"""Returns the schedule that a decision under a pool chooses, or None if no host set is feasible."""
 
 
 def load_information(
@@ -71,11 +41,10 @@ def load_information(
     settings: Settings | None = None,
     weather: str = "static",
     model: str | None = None,
-    others: Others = remote_hosts,
-    talk: Talk = unheard,
     launcher: str = "",
-    measuring: Measuring = IN_FULL,
     findings: Mapping[str, Fitness] = MappingProxyType({}),
+    sensing: SensingContext = SensingContext(),  # noqa: B008 - frozen
+    propose: Propose | None = None,
 ) -> InformationPool:
     """Return the pool for a host list, a template and user specifications.
 
@@ -91,17 +60,14 @@ def load_information(
         remembered), or a recorded weather file.
     model
         In place of the specification's and the template's.
-    others
-        Which hosts of the list are other machines, measured over ssh; default: those that the list
-        says are.
-    talk
-        Is told, a line each, what could not be measured.
     launcher
         Name of the actuator that would start the run; default: ssh where hosts are other machines, else local.
-    measuring
-        How a live weather is measured.
     findings
-        What is known of hosts already, by name: those are not looked at, nor measured where they cannot be used.
+        Findings by host from an earlier look: these hosts are not looked at, nor measured if they are unfit.
+    sensing
+        How a live weather is measured; its `hosts`, `service`, `look` and `propose` are set here.
+    propose
+        Returns the schedule under a pool: then only those links are measured that it can depend on.
 
     Raises
     ------
@@ -128,8 +94,7 @@ def load_information(
         make_model,
         launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
     )
-    information = information.with_findings(findings)
-    information = under(weather, information, others, talk, measuring)
+    information = under(weather, information.with_findings(findings), sensing, propose)
     if chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)
     return information
@@ -138,16 +103,15 @@ def load_information(
 def under(
     weather: str,
     information: InformationPool,
-    others: Others,
-    talk: Talk,
-    measuring: Measuring = IN_FULL,
+    sensing: SensingContext,
+    propose: Propose | None = None,
 ) -> InformationPool:
-    """Return the pool under the weather a user asks for by a word or a file."""
+    """Return the pool under the weather of an option: ``static``, ``live``, or the name of a file."""
     # A static decision measures nothing: it loads no sensors, no ssh and no HTTP client.
     if weather == "static":
         return information
     if weather == "live":
-        return under_live_weather(information, others, talk, measuring)
+        return _under_live_weather(information, sensing, propose)
     if not Path(weather).exists():
         raise UsageError(
             f"--weather '{weather}': must be static, live or a file",
@@ -160,80 +124,82 @@ def under(
     return information.with_weather(read_weather(weather, information.hosts), source=weather)
 
 
-def under_live_weather(
-    information: InformationPool,
-    others: Others,
-    talk: Talk,
-    measuring: Measuring,
+def measure_briefly(
+    information: InformationPool, others: Others = remote_hosts
 ) -> InformationPool:
-    """Return the pool under this moment's weather, and with what past runs taught by now.
+    """Return the pool under this moment's weather and with what runs have taught by now.
+
+    It is measured in fewer rounds than for a plan: an application runs on the measured hosts.
 
     Parameters
     ----------
     others
-        Which hosts of the list are other machines, measured over ssh.
+        Returns the hosts of the list that are other machines, measured over ssh.
     """
+    template = information.template
+    information = replace(information, learned=recall(template.name, template.version))
+    return under("live", information, SensingContext(others=others, rounds=BRIEF_ROUNDS))
+
+
+def _under_live_weather(
+    information: InformationPool, sensing: SensingContext, propose: Propose | None
+) -> InformationPool:
     from apples.weather.service import service_settings  # noqa: PLC0415 - see `under`
     from apples.weather.source import WeatherSource  # noqa: PLC0415
 
-    template = information.template
-    taught = replace(information, learned=recall(template.name, template.version))
-    propose = measuring.propose
     source = WeatherSource(
-        information.hosts,
-        service_settings(),
-        _logged_into(information, others),
-        partial(_looked_at, information, talk),
-        talk,
-        measuring.rounds,
-        connections=measuring.connections,
-        propose=partial(_proposed, taught, propose) if propose else None,
-        fresh=measuring.fresh,
-        phase=measuring.phase,
+        replace(
+            sensing,
+            hosts=information.hosts,
+            service=service_settings(),
+            others=partial(_reachable, information, sensing.others),
+            look=partial(_looked_at, information, sensing.log),
+            propose=partial(_proposed, information, propose) if propose else None,
+        )
     )
     conditions = source.conditions()
     return replace(
-        taught, conditions=conditions, conditions_over=source.conditions, looked=source.looked
+        information, conditions=conditions, conditions_over=source.conditions, looked=source.looked
     ).with_findings(source.seen)
 
 
-def _logged_into(information: InformationPool, others: Others) -> list[Host]:
+def _reachable(information: InformationPool, others: Others, hosts: HostList) -> list[Host]:
     """Return the other machines that the user may use and that answer, as far as is known.
 
-    Nobody logs in on a node before a queue gives it.
+    Queued nodes are not contacted before the queue allocates them.
     """
     from apples.launch.slurm.nodes import behind_a_queue  # noqa: PLC0415 - see `under`
 
     refused = information.specifications.constraints.refusal
-    unfit = {name for name, one in information.findings.items() if one.refusal}
-    queued = behind_a_queue(information.hosts)
+    unfit = {name for name, seen in information.findings.items() if seen.refusal}
+    queued = behind_a_queue(hosts)
     return [
         host
-        for host in others(information.hosts)
+        for host in others(hosts)
         if host not in queued and host.name not in unfit and refused(host.name, host.site) is None
     ]
 
 
 def _looked_at(
-    information: InformationPool, talk: Talk, far: Sequence[Host], connections: HostConnections
+    information: InformationPool, log: Log, far: Sequence[Host], connections: HostConnections
 ) -> Mapping[str, Fitness]:
-    """Return what was found on other machines, and say which of them cannot be used."""
+    """Return the findings on other machines; log the unfit ones."""
     from apples.launch.remote.preflight import preflight  # noqa: PLC0415 - see `under`
 
     seen = preflight(far, information.hosts, needs_of(information), connections=connections)
-    for name, one in seen.items():
-        if one.refusal:
-            talk(f"warning: {name} cannot be used: {one.refusal}")
+    for name, fitness in seen.items():
+        if fitness.refusal:
+            log(f"warning: {name} cannot be used: {fitness.refusal}")
     return seen
 
 
 def _proposed(
     information: InformationPool,
-    propose: Callable[[InformationPool], Schedule | None],
+    propose: Propose,
     conditions: Conditions,
     seen: Mapping[str, Fitness],
 ) -> ProposedPlan | None:
-    """Return what would be planned under conditions on hosts of which this was found; None: nothing."""
+    """Return the plan under conditions and findings, or None if no host set is feasible."""
     schedule = propose(replace(information, conditions=conditions).with_findings(seen))
     if schedule is None:
         return None
@@ -275,8 +241,3 @@ def _check_names(
     ]
     if problems:
         raise hat.DocumentError(problems)
-
-
-def at_a_glance(information: InformationPool, others: Others = remote_hosts) -> InformationPool:
-    """Return the pool under this moment's weather, measured briefly: an application runs beside the sensors."""
-    return under("live", information, others, unheard, BRIEFLY)

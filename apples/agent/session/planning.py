@@ -6,33 +6,30 @@ Light on purpose: a plan from static values loads no sensors and no launcher.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from apples.agent.coordinator import Blueprint, Coordinator, Probe, decide_over_horizon
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import remedy, thresholds
-from apples.agent.information import InformationPool, Measuring, load_information
+from apples.agent.information import InformationPool, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
 from apples.agent.selector.filters import HOST_FILTERS, chosen_already
 from apples.agent.session.results import Explanation, PlanResult
 from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
+from apples.io.log import Log, discard
 from apples.io.plugins import resolve
 from apples.launch.actuator import Actuator
-from apples.launch.events import Talk, unheard
-from apples.launch.remote.addresses import remote_hosts
-from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness
-from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Schedule
 from apples.topology.message_matrix import MessageMatrix
+from apples.weather.sensing import SensingContext
 
 DEFAULT_BLUEPRINT = "minimum_execution_time"
 SILENT = Finding("ssh", "fail", "it did not answer whoever asked it last")
-
-Others = Callable[[HostList], Sequence[Host]]
 
 
 def plan(
@@ -40,7 +37,7 @@ def plan(
     information: InformationPool | None = None,
     *,
     explain: bool = False,
-    talk: Talk = unheard,
+    log: Log = discard,
 ) -> PlanResult:
     """Return what the blueprint decides; nothing is started.
 
@@ -58,8 +55,8 @@ def plan(
     UsageError
         An unknown name. That there is no plan is no error: the result's `refusal` says why.
     """
-    information = information or load(spec, talk=talk, measuring=measuring_for(spec))
-    actuator = _asks_the_queue(information, talk) if spec.weather == "live" else None
+    information = information or load(spec, SensingContext(log=log), links_as_needed=True)
+    actuator = _asks_the_queue(information, log) if spec.weather == "live" else None
     if actuator:
         information = with_queue(information, actuator)
     name, blueprint = blueprint_of(spec, information)
@@ -67,25 +64,37 @@ def plan(
     return decide(name, blueprint, coordinator, explain=explain)
 
 
-def _asks_the_queue(information: InformationPool, talk: Talk) -> Actuator | None:
+def _asks_the_queue(information: InformationPool, log: Log) -> Actuator | None:
     """Return what knows how long the hosts behind a queue are waited for; None where the list has none."""
     if all(host.queue_seconds is None for host in information.hosts):
         return None
     from apples.launch.actuators.recording import RecordingActuator  # noqa: PLC0415 - where there is a queue
     from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - likewise
 
-    return RecordingActuator(SshActuator(talk=talk))
+    return RecordingActuator(SshActuator(talk=log))
 
 
 def load(
     spec: PlanSpec,
+    sensing: SensingContext = SensingContext(),  # noqa: B008 - frozen
+    *,
     weather: str = "",
-    others: Others = remote_hosts,
-    talk: Talk = unheard,
     launcher: str = "",
-    measuring: Measuring | None = None,
+    links_as_needed: bool = False,
 ) -> InformationPool:
-    """Return the information pool of a specification's files, under its weather or the one given."""
+    """Return the information pool of a specification's files, under its weather or another.
+
+    Parameters
+    ----------
+    sensing
+        How a live weather is measured.
+    weather
+        In place of the specification's.
+    launcher
+        Name of the actuator that would start the run; default: as the host list needs it.
+    links_as_needed
+        Whether only those links are measured that the specification's own decision can depend on.
+    """
     return load_information(
         spec.hosts,
         spec.template,
@@ -93,31 +102,24 @@ def load(
         settings=spec.settings,
         weather=weather or spec.weather,
         model=spec.model,
-        others=others,
-        talk=talk,
         launcher=launcher,
-        measuring=measuring or Measuring(),
         # Silent hosts stay in the list as unfit. Whether two listed hosts are parts of one machine
         # decides which network the ranks use, and that is known of the whole list only.
         findings={name: Fitness(name, (SILENT,)) for name in spec.silent},
+        sensing=replace(sensing, fresh=spec.fresh),
+        propose=partial(_schedule_under, spec) if links_as_needed else None,
     )
 
 
-def measuring_for(
-    spec: PlanSpec, connections: HostConnections | None = None, phase: Talk = unheard
-) -> Measuring:
-    """Return how the weather of a specification is measured: as far as its own decision depends on it."""
-
-    def propose(information: InformationPool) -> Schedule | None:
-        coordinator = coordinator_of(spec, information, None)
-        try:
-            coordinator.execute(blueprint_of(spec, information)[1])
-        except NoFeasiblePlanError:
-            return None
-        chosen = coordinator.decision_log.chosen
-        return chosen.schedule if chosen else None
-
-    return Measuring(connections, propose, spec.fresh, phase)
+def _schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:
+    """Return the schedule that the specification's blueprint chooses under a pool, None if there is no plan."""
+    coordinator = coordinator_of(spec, information, None)
+    try:
+        coordinator.execute(blueprint_of(spec, information)[1])
+    except NoFeasiblePlanError:
+        return None
+    chosen = coordinator.decision_log.chosen
+    return chosen.schedule if chosen else None
 
 
 def blueprint_of(spec: PlanSpec, information: InformationPool) -> tuple[str, Blueprint]:

@@ -14,7 +14,7 @@ from typing import Any
 from apples.agent.calibration import probe_hosts
 from apples.agent.coordinator import Coordinator
 from apples.agent.estimator import with_queue
-from apples.agent.information import InformationPool, at_a_glance
+from apples.agent.information import InformationPool, measure_briefly
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
 from apples.agent.partitioning import host_loads
@@ -26,7 +26,6 @@ from apples.agent.session.planning import (
     coordinator_of,
     decide,
     load,
-    measuring_for,
 )
 from apples.agent.session.results import PlanResult, RunResult, VerificationInterrupt
 from apples.agent.session.spec import JobFiles, RunSpec, asked_for
@@ -41,6 +40,7 @@ from apples.launch.events import Talk, unheard
 from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections
+from apples.weather.sensing import SensingContext
 
 NOT_COUNTED = (
     "warning: no rank counted its messages: MPI is linked into the program, or the disk was full"
@@ -280,14 +280,11 @@ def _prepared(
     kind = type(actuator) if actuator else actuator_class(name)
     weather = kind.weather(spec.weather)
     if information is None:
-        information = load(
-            spec,
-            weather,
-            kind.sensed_hosts,
-            talk,
-            kind.name or kind.__qualname__,
-            measuring_for(spec, connections, phases),
+        sensing = SensingContext(
+            others=kind.sensed_hosts, connections=connections, log=talk, phase=phases
         )
+        launcher = kind.name or kind.__qualname__
+        information = load(spec, sensing, weather=weather, launcher=launcher, links_as_needed=True)
         information = information if weather == spec.weather else with_learned(information)
     phases("plan")
     title, blueprint = blueprint_of(spec, information)
@@ -304,7 +301,9 @@ def _prepared(
         )  # fmt: skip
     if look:
         information = with_queue(information, starter)
-    refresh = partial(at_a_glance, others=kind.sensed_hosts) if weather == "live" else _unchanged
+    refresh = (
+        partial(measure_briefly, others=kind.sensed_hosts) if weather == "live" else _unchanged
+    )
     while True:
         rehearsal = RecordingActuator(starter if look else None)
         probe = partial(probe_hosts, others=kind.sensed_hosts) if weather == "live" else None

@@ -19,7 +19,7 @@ import psutil
 
 import hat
 from apples.agent.calibration import calibrate_hosts
-from apples.agent.information import InformationPool, at_a_glance, load_information
+from apples.agent.information import InformationPool, load_information, measure_briefly
 from apples.agent.models.model import SpeedFunction
 from apples.agent.session.results import Document
 from apples.agent.session.running import PreparedRun, prepare, unwatched
@@ -107,7 +107,7 @@ def _prepared(
 ) -> PreparedRun:
     """Have a method decide under this moment's weather."""
     spec = RunSpec(blueprint=method, verify=reference is not None)
-    return prepare(spec, at_a_glance(information), actuator=LocalActuator(), look=False)
+    return prepare(spec, measure_briefly(information), actuator=LocalActuator(), look=False)
 
 
 def _run(

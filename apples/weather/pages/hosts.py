@@ -15,6 +15,7 @@ from apples.launch.slurm.nodes import behind_a_queue
 from apples.resources import HostList
 from apples.weather.conditions import Conditions
 from apples.weather.history import remembered_weather
+from apples.weather.sensing import SensingContext
 from apples.weather.service import service_settings
 from apples.weather.source import WeatherSource
 from nws import Forecast
@@ -80,12 +81,17 @@ class HostWeather:
         try:
             said: list[str] = []
             queued = behind_a_queue(hosts)
-            others = [host for host in remote_hosts(hosts) if host not in queued]
             source = WeatherSource(
-                hosts, service_settings(), others,
-                lambda far, connections: preflight(far, hosts, Needs(), connections=connections),
-                said.append,
-            )  # fmt: skip
+                SensingContext(
+                    hosts,
+                    service_settings(),
+                    lambda hosts: [host for host in remote_hosts(hosts) if host not in queued],
+                    look=lambda far, connections: preflight(
+                        far, hosts, Needs(), connections=connections
+                    ),
+                    log=said.append,
+                )
+            )
             conditions = source.conditions()
             self._asked[hosts.source] = AskedWeather(conditions, time.time(), tuple(said))
             while len(self._asked) > MOST_LISTS:
