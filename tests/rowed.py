@@ -1,8 +1,8 @@
 """A program of the protocol without MPI that says digests of its rows, and may be wrong in some of them.
 
 Its parameters: `fault` is ``partition`` (the first row of the second rank is wrong from the second iteration on),
-``late`` (likewise, but only after 1000 iterations) or ``alone`` (it refuses to run as one process); `each` is what
-it claims an iteration takes.
+``late`` (likewise, but only after 1000 iterations), ``alone`` (it refuses to run as one process) or ``several`` (it
+refuses to run as more); `each` is what it claims an iteration takes.
 """
 
 import hashlib
@@ -37,6 +37,9 @@ def main():
     iterations, fault = int(parameters["iterations"]), parameters["fault"]
     if fault == "alone" and len(partition) == 1:
         say("error", message="one process is not enough", rank=0)
+        sys.exit(1)
+    if fault == "several" and len(partition) > 1:
+        say("error", message="it is not parallel", rank=0)
         sys.exit(1)
     say("ready", protocol=1, program="rowed", version="1", ranks=len(partition))
     if parameters["each"]:

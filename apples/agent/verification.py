@@ -4,6 +4,9 @@ The whole run is done again as one process where that is short, either in itself
 not, a *sample* is compared: the first iterations, run once more on the partition and the hosts of the run, and as
 one process. A sample still fails where the result depends on the partition, a border is exchanged wrongly or a
 host computes other numbers than this one; it says nothing of what happened in the run itself after them.
+
+A run of one rank is compared with two ranks of uneven strips instead: one process against one process would not
+test the partition.
 """
 
 from __future__ import annotations
@@ -40,11 +43,12 @@ TOLD_SHARE, TOLD_SECONDS = 0.1, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the sequential run gave: iterations, the digests of its result and of its rows, where it gives any."""
+    """The result of the run that is compared with: iterations, digests of the result and of its rows, ranks."""
 
     iterations: int
     sha256: str
     rows: Sequence[RowDigests] = ()
+    ranks: int = 1
 
     def check(self, iterations: int, sha256: str) -> bool | None:
         """Whether a parallel run ended at the same iteration with the same bytes; None without digests."""
@@ -84,6 +88,8 @@ class Verification:
         Where the results differ, as far as the program says digests of rows.
     sampled_on
         Where the partition of a sample was run: ``hosts`` or ``this machine``; empty without one.
+    ranks, reference_ranks
+        Of the two results that were compared; 0 where nothing was.
     """
 
     asked: str = "none"
@@ -95,6 +101,13 @@ class Verification:
     reason: str = ""
     difference: DifferingRow | None = None
     sampled_on: str = ""
+    ranks: int = 0
+    reference_ranks: int = 0
+
+    @property
+    def partition_tested(self) -> bool:
+        """Return whether the results of two different partitions were compared."""
+        return self.ranks != self.reference_ranks
 
     def document(self) -> dict[str, Any]:
         """Return it as the key ``verification`` of ``apples.run/1``."""
@@ -107,6 +120,13 @@ class Verification:
             "seconds": self.seconds,
             "reason": self.reason,
             "sampled_on": self.sampled_on,
+            "compared": {
+                "ranks": self.ranks,
+                "reference_ranks": self.reference_ranks,
+                "partition_tested": self.partition_tested,
+            }
+            if self.ranks
+            else None,
             "differs_at": row and {"row": row.row, "host": row.host, "rank": row.rank},
         }
 
@@ -137,6 +157,11 @@ class FinishedRun:
     end_seconds: float = 0.0
     other_seconds: float = 0.0
     sampler: Callable[[], Actuator] | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of ranks that were planned."""
+        return sum(1 if one.threads else one.ranks for one in self.schedule.allocations)
 
     @property
     def budget(self) -> float:
@@ -184,7 +209,7 @@ def verify(
     if run.outcome.sha256:
         try:
             if reference is not None:
-                found = _compared("full", run.outcome, run.row_digests, reference)
+                found = _compared("full", run.outcome, run.row_digests, reference, run.ranks)
             else:
                 found = _Check(asked, run, information, talk).made()
         except (ApplesError, OSError) as error:
@@ -220,10 +245,10 @@ class _Check:
             return self._sample(alone, "a sample was asked for")
         if self.asked == "full" or predicted <= self.run.budget:
             limit = None if self.asked == "full" else self.run.budget
-            self._announce("the whole run again as one process here", predicted)
+            self._announce(f"the whole run again {self._as_what} here", predicted)
             began = time.monotonic()
             try:
-                reference = sequential(self.information, self.talk, limit)
+                reference, why = self._reference(self.information, limit)
             except _TooLongError as slow:
                 alone = slow.seconds
                 predicted = outcome.iterations * alone
@@ -231,13 +256,38 @@ class _Check:
                 return replace(self, run=replace(self.run, other_seconds=spent))._instead(
                     alone, predicted
                 )
-            found = _compared("full", outcome, self.run.row_digests, reference)
-            return replace(found, predicted_seconds=predicted)
+            found = _compared("full", outcome, self.run.row_digests, reference, self.run.ranks)
+            return replace(found, predicted_seconds=predicted, reason=why or found.reason)
         return self._instead(alone, predicted)
 
     def _instead(self, alone: float, predicted: float) -> Verification:
         why = f"the whole run as one process would take about {duration(predicted)}, {self.run.limit}"
         return self._sample(alone, why)
+
+    @property
+    def _as_what(self) -> str:
+        return "as one process" if self.run.ranks > 1 else "as two ranks"
+
+    def _reference(
+        self, information: InformationPool, limit: float | None
+    ) -> tuple[Reference, str]:
+        """Return the result to compare with, and for a run of one rank why it is of one rank too, if it is.
+
+        It is of one process on this machine; if the run had one rank, of two with uneven strips, where the
+        program can be run so.
+        """
+        why = ""
+        if self.run.ranks == 1:
+            schedule, pool = on_two_ranks(information)
+            if schedule is None:
+                why = f"{information.application.rows} rows are too few for two ranks"
+            else:
+                try:
+                    execution = _here().actuate(launch_plan(schedule, pool))
+                    return replace(_told(execution, self.talk, limit), ranks=2), ""
+                except ApplesError as error:
+                    why = f"two ranks failed: {error}"
+        return sequential(information, self.talk, limit), why
 
     @property
     def _around(self) -> float:
@@ -288,7 +338,7 @@ class _Check:
             information.template.bind({**information.application.parameters, name: count})
         )
         self._announce(
-            f"the first {count} iterations, again on these strips and as one process", predicted
+            f"the first {count} iterations, again on these strips and {self._as_what}", predicted
         )
         began = time.monotonic()
         actuator = self.run.sampler() if self.run.sampler else _here()
@@ -299,17 +349,17 @@ class _Check:
         if self.asked == "auto":
             left = max(self.run.budget, predicted) - (time.monotonic() - began)
         try:
-            reference = sequential(short, self.talk, left)
+            reference, one_rank = self._reference(short, left)
         except _TooLongError as slow:
             return Verification(
                 predicted_seconds=predicted,
                 reason=f"{why}; a sample too: an iteration takes one process {duration(slow.seconds)}",
             )
-        found = _compared("sample", again, again.rows, reference)
+        found = _compared("sample", again, again.rows, reference, self.run.ranks)
         return replace(
             found,
             predicted_seconds=predicted,
-            reason=why,
+            reason=f"{why}; {one_rank}" if one_rank else why,
             sampled_on="hosts" if self.run.sampler else "this machine",
         )
 
@@ -319,13 +369,30 @@ class _Check:
 
 
 def _compared(
-    how: str, result: Outcome | Reference, rows: Sequence[RowDigests], reference: Reference
+    how: str,
+    result: Outcome | Reference,
+    rows: Sequence[RowDigests],
+    reference: Reference,
+    ranks: int,
 ) -> Verification:
-    """Return the verification of a result against the sequential one."""
+    """Return the verification of a result of some ranks against a reference."""
     verified = reference.check(result.iterations, result.sha256)
-    reason = "the program's result has no sha256" if verified is None else ""
-    difference = None if verified is not False else _first_difference(rows, reference.rows)
-    return Verification("", how, verified, result.iterations, None, 0.0, reason, difference)
+    if verified is None:
+        return Verification(
+            "", how, None, result.iterations, reason="the program's result has no sha256"
+        )
+    alike = "the result to compare with is of 1 rank too" if ranks == reference.ranks else ""
+    difference = None if verified else _first_difference(rows, reference.rows)
+    return Verification(
+        "",
+        how,
+        verified,
+        result.iterations,
+        reason=alike,
+        difference=difference,
+        ranks=ranks,
+        reference_ranks=reference.ranks,
+    )
 
 
 def _first_difference(
@@ -373,6 +440,23 @@ def of_one(information: InformationPool) -> InformationPool:
     platform = able.platform if able else ""
     host = Host("sequential", seconds_per_point=slowest, platform=platform)
     return information.with_hosts(HostList((host,), Network()))
+
+
+def on_two_ranks(information: InformationPool) -> tuple[Schedule | None, InformationPool]:
+    """Return the application on two ranks of this machine, one third and two thirds of the rows, and its pool.
+
+    The schedule is None where a strip would have fewer rows than a rank sends at an exchange of borders.
+    """
+    alone = of_one(information)
+    (host,) = alone.hosts
+    pair = (replace(host, name="first"), replace(host, name="second"))
+    pool = information.with_hosts(HostList(pair, Network()))
+    rows, implementation = pool.application.rows, alone.implementation(host)
+    few = rows // 3
+    if few < max(1, pool.active_set.sweeps):
+        return None, pool
+    strips = zip(pair, (few, rows - few), strict=True)
+    return Schedule(tuple(Allocation(one, own, implementation) for one, own in strips)), pool
 
 
 def _here() -> Actuator:

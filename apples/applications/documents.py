@@ -310,6 +310,12 @@ class _DifferingRow(TypedDict):
     rank: int
 
 
+class _Compared(TypedDict):
+    ranks: int
+    reference_ranks: int
+    partition_tested: bool
+
+
 class _Verification(TypedDict):
     asked: Literal["auto", "full", "sample", "none"]
     how: Literal["full", "sample", "none"]
@@ -318,6 +324,7 @@ class _Verification(TypedDict):
     seconds: Seconds | None
     reason: str
     sampled_on: str | None
+    compared: NotRequired[_Compared | None]
     differs_at: _DifferingRow | None
 
 

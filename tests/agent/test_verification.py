@@ -27,10 +27,10 @@ pytestmark = pytest.mark.mpi
 def finished(tmp_path):
     """A run of the program with a fault, and its pool; `work` is what each host claims to have computed."""
 
-    def make(fault="", work=0.1, own=1.0, iterations=10, **more):
+    def make(fault="", work=0.1, own=1.0, iterations=10, hosts=rowed.HOSTS, **more):
         files(
             tmp_path,
-            hosts=rowed.HOSTS,
+            hosts=hosts,
             template=rowed.template(fault, iterations=iterations, **more),
         )
         pool = load_information(
@@ -43,7 +43,7 @@ def finished(tmp_path):
             iterations,
             work,
             0.01,
-            tuple(HostTimes(name, work, 0.0) for name in ("ada", "bob")),
+            tuple(HostTimes(host.name, work, 0.0) for host in pool.hosts),
             sha256=right.sha256,
         )
         schedule = coordinator.decision_log.chosen.schedule
@@ -63,6 +63,43 @@ def test_a_short_run_is_done_again_in_full(finished):
     found = verify("auto", run, pool)
     assert (found.how, found.verified, found.iterations, found.reason) == ("full", True, 10, "")
     assert found.predicted_seconds < 10
+
+
+ONE_HOST = '[[host]]\nname = "ada"\nseconds_per_point = 1e-9\n'
+
+
+def test_the_ranks_that_were_compared_are_stated(finished):
+    found = verify("auto", *finished())
+    assert found.document()["compared"] == {
+        "ranks": 2, "reference_ranks": 1, "partition_tested": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [1.0, 60.0], ids=["full", "sample"])
+@pytest.mark.parametrize("fault", ["", "partition"])
+def test_a_run_of_one_rank_is_compared_with_two(finished, own, fault):
+    run, pool = finished(fault, work=own, own=own, iterations=1000, hosts=ONE_HOST)
+    found = verify("auto", run, pool)
+    assert (found.how, found.verified) == ("full" if own == 1.0 else "sample", not fault)
+    assert found.document()["compared"] == {
+        "ranks": 1, "reference_ranks": 2, "partition_tested": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ["several", "partition"])
+def test_one_rank_that_cannot_be_compared_with_two_is_not_said_to_test_the_partition(
+    finished, fault
+):
+    run, pool = finished(fault, hosts=ONE_HOST)
+    if fault == "partition":  # of a grid of two rows
+        pool = pool.with_application(pool.template.bind({"grid": 2}))
+        run = replace(run, outcome=replace(run.outcome, sha256=sequential(pool).sha256))
+    found = verify("full", run, pool)
+    assert (found.how, found.verified) == ("full", True)
+    assert found.document()["compared"] == {
+        "ranks": 1, "reference_ranks": 1, "partition_tested": False,
+    }  # fmt: skip
+    assert {"several": "it is not parallel", "partition": "2 rows"}[fault] in found.reason
 
 
 def test_what_differs_is_named_by_its_first_row_and_its_owner(finished):

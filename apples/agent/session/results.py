@@ -494,8 +494,14 @@ def verification_error(document: Document) -> VerificationError | None:
             else ""
         )
         found = {"row": row["row"], "rank": row["rank"], "host": row["host"]} if row else {}
+        compared = how and how.get("compared")
+        other = (
+            f"that of a run on {compared['reference_ranks']} ranks"
+            if compared and compared["reference_ranks"] > 1
+            else "the sequential run's"
+        )
         return VerificationError(
-            f"the result differs from the sequential run's{where}", code="result-differs", **found
+            f"the result differs from {other}{where}", code="result-differs", **found
         )
     if how and how["asked"] in ("full", "sample") and document["verified"] is None:
         return VerificationError(

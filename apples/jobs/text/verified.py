@@ -8,19 +8,25 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.ui.formats import Formatted, Number, count, sentence
+from apples.ui.units import counted
 
 Document = Mapping[str, Any]
 Parts = tuple[Formatted, ...]
 
-FULL = "Verified: the result equals the sequential one bit for bit."
+FULL = "Verified: the result of {} equals that of {}, bit for bit."
+ONE_RANK = "Verified for {} only: the partition was not tested ({})."
 SAMPLE = (
-    "Verified by a sample: the first {} of {} iterations, run again on {}, equal the sequential ones bit for bit "
-    "({})."
+    "Verified by a sample: the first {} of {} iterations, run again on {}, give the same result on {} as on {}, "
+    "bit for bit ({})."
 )
-WRONG = "NOT VERIFIED: the result differs from the sequential one{}."
+ONE_RANK_SAMPLE = (
+    "Verified by a sample for {} only: the first {} of {} iterations, run again on {}, give the same result, bit "
+    "for bit; the partition was not tested ({})."
+)
+WRONG = "NOT VERIFIED: the result of {} differs from that of {}{}."
 WRONG_SAMPLE = (
-    "NOT VERIFIED: after the first {} iterations, run again on {}, the result differs from the sequential "
-    "one{}."
+    "NOT VERIFIED: after the first {} iterations, run again on {}, the result of {} differs from that "
+    "of {}{}."
 )
 WRONG_ROW = ", first in row {}, which rank {} on {} had"
 UNCHECKED = "Not verified ({})."
@@ -44,28 +50,44 @@ def verified_page(document: Document) -> tuple[str, str, Markup]:
 
 
 def _verified(document: Document) -> tuple[str, Parts]:
-    """Return a pattern and what goes into it; a record of an earlier version does not say how."""
+    """Return a pattern and its parts."""
     verified, found = document["verified"], document.get("verification", {})
-    parts: Parts
     if verified is None:
         return UNCHECKED, (found.get("reason") or "nobody asked",)
-    if found.get("how", "full") == "full":
-        pattern, parts = (FULL, ()) if verified else (WRONG, ())
-    else:
-        place = "the same hosts" if found["sampled_on"] == "hosts" else "this machine"
-        first = count(found["iterations"])
-        all_of_it = count(document["execution"]["iterations"])
-        if verified:
-            return SAMPLE, (first, all_of_it, place, found["reason"])
-        pattern, parts = WRONG_SAMPLE, (first, place)
-    row = found.get("differs_at")
-    if verified:
-        return pattern, parts
-    if not row:
-        return pattern.replace("{}.", "."), parts
-    return pattern.replace("{}.", f"{WRONG_ROW}."), (
-        *parts,
-        count(row["row"]),
-        count(row["rank"]),
-        row["host"],
+    ranks, reference, tested = _compared(found)
+    place = "the same hosts" if found.get("sampled_on") == "hosts" else "this machine"
+    first: Parts = ()
+    if sampled := found.get("how", "full") == "sample":
+        first = (count(found["iterations"]), place)
+    if not verified:
+        pattern, row = WRONG_SAMPLE if sampled else WRONG, found.get("differs_at")
+        owner = (count(row["row"]), count(row["rank"]), row["host"]) if row else ()
+        end = f"{WRONG_ROW}." if row else "."
+        return pattern.replace("{}.", end), (*first, ranks, reference, *owner)
+    if sampled:
+        first = (
+            count(found["iterations"]),
+            count(document["execution"]["iterations"]),
+            place,
+        )
+        reason = found["reason"]
+        if tested:
+            return SAMPLE, (*first, ranks, reference, reason)
+        return ONE_RANK_SAMPLE, (ranks, *first, reason)
+    return (FULL, (ranks, reference)) if tested else (ONE_RANK, (ranks, found["reason"]))
+
+
+def _compared(found: Document) -> tuple[Formatted, Formatted, bool]:
+    """Return the ranks of both results, and whether the partition was tested.
+
+    A record of an earlier version does not have the ranks: its reference was always one process.
+    """
+    compared = found.get("compared")
+    if not compared:
+        return "the run", "one process", True
+    ranks, reference = compared["ranks"], compared["reference_ranks"]
+    return (
+        Number(ranks, counted(ranks, "rank")),
+        Number(reference, counted(reference, "rank")),
+        compared["partition_tested"],
     )
