@@ -28,7 +28,6 @@ from apples.agent.information import (
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import ModelTemplate, Seconds
-from apples.agent.partitioning import host_loads
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
 from apples.resources import Host
@@ -66,19 +65,14 @@ class PerformanceEstimator:
         """
         model, rows = information.model_of(schedule), np.array(schedule.rows, dtype=float)
         careful = caution_for(schedule.resources, information)
-        loads = np.array(host_loads(schedule, information))
-        works, resources = loads > 0, schedule.resources
-        if not works.all():  # whoever has no partition has no borders either
-            resources = tuple(h for h, one in zip(resources, works, strict=True) if one)
-        compute = careful * loads * model.computation(schedule.resources, rows)
-        communicate = np.zeros(len(loads))
-        communicate[works] = careful * model.communication(resources)
+        compute = careful * model.computation(schedule.resources, rows)
+        communicate = careful * model.communication(schedule.resources)
         hosts = tuple(
             _host_estimate(information.pool_of(schedule), model, allocation, float(a), float(c))
             for allocation, a, c in zip(schedule.allocations, compute, communicate, strict=True)
         )
         busy = compute + communicate
-        seconds = float(busy.max()) * model.lateness(resources, busy[works])
+        seconds = float(busy.max()) * model.lateness(schedule.resources, busy)
         iterations = information.application.iterations
         sweeps = 1 if schedule.rectangles else information.active_set.sweeps
         rate = sum(host.cost_per_second for host in schedule.resources)
@@ -92,8 +86,10 @@ class PerformanceEstimator:
             speedup=alone_seconds / seconds if alone_seconds else None,
             start_seconds=start,
             wait_seconds=queue_seconds(schedule.resources),
-            borders=tuple((a.name, b.name) for a, b in model.touching(resources)),
-            border_seconds=tuple(sweeps * each for each in model.border_seconds(resources)),
+            borders=tuple((a.name, b.name) for a, b in model.touching(schedule.resources)),
+            border_seconds=tuple(
+                sweeps * seconds for seconds in model.border_seconds(schedule.resources)
+            ),
         )
         return replace(estimate, value=objective_value(estimate, information))
 
@@ -109,8 +105,7 @@ class PerformanceEstimator:
         past = information.learned.runs_of(kind)
         low, high = self.interval(schedule, information)
         mean = without_risk(information).model_of(schedule).iteration_seconds(schedule)
-        cut = self._cut(estimate, information)
-        low, high, mean = low * cut, high * cut, mean * cut * estimate.iterations
+        mean *= estimate.iterations
         own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
         if past:
             stretch = math.exp(half_width(past))
@@ -127,13 +122,6 @@ class PerformanceEstimator:
                 kind, mean, own, min(len(past), USED_RUNS), sum(shown), len(shown)
             ),
         )
-
-    def _cut(self, estimate: Estimate, information: InformationPool) -> float:
-        """Return how many times as long an iteration is by the user's wish for partitions."""
-        if information.specifications.preferences.partitions is None:
-            return 1.0
-        whole = self.estimate(estimate.schedule, without(information, partitions=None))
-        return estimate.iteration_seconds / whole.iteration_seconds
 
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:
         """Return the model's own: 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""

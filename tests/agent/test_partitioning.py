@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,20 @@ from hypothesis import strategies as st
 from worlds import ROOMY, TEMPLATE, pool
 
 import hat
-from apples import Host, UsageError
+from apples import Coordinator, Host, Schedule, UsageError
 from apples.agent import (
     FILTERS,
     InformationPool,
     PerformanceEstimator,
+    decide,
     equal_strips,
+    explained_text,
     launch_plan,
     partition_cost,
 )
 from apples.launch import run_task
 from apples.malleable import Decomposition, HostShare, ResizeDone, rehearse
+from blueprints import minimum_execution_time
 
 FIELD = '''
 from pathlib import Path
@@ -167,6 +171,39 @@ def test_ranks_of_which_none_would_have_a_partition_are_no_plan_and_a_reference_
         assert [one.filter for one in reasons] == ["partitions"] * refused
         told = run_task(launch_plan(schedule, information))["partitions"]
         assert told == ("tight" if refused else "sparse:2")
+
+
+def with_user(partitions, user, speeds):
+    """The pool of `wished` under more of the user's specifications."""
+    information = wished(partitions, speeds)
+    text = f'[preferences]\npartitions = "{partitions}"\n{user}'
+    return replace(information, specifications=hat.parse(text, hat.UserSpecifications))
+
+
+def test_deadline_and_cost_count_the_partitions():
+    seconds = estimated("sparse:1", [1, 1, 1]).execution_seconds
+    plain = estimated("tight", [1, 1, 1]).execution_seconds
+    assert plain < 0.8 * seconds
+    for limit, kind in (("deadline", "deadline"), ("maximum_cost", "cost")):
+        user = "[constraints]\n" + f"{limit} = {(plain + seconds) / 2}\n"
+        for partitions, refused in (("tight", []), ("sparse:1", [kind])):
+            information = with_user(partitions, user, [1, 1, 1])
+            schedule = equal_strips(tuple(information.hosts), information)
+            if kind == "cost":
+                hosts = tuple(replace(host, cost_per_second=1 / 3) for host in schedule.resources)
+                taken = zip(schedule.allocations, hosts, strict=True)
+                schedule = Schedule(tuple(replace(a, host=host) for a, host in taken))
+            reasons = [found for one in FILTERS if (found := one(schedule, information))]
+            assert [reason.filter for reason in reasons] == refused, limit
+
+
+def test_a_plan_with_an_idle_rank_is_explained():
+    coordinator = Coordinator(wished("sparse:1", [1, 1, 1]))
+    result = decide("mine", minimum_execution_time, coordinator, explain=True)
+    document = result.document()
+    working = [strip for strip in document["chosen"]["strips"] if strip["compute_seconds"]]
+    assert len(document["rests_on"]["links"]) == len(working) - 1
+    assert "partitions" in explained_text(document, "apples run")
 
 
 # ------------------------------------------------------------------ real runs

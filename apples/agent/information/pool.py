@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.agent.models import Learned, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
@@ -31,6 +31,9 @@ from hat import (
     active_set,
 )
 from nws import Weather
+
+if TYPE_CHECKING:
+    from apples.malleable.balancers.block_table import Decomposition
 
 
 def available_here(host: str, implementation: Implementation) -> bool:
@@ -156,9 +159,53 @@ class InformationPool:
         return chosen.name if chosen else ""
 
     def model_of(self, schedule: Schedule) -> ModelTemplate:
-        """Return the model of what a schedule's hosts have: their strips, or their rectangles."""
+        """Return the model of what a schedule's hosts have: strips, rectangles or whole partitions."""
+        model, asked = self._planned_model(schedule), self.decomposition
+        if asked is None:
+            return model
+        from apples.agent.models.partitioned import (  # noqa: PLC0415 - few users prefer one
+            PartitionedModel,
+            host_loads,
+        )
+
+        loads = host_loads(asked, schedule)
+        if all(load == 1.0 for load in loads):
+            return model
+        working = tuple(a for a, load in zip(schedule.allocations, loads, strict=True) if load > 0)
+        planned = self._planned_model(replace(schedule, allocations=working))
+        return PartitionedModel(model, planned, loads)
+
+    def _planned_model(self, schedule: Schedule) -> ModelTemplate:
+        """Return the model of a schedule with one partition a rank."""
         pool, rectangles = self.pool_of(schedule), schedule.rectangles
         return replace(pool.rectangle_model, rectangles=rectangles) if rectangles else pool.model
+
+    @cached_property
+    def decomposition(self) -> Decomposition | None:
+        """How the user wants the data to be cut; None where that is left to the program.
+
+        Raises
+        ------
+        UsageError
+            The program does not take this preference, or it is too large. Permanent.
+        """
+        asked = self.specifications.preferences.partitions
+        if asked is None:
+            return None
+        if not self.template.partitions:
+            raise UsageError(
+                f'partitions = "{asked}": {self.template.name} cuts its data itself; a template whose program '
+                "declares its blocks by a decomposition says partitions = true",
+                code="partitions-unsupported",
+                field="partitions",
+                value=str(asked),
+                template=self.template.name,
+            )
+        from apples.malleable.balancers.block_table import (  # noqa: PLC0415 - few users prefer one
+            Decomposition,
+        )
+
+        return Decomposition.read(asked)
 
     def pool_of(self, schedule: Schedule) -> InformationPool:
         """Return the pool of the implementations that a schedule is of."""

@@ -132,6 +132,11 @@ class ModelTemplate(ABC):
         return False
 
     @property
+    def follows_rows(self) -> bool:
+        """Whether each host computes in proportion to the rows that a planner gave it."""
+        return True
+
+    @property
     def borders_at_once(self) -> bool:
         """Whether a host's two borders cost the longer of them; else their sum, as in the paper."""
         return False

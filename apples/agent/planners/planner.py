@@ -49,8 +49,8 @@ def by_threads(schedule: Schedule, information: InformationPool) -> Schedule:
     name = threads.implementation(one.host)
     shared = replace(one, implementation=name, threads=one.host.slots)
     found = replace(schedule, allocations=(shared,))
-    faster = threads.model.iteration_seconds(found) < information.model.iteration_seconds(schedule)
-    return found if faster else schedule
+    by_thread, by_rank = (information.model_of(s).iteration_seconds(s) for s in (found, schedule))
+    return found if by_thread < by_rank else schedule
 
 
 def equal_strips(resources: ResourceSet, information: InformationPool) -> Schedule:

@@ -14,7 +14,6 @@ import numpy as np
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool, refusal, start_seconds
 from apples.agent.models.rectangle import covered_once
-from apples.agent.partitioning import asked_decomposition, idle_ranks
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Rejection, Schedule
 from apples.ui.units import amount, duration
@@ -210,9 +209,13 @@ def host_count(schedule: Schedule, information: InformationPool) -> Rejection | 
 
 def partition_count(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse ranks of which none is left to have a partition, where the user wants some to have none."""
-    asked = asked_decomposition(information)
-    ranks = sum(one.ranks for one in schedule.allocations)
-    if asked is None or ranks > idle_ranks(asked):
+    asked = information.decomposition
+    if asked is None:
+        return None
+    from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
+
+    ranks = sum(allocation.ranks for allocation in schedule.allocations)
+    if ranks > idle_ranks(asked):
         return None
     return Rejection(
         names(schedule.resources),

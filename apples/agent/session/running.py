@@ -17,7 +17,6 @@ from apples.agent.estimator import with_queue
 from apples.agent.information import InformationPool, measure_briefly
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
-from apples.agent.partitioning import host_loads
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import malleable_of, with_learned
 from apples.agent.session.phases import PhaseTimes
@@ -196,7 +195,7 @@ class PreparedRun:
         decided, coordinator = self.plan.decisions.information, self.coordinator
         if decided is None or decided.learned is not coordinator.information.learned:
             return
-        if any(load != 1.0 for load in host_loads(self.plan.estimate.schedule, decided)):
+        if not decided.model_of(self.plan.estimate.schedule).follows_rows:
             return
         try:
             remember(result, decided)
