@@ -1,0 +1,502 @@
+"""`SlowHostDetector`: names the hosts of a running application that are twice as slow as planned, and why.
+
+After each report the detector compares every host's seconds of an iteration with those of the plan. A plan that is
+wrong for all hosts is not a slow host, so a host is compared with the other hosts' median too. The comparison is a
+scan test on the logarithm of that ratio: a host is named where the mean of its last six to ten reports passes a
+bound that falls with the square root of their number, and most of them agree. One long report adds a bounded
+amount, so spikes name no host. `tests/agent/test_slow_hosts.py` simulates both error rates.
+
+The module is pure: reports come in, findings go out; it measures nothing and has no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, median_low
+from typing import Any, Literal
+
+from apples.launch.events import HostTimes, Progress
+from apples.resources.schedule import Estimate
+from apples.ui.units import duration
+
+Cause = Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
+
+MIN_FACTOR = 1.6
+"""Mean factor of the reports from which a host is named: a host that is twice as slow is below it in few runs."""
+NOISE_BOUND = 1.43
+"""Bound of the log-ratio's mean, times the square root of the reports: 3.4 standard deviations of 30 % noise on
+each of two hosts. A window is tested with each report, so that fewer deviations would name quiet hosts."""
+MIN_REPORTS, MAX_REPORTS = 6, 10
+"""Reports of a window: of fewer, four would not be a majority that spikes reach in no quiet run."""
+MAJORITY_FACTOR = 1.28
+"""Factor that the lower median of a window must reach: most reports agree, whatever the longest are."""
+MAX_STEP = 1.4
+"""Log-ratio of one report at most, either way."""
+WARM_UP_REPORTS = 2
+"""Reports that are skipped at the start and after a change of hosts: caches are cold, code is compiled."""
+BASELINE_REPORTS = 5
+"""First reports after the warm-up, of which the median is what is usual for a host."""
+MIN_COST_SHARE = 0.05
+"""A host that lengthens an iteration by a smaller share is not named: to repair it would gain nothing."""
+MIN_REPORT_SECONDS = 0.005
+"""Reports with less computing are merged with the next: a timer tick is a large part of them."""
+FAULTS_PER_SECOND = 20.0
+"""Major page faults from which on a host pages: a disk takes 0.1 to 10 ms for each."""
+EXPLAINED = 0.5
+"""A cause explains a slow host if it accounts for this part of the time lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHost:
+    """What a plan expects of one host in an iteration.
+
+    Attributes
+    ----------
+    compute_seconds, border_seconds
+        Seconds of computing and of exchanging borders.
+    cpu_share
+        Forecast share of a CPU, 0 to 1.
+    quota
+        Share of a CPU that a quota leaves one process; None: no quota is known.
+    """
+
+    compute_seconds: float
+    border_seconds: float = 0.0
+    cpu_share: float = 1.0
+    quota: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Share of a CPU that a process is to get: by the forecast, and by the quota."""
+        return min(self.cpu_share, self.quota or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowHost:
+    """A host that is, or was, at least about twice as slow as planned.
+
+    Attributes
+    ----------
+    host
+        Its name.
+    since_iteration, until_iteration
+        Where it became slow, and where it was as fast as planned again; None: it still is slow.
+    factor
+        Its seconds of an iteration over those expected of it.
+    cause
+        ``other load``: other processes had the CPU; ``quota``: a CPU quota stopped it; ``paging``: memory came
+        from a disk; ``link``: its borders took longer, its computing did not; ``own work``: it needs more
+        processor time for its rows; ``stalls``: it neither computed nor waited for a CPU; ``unknown``: the program
+        does not report its processor time.
+    iteration_cost_seconds
+        By how much it lengthens an iteration.
+    costs_seconds
+        From `since_iteration` to `until_iteration`, or to the end of the run at this pace.
+    """
+
+    host: str
+    since_iteration: int
+    factor: float
+    cause: Cause
+    iteration_cost_seconds: float
+    costs_seconds: float
+    until_iteration: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as an entry of ``execution.slow_hosts``."""
+        return {
+            "host": self.host,
+            "since_iteration": self.since_iteration,
+            "until_iteration": self.until_iteration,
+            "factor": self.factor,
+            "cause": self.cause,
+            "iteration_cost_seconds": self.iteration_cost_seconds,
+            "costs_seconds": self.costs_seconds,
+        }
+
+    @property
+    def text(self) -> str:
+        """One line: host, factor, cause and cost."""
+        return slow_host_text(self.document())
+
+
+CAUSES: Mapping[str, str] = {
+    "other load": "other load has its CPU",
+    "quota": "a CPU quota stops it",
+    "paging": "it pages",
+    "link": "its borders take longer",
+    "own work": "its rows take more processor time",
+    "stalls": "it stands still without waiting for a CPU",
+    "unknown": "the program does not report why",
+}
+
+
+def slow_host_text(document: Mapping[str, Any]) -> str:
+    """Return an entry of ``execution.slow_hosts`` as one line.
+
+    Examples
+    --------
+    >>> slow_host_text({"host": "bob", "since_iteration": 120, "until_iteration": None, "factor": 2.13,
+    ...                 "cause": "other load", "iteration_cost_seconds": 0.011, "costs_seconds": 4.2})
+    'slow host bob: 2.1 times as slow as planned since iteration 120: other load has its CPU; costs 11.0 ms an \
+iteration, 4.20 s until the end'
+    """
+    until = document["until_iteration"]
+    when = f"since iteration {document['since_iteration']}"
+    end = "until the end"
+    if until is not None:
+        when, end = f"in iterations {document['since_iteration']} to {until}", "in all"
+    verb = "costs" if until is None else "cost"
+    return (
+        f"slow host {document['host']}: {document['factor']:.1f} times as slow as planned {when}: "
+        f"{CAUSES[document['cause']]}; {verb} {duration(document['iteration_cost_seconds'])} an iteration, "
+        f"{duration(document['costs_seconds'])} {end}"
+    )
+
+
+def planned_hosts(
+    estimate: Estimate, shares: Mapping[str, float], quotas: Mapping[str, float]
+) -> dict[str, PlannedHost]:
+    """Return what an estimate expects of each of its hosts.
+
+    Parameters
+    ----------
+    shares, quotas
+        By host: the forecast share of a CPU, and what a quota leaves one process of it; hosts may be missing.
+    """
+    return {
+        one.host.name: PlannedHost(
+            one.compute_seconds,
+            one.communicate_seconds,
+            min(1.0, shares.get(one.host.name, 1.0)),
+            quotas.get(one.host.name),
+        )
+        for one in estimate.hosts
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """What one host spent in an iteration between two reports; None: the program does not say."""
+
+    iteration: int
+    iterations: int
+    seconds: float
+    compute: float
+    border: float | None
+    processor: float | None
+    cpu_wait: float | None
+    throttled: float
+    faults: float
+
+    @classmethod
+    def between(cls, before: Progress, after: Progress, host: str) -> _Report:
+        """Return the mean over the iterations between two progress messages that both have the host."""
+        old, new = _times(before, host), _times(after, host)
+        done = after.iteration - before.iteration
+
+        def each(late: float | None, early: float | None) -> float | None:
+            return None if late is None else max(0.0, late - (early or 0.0)) / done
+
+        border = None
+        if new.wait_seconds is not None:  # else waiting for a late neighbour is part of it
+            border = each(new.communicate_seconds, old.communicate_seconds)
+        return cls(
+            before.iteration,
+            done,
+            (after.steady_seconds - before.steady_seconds) / done,
+            each(new.steady_compute_seconds, old.steady_compute_seconds) or 0.0,
+            border,
+            each(new.steady_processor_seconds, old.steady_processor_seconds),
+            each(new.cpu_wait_seconds, old.cpu_wait_seconds),
+            each(new.throttled_seconds or 0.0, old.throttled_seconds) or 0.0,
+            each(float(new.major_faults or 0), float(old.major_faults or 0)) or 0.0,
+        )
+
+
+def _times(progress: Progress, host: str) -> HostTimes:
+    return next(one for one in progress.hosts if one.host == host)
+
+
+@dataclass
+class _Track:
+    """One host over time."""
+
+    planned: PlannedHost
+    quiet: deque[_Report] = field(default_factory=lambda: deque(maxlen=BASELINE_REPORTS))
+    recent: deque[tuple[_Report, float]] = field(default_factory=lambda: deque(maxlen=MAX_REPORTS))
+    """Reports with the log of measured over expected seconds."""
+    finding: SlowHost | None = None
+
+    @property
+    def usual_ratio(self) -> float:
+        """Measured over planned computing in the quiet beginning; no more than 1: the plan is what counts."""
+        if len(self.quiet) < BASELINE_REPORTS:
+            return 1.0
+        usual = median(one.compute for one in self.quiet) / self.planned.compute_seconds
+        return min(1.0, usual)
+
+    @property
+    def usual_border(self) -> float:
+        """Seconds of the border in the quiet beginning, or planned: the larger."""
+        known = [one.border for one in self.quiet if one.border is not None]
+        return max(self.planned.border_seconds, median(known) if known else 0.0)
+
+
+class SlowHostDetector:
+    """Names slow hosts from the reports of a running application.
+
+    Parameters
+    ----------
+    planned
+        What is expected of each host; a host that is not in it is not judged.
+
+    Attributes
+    ----------
+    found
+        Every slow host up to now, in the order in which they became slow.
+
+    Examples
+    --------
+    >>> watch = SlowHostDetector({"ada": PlannedHost(0.1), "bob": PlannedHost(0.1)})
+    >>> for k in range(1, 40):
+    ...     slow = max(0, k - 20)  # bob takes twice as long from iteration 20 on
+    ...     times = [HostTimes("ada", 0.1 * k, 0.0), HostTimes("bob", 0.1 * (k + slow), 0.0)]
+    ...     for one in watch.observe(Progress(k, 100, 0.1 * (k + slow), tuple(times))):
+    ...         print(one.host, k, f"{one.factor:.1f}", one.cause)
+    bob 26 2.0 unknown
+    """
+
+    def __init__(self, planned: Mapping[str, PlannedHost]) -> None:
+        self._past: list[SlowHost] = []
+        self._tracks: dict[str, _Track] = {}
+        self._last: Progress | None = None
+        self._skip = WARM_UP_REPORTS
+        self.replan(planned)
+
+    @property
+    def found(self) -> tuple[SlowHost, ...]:
+        """Return every finding, the newest figures of each."""
+        current = [one.finding for one in self._tracks.values() if one.finding is not None]
+        return tuple(sorted([*self._past, *current], key=lambda one: one.since_iteration))
+
+    @property
+    def slow_now(self) -> tuple[SlowHost, ...]:
+        """Return the hosts that are slow at this moment."""
+        return tuple(one for one in self.found if one.until_iteration is None)
+
+    def replan(self, planned: Mapping[str, PlannedHost]) -> None:
+        """Compare with another plan from now on: the application was moved."""
+        at = self._last.iteration if self._last else 0
+        for track in self._tracks.values():
+            if track.finding is not None:
+                self._past.append(_ended(track.finding, at))
+        self._tracks = {
+            host: _Track(one) for host, one in planned.items() if one.compute_seconds > 0
+        }
+        self._last, self._skip = None, WARM_UP_REPORTS
+
+    def rescale(self, rows: Mapping[str, int], before: Mapping[str, int]) -> None:
+        """Expect of each host what its rows say after a change; one that the plan did not have is not judged."""
+        self.replan(
+            {
+                host: replace(
+                    track.planned,
+                    compute_seconds=track.planned.compute_seconds * count / before[host],
+                )
+                for host, count in rows.items()
+                if (track := self._tracks.get(host)) is not None and before.get(host, 0) > 0
+            }
+        )
+
+    def watch(self, progress: Iterable[Progress]) -> Iterator[Progress]:
+        """Yield the progress of a run, each message when it was observed."""
+        for one in progress:
+            self.observe(one)
+            yield one
+
+    def observe(self, progress: Progress) -> tuple[SlowHost, ...]:
+        """Take in a report; return the hosts that it shows to be slow for the first time."""
+        before = self._last
+        if before is None or _restarted(before, progress):
+            self._last = progress
+            return ()
+        if progress.iteration <= before.iteration:
+            return ()
+        if self._skip > 0:
+            self._skip -= 1
+            self._last = progress
+            return ()
+        hosts = {one.host for one in progress.hosts} & {one.host for one in before.hosts}
+        reports = {
+            host: _Report.between(before, progress, host) for host in self._tracks if host in hosts
+        }
+        longest = max((one.compute * one.iterations for one in reports.values()), default=0.0)
+        if longest < MIN_REPORT_SECONDS:
+            return ()  # it is merged with the next
+        self._last = progress
+        return tuple(self._judge(reports, progress))
+
+    def _judge(self, reports: Mapping[str, _Report], progress: Progress) -> Iterator[SlowHost]:
+        tracks = self._tracks
+        ratios = {
+            host: one.compute / tracks[host].planned.compute_seconds
+            for host, one in reports.items()
+        }
+        usual: dict[str, float] = {}  # a host that is faster than expected delays nobody
+        for host, one in reports.items():
+            track = tracks[host]
+            others = [ratio for other, ratio in ratios.items() if other != host]
+            compute = track.planned.compute_seconds * _usual_ratio(track, others, ratios[host])
+            border = track.usual_border if one.border is not None else 0.0
+            taken = one.compute + (one.border or 0.0)
+            usual[host] = min(compute + border, taken)
+            step = math.log(max(taken, 1e-12) / max(compute + border, 1e-12))
+            track.recent.append((one, min(MAX_STEP, max(-MAX_STEP, step))))
+            if len(track.quiet) < BASELINE_REPORTS and track.finding is None:
+                track.quiet.append(one)
+        for host in reports:
+            track = tracks[host]
+            if track.finding is not None:
+                self._update(track, usual, progress)
+            elif (
+                since := _slow_since([(one.iteration, step) for one, step in track.recent])
+            ) is not None:
+                track.finding = self._finding(host, since, usual, progress)
+                if track.finding is not None:
+                    yield track.finding
+
+    def _finding(
+        self, host: str, since: int, usual: Mapping[str, float], progress: Progress
+    ) -> SlowHost | None:
+        """Return the finding on a host from its reports since it became slow; None where it costs nothing."""
+        track = self._tracks[host]
+        mine = [one for one in track.recent if one[0].iteration >= since]
+        factor = math.exp(median(step for _, step in mine))
+        taken = median(one.compute + (one.border or 0.0) for one, _ in mine)
+        others = [seconds for other, seconds in usual.items() if other != host]
+        cost = taken - max([taken / factor, *others])
+        if cost < MIN_COST_SHARE * median(one.seconds for one, _ in mine):
+            return None
+        return SlowHost(
+            host,
+            since,
+            factor,
+            _cause(track, since, [one for one, _ in mine]),
+            cost,
+            cost * max(0, progress.iterations - since),
+        )
+
+    def _update(self, track: _Track, usual: Mapping[str, float], progress: Progress) -> None:
+        """Keep the figures of a slow host, or note where it was as fast as planned again."""
+        finding = track.finding
+        if finding is None:
+            return
+        latest = [*track.recent][-MIN_REPORTS:]
+        steps = [step for _, step in latest]
+        if fmean(steps) < math.log(MIN_FACTOR) / 2 and median(steps) < math.log(MAJORITY_FACTOR):
+            self._past.append(_ended(finding, latest[0][0].iteration))
+            track.finding = None
+            track.recent.clear()
+        elif min(steps) >= math.log(MAJORITY_FACTOR):
+            new = self._finding(finding.host, finding.since_iteration, usual, progress)
+            track.finding = new or finding
+
+
+def _usual_ratio(track: _Track, others: Sequence[float], own: float) -> float:
+    """Return the ratio of measured to planned computing that is usual at this moment.
+
+    Parameters
+    ----------
+    others, own
+        Ratios of the other hosts, and of this one, in this report.
+    """
+    if others:
+        return max(track.usual_ratio, median(others))
+    # A host alone has no others to compare with. By its processor time the plan's error is known; without it, what
+    # the host took in the beginning is usual.
+    used = [one.processor for one in track.quiet if one.processor is not None]
+    if used:
+        dedicated = track.planned.compute_seconds * track.planned.share
+        return max(track.usual_ratio, median(used) / dedicated)
+    if not track.quiet:
+        return own
+    return median(one.compute for one in track.quiet) / track.planned.compute_seconds
+
+
+def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
+    """Return what accounts for most of the time that a host loses.
+
+    Time is lost by exchanging borders (link), by more processor time (own work), or by computing without a CPU;
+    the kernel's counters tell the last apart. It is compared with the reports before `since`, else with the plan.
+    """
+    planned = track.planned
+    quiet = [one for one in track.quiet if one.iteration < since]
+    compute, border = _mean(reports, "compute"), _mean(reports, "border")
+    usual = _mean(quiet, "compute") if quiet else planned.compute_seconds
+    if border - track.usual_border > max(0.0, compute - usual):
+        return "link"
+    if any(one.processor is None for one in reports):
+        return "unknown"
+    used = max(_mean(reports, "processor"), 1e-12)
+    usual_used = _mean(quiet, "processor") or usual * planned.share
+    more_work, smaller_share = used / usual_used, (usual_used / usual) / (used / compute)
+    if more_work >= smaller_share:
+        return "own work"
+    return _standstill_cause(
+        planned, reports, quiet, (compute - used) - max(0.0, usual - usual_used)
+    )
+
+
+def _standstill_cause(
+    planned: PlannedHost, reports: Sequence[_Report], quiet: Sequence[_Report], lost: float
+) -> Cause:
+    """Return why a host loses seconds of an iteration in which it computes without a CPU."""
+    compute = _mean(reports, "compute")
+    if _mean(reports, "throttled") - _mean(quiet, "throttled") >= EXPLAINED * lost:
+        return "quota"
+    if _mean(reports, "faults") >= FAULTS_PER_SECOND * compute:
+        return "paging"
+    if all(one.cpu_wait is not None for one in reports):
+        waited = _mean(reports, "cpu_wait") - _mean(quiet, "cpu_wait")
+        return "other load" if waited >= EXPLAINED * lost else "stalls"
+    bound = 0.0 if planned.quota is None else planned.quota * compute
+    return "quota" if _mean(reports, "processor") <= bound < compute else "other load"
+
+
+def _mean(reports: Sequence[_Report], name: str) -> float:
+    """Return the mean of a field; 0 where there is none."""
+    found = [getattr(one, name) or 0.0 for one in reports]
+    return fmean(found) if found else 0.0
+
+
+def _slow_since(steps: Sequence[tuple[int, float]]) -> int | None:
+    """Return the iteration from which on a host is slow, by the log-ratios of its reports; None: it is not."""
+    best, since = 0.0, None
+    for count in range(MIN_REPORTS, len(steps) + 1):
+        window = steps[-count:]
+        mean = fmean(step for _, step in window)
+        bound = max(math.log(MIN_FACTOR), NOISE_BOUND / math.sqrt(count))
+        agreed = median_low(step for _, step in window) >= math.log(MAJORITY_FACTOR)
+        if mean >= bound and agreed and mean * math.sqrt(count) > best:
+            best, since = mean * math.sqrt(count), window[0][0]
+    return since
+
+
+def _ended(finding: SlowHost, at: int) -> SlowHost:
+    """Return a finding on a host that was as fast as planned again from iteration `at` on."""
+    at = max(at, finding.since_iteration)
+    cost = finding.iteration_cost_seconds * (at - finding.since_iteration)
+    return replace(finding, until_iteration=at, costs_seconds=cost)
+
+
+def _restarted(before: Progress, now: Progress) -> bool:
+    """Whether the hosts are others, or the times count from zero again."""
+    if [one.host for one in before.hosts] != [one.host for one in now.hosts]:
+        return True
+    return any(
+        b.compute_seconds > a.compute_seconds for b, a in zip(before.hosts, now.hosts, strict=True)
+    )
