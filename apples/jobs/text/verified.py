@@ -8,26 +8,22 @@ from typing import Any
 from markupsafe import Markup
 
 from apples.ui.formats import Formatted, Number, count, sentence
-from apples.ui.units import counted
 
 Document = Mapping[str, Any]
 Parts = tuple[Formatted, ...]
 
-FULL = "Verified: the result of {} equals that of {}, bit for bit."
-ONE_RANK = "Verified for {} only: the partition was not tested ({})."
+FULL = "Verified: the results on {} and {} ranks are equal bit for bit."
+ONE_RANK = "Verified on {} rank only: the partition was not tested ({})."
 SAMPLE = (
-    "Verified by a sample: the first {} of {} iterations, run again on {}, give the same result on {} as on {}, "
+    "Verified by a sample: the first {} of {} iterations, run again on {}, give equal results on {} and {} ranks, "
     "bit for bit ({})."
 )
 ONE_RANK_SAMPLE = (
-    "Verified by a sample for {} only: the first {} of {} iterations, run again on {}, give the same result, bit "
-    "for bit; the partition was not tested ({})."
+    "Verified by a sample on {} rank only: the first {} of {} iterations, run again on {}, give the same result, "
+    "bit for bit; the partition was not tested ({})."
 )
-WRONG = "NOT VERIFIED: the result of {} differs from that of {}{}."
-WRONG_SAMPLE = (
-    "NOT VERIFIED: after the first {} iterations, run again on {}, the result of {} differs from that "
-    "of {}{}."
-)
+WRONG = "NOT VERIFIED: the results on {} and {} ranks differ{}."
+WRONG_SAMPLE = "NOT VERIFIED: after the first {} iterations, run again on {}, the results on {} and {} ranks differ{}."
 WRONG_ROW = ", first in row {}, which rank {} on {} had"
 UNCHECKED = "Not verified ({})."
 
@@ -84,10 +80,9 @@ def _compared(found: Document) -> tuple[Formatted, Formatted, bool]:
     """
     compared = found.get("compared")
     if not compared:
-        return "the run", "one process", True
-    ranks, reference = compared["ranks"], compared["reference_ranks"]
+        return "the planned", count(1), True
     return (
-        Number(ranks, counted(ranks, "rank")),
-        Number(reference, counted(reference, "rank")),
+        count(compared["ranks"]),
+        count(compared["reference_ranks"]),
         compared["partition_tested"],
     )
