@@ -90,10 +90,6 @@ class InformationPool:
         What was measured over ssh for this pool and what was not; empty where nothing was.
     threads
         Whether of implementations by threads, each host being a set of its own; else of those by ranks.
-    active_set, speeds, model
-        What follows: the implementation of each host, its speed function, and the model of an iteration.
-    assumed_speeds
-        One line about the hosts whose speed nothing is known of; empty where there are none.
     """
 
     template: ApplicationTemplate
@@ -115,18 +111,41 @@ class InformationPool:
     def __post_init__(self) -> None:
         if self.metric is None:
             object.__setattr__(self, "metric", users_metric(self.specifications.objective))
+
+    # What follows is worked out when it is first asked for: a decision passes through several pools, and plans
+    # under the last.
+    @cached_property
+    def active_set(self) -> ActiveSet:
+        """The implementation of each host."""
         platforms = {host.name: host.platform for host in self.hosts}
-        active = active_set(
-            self.template,
-            platforms,
-            partial(offers, self),
-            self._measured_cost,
-            threads=self.threads,
+        available = partial(offers, self)
+        return active_set(
+            self.template, platforms, available, self._measured_cost, threads=self.threads
         )
-        object.__setattr__(self, "active_set", active)
-        speeds, assumed = _speeds(self)
-        object.__setattr__(self, "speeds", speeds)
-        object.__setattr__(self, "assumed_speeds", assumed)
+
+    @property
+    def speeds(self) -> Mapping[str, SpeedFunction]:
+        """The speed function of each host's implementation, by host."""
+        return self._known_and_assumed[0]
+
+    @property
+    def assumed_speeds(self) -> tuple[str, ...]:
+        """One line about the hosts whose speed nothing is known of; empty where there are none."""
+        return self._known_and_assumed[1]
+
+    @cached_property
+    def _known_and_assumed(self) -> tuple[dict[str, SpeedFunction], tuple[str, ...]]:
+        return _speeds(self)
+
+    @cached_property
+    def model(self) -> ModelTemplate:
+        """The model of an iteration.
+
+        Raises
+        ------
+        ModelError
+            The user's own model is no model. Permanent.
+        """
         make = self.make_model or MODELS[self.application.model]
         model = make(self)
         if not isinstance(model, ModelTemplate):
@@ -136,12 +155,7 @@ class InformationPool:
                 field="model",
                 value=type(model).__name__,
             )
-        object.__setattr__(self, "model", model)
-
-    active_set: ActiveSet = field(init=False, repr=False)
-    speeds: Mapping[str, SpeedFunction] = field(init=False, repr=False, default_factory=dict)
-    model: ModelTemplate = field(init=False, repr=False)
-    assumed_speeds: tuple[str, ...] = field(init=False, repr=False, default=())
+        return model
 
     def _measured_cost(self, host: str, implementation: Implementation) -> float | None:
         one = self.hosts[host]
