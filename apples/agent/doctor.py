@@ -237,4 +237,5 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
     few, many = (ProblemSize(one.parameters, one.rows, one.columns) for one in (small, telling))
     tiled = {one.name for one in found.implementations if one.rectangles}
     by_threads = {one.name for one in found.implementations if one.threads}
-    return check_program(programs, few, many, of_rectangles=tiled, by_threads=by_threads)
+    sweeps = {one.name: one.sweeps for one in found.implementations}
+    return check_program(programs, few, many, tiled, by_threads, sweeps)

@@ -15,12 +15,15 @@ from apples.launch.hydra import RankGroup, command
 from apples.launch.plan import SCHEMA, Parameters
 from apples.launch.run import Run
 from apples.resources import Host
+from apples.ui.units import listed
 
 Piece = Mapping[str, int]
 """What one host has: an entry of a task's partition without the host."""
 HOSTS = {"first": 2, "second": 1}
 """Two hosts and three ranks: the smallest partition in which both neighbours and slots occur."""
 ALONE = {"first": 1}
+PAIR = {"first": 1, "second": 1}
+THREE = {"first": 1, "second": 1, "third": 1}
 MOST_THREADS = 3
 UNEQUAL = {"few": 1, "many": 1}
 """Two hosts of which one gets a twentieth of the rows: what they compute tells whether the rows are used."""
@@ -58,6 +61,7 @@ def check_program(
     telling: ProblemSize,
     of_rectangles: Collection[str] = (),
     by_threads: Collection[str] = (),
+    sweeps: Mapping[str, int] | None = None,
 ) -> list[Check]:
     """Return the checks of a program and all its implementations, each made whatever came before it.
 
@@ -66,18 +70,21 @@ def check_program(
     programs
         Implementation name -> argument list.
     small
-        The program runs three times at this size for each implementation, and calibrates; at least 3 rows.
+        The program runs on four partitions at this size for each implementation, and calibrates; at least 3 rows.
     telling
         Large enough that the time a host computes tells how many rows it has.
     of_rectangles
         Implementations whose template says that they take rectangles: these are run on some too.
     by_threads
         Implementations that are one process: these are run on one host, by one thread and by three.
+    sweeps
+        By implementation: the rows of a border, and so the fewest of a strip; 1 if not named.
     """
     checks: list[Check] = []
     for name, program in programs.items():
         tiled, shared = name in of_rectangles, name in by_threads
-        check = Conformance(name, tuple(program), small, telling, tiled, shared)
+        least = (sweeps or {}).get(name, 1)
+        check = Conformance(name, tuple(program), small, telling, tiled, shared, least)
         checks += check.checks()
     return checks
 
@@ -92,17 +99,27 @@ class Conformance:
     telling: ProblemSize
     of_rectangles: bool = False
     by_threads: bool = False
+    least_rows: int = 1
 
     def checks(self) -> Iterator[Check]:
         """Yield one check after another; each runs the program for real."""
-        digests, worked, rows = [], 0, self.small.rows
-        last = rows // 3
+        digests, worked, rows = dict[str, str](), 0, self.small.rows
+        third, sixth = max(self.least_rows, rows // 3), max(self.least_rows, rows // 6)
         partitions = {
-            "3 ranks": (_strips([rows - last, last]), HOSTS),
+            "3 ranks": (_strips([rows - rows // 3, rows // 3]), HOSTS),
             "1 rank": (_strips([rows]), ALONE),
+        }
+        unequal = {
+            (third, rows - third): PAIR,
+            (rows - sixth - third, sixth, third): THREE,
         }
         if self.of_rectangles:
             partitions["rectangles"] = _columns(rows, self.small.columns), HOSTS
+        uneven = {
+            f"{len(counts)} ranks of {':'.join(map(str, counts))} rows": (_strips(counts), hosts)
+            for counts, hosts in unequal.items()
+        }
+        partitions |= uneven
         if self.by_threads:
             (whole,) = _strips([rows])
             shared: list[Piece] = [{**whole, "threads": MOST_THREADS}]
@@ -118,8 +135,11 @@ class Conformance:
             )
             if outcome := _outcome(events):
                 worked += 1
-                digests += [outcome.sha256] if outcome.sha256 else []
-                yield from self._contents(label, events, outcome, list(ranks))
+                if outcome.sha256:
+                    digests[label] = outcome.sha256
+                contents = self._contents(label, events, outcome, list(ranks))
+                # What holds on equal ranks is repeated for unequal ones only where it fails.
+                yield from (one for one in contents if label not in uneven or one.ok is False)
         yield Check(f"{self.name}: the result does not depend on the partition", *_alike(digests))
         claim = "computes on the rows it is given"
         if not self.by_threads:  # one process has all rows
@@ -273,12 +293,23 @@ class UntoldError(ApplicationError):
     code = "program-too-fast"
 
 
-def _alike(digests: Sequence[str]) -> tuple[bool | None, str]:
-    """Whether runs came to the same result, and what is to be said of that."""
+def _alike(digests: Mapping[str, str]) -> tuple[bool | None, str]:
+    """Return whether runs on several partitions have one result, and the partitions that have another.
+
+    The result on one rank, or by one thread, is the right one, else the first.
+
+    Examples
+    --------
+    >>> _alike({"3 ranks": "b", "1 rank": "a", "2 ranks": "a"})
+    (False, 'the result on 3 ranks differs from that on 1 rank')
+    """
     if len(digests) < 2:
         return None, f"not checked: {len(digests)} of 2 runs gave a digest"
-    same = len(set(digests)) == 1
-    return same, "" if same else f"{len(set(digests))} different digests"
+    right = next((label for label in digests if label.startswith("1 ")), next(iter(digests)))
+    different = [label for label, digest in digests.items() if digest != digests[right]]
+    if different:
+        return False, f"the result on {listed(different)} differs from that on {right}"
+    return True, f"equal on {listed(digests)}"
 
 
 def _computing(times: HostTimes) -> float:

@@ -20,7 +20,16 @@ def test_a_program_that_keeps_the_protocol_fails_only_where_it_is_lax():
         "plain: refuses a task of an unknown mode",
     ]
     assert "1 of 9" in checks[-3].detail
-    assert len(checks) == 16
+    assert len(checks) == 18
+
+
+@pytest.mark.mpi
+def test_the_partition_whose_result_differs_is_named():
+    argv = (sys.executable, "-S", str(PROGRAMS / "sumorder.py"))
+    size = ProblemSize({}, 24)
+    (check,) = [one for one in check_program({"plain": argv}, size, size) if one.ok is False]
+    assert check.name == "plain: the result does not depend on the partition"
+    assert check.detail == "the result on 3 ranks of 12:4:8 rows differs from that on 1 rank"
 
 
 def test_a_program_that_does_not_start_fails_every_check():
@@ -29,6 +38,8 @@ def test_a_program_that_does_not_start_fails_every_check():
     assert [check.name for check in wrong] == [
         "plain: runs on 3 ranks",
         "plain: runs on 1 rank",
+        "plain: runs on 2 ranks of 3:6 rows",
+        "plain: runs on 3 ranks of 5:1:3 rows",
         "plain: calibrates",
     ]
     assert all("/no/such/solver" in check.detail for check in wrong)

@@ -23,7 +23,9 @@ ONE_RANK_SAMPLE = (
     "bit for bit; the partition was not tested ({})."
 )
 WRONG = "NOT VERIFIED: the results on {} and {} ranks differ{}."
-WRONG_SAMPLE = "NOT VERIFIED: after the first {} iterations, run again on {}, the results on {} and {} ranks differ{}."
+WRONG_SAMPLE = (
+    "NOT VERIFIED: after {} iterations, run again on {}, the results on {} and {} ranks differ{}."
+)
 WRONG_ROW = ", first in row {}, which rank {} on {} had"
 UNCHECKED = "Not verified ({})."
 
