@@ -38,13 +38,13 @@ from apples.errors import VerificationError as VerificationError
 from apples.jobs.recorder import run as run
 from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution
-from apples.launch.actuator import HostTimes as HostTimes
-from apples.launch.actuator import LaunchCommand as LaunchCommand
-from apples.launch.actuator import Outcome as Outcome
-from apples.launch.actuator import Progress as Progress
 from apples.launch.actuator import Resized as Resized
 from apples.launch.actuators.local import LocalActuator as LocalActuator
 from apples.launch.actuators.recording import RecordingActuator as RecordingActuator
+from apples.launch.events import HostTimes as HostTimes
+from apples.launch.events import Outcome as Outcome
+from apples.launch.events import Progress as Progress
+from apples.launch.hydra import LaunchCommand as LaunchCommand
 from apples.launch.plan import HostSurvey as HostSurvey
 from apples.launch.plan import LaunchPlan as LaunchPlan
 from apples.malleable.actuator import MalleableActuator as MalleableActuator

@@ -29,8 +29,9 @@ from apples.agent.planners import time_balancing
 from apples.agent.planners.planner import Planner, by_threads
 from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError, UsageError
-from apples.launch.actuator import Actuator, Execution, Progress, Resized
+from apples.launch.actuator import Actuator, Execution, Resized
 from apples.launch.actuators.recording import RecordingActuator
+from apples.launch.events import Progress
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 from apples.topology.message_matrix import MessageMatrix

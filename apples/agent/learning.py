@@ -16,8 +16,7 @@ from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import EWMA_WEIGHT, FIRST_SPREAD, SHARE_WEIGHT
 from apples.agent.models.links import NO_LINKS, MeasuredBorder, Pair, pair_of
 from apples.agent.models.model import ModelTemplate, Seconds, SpeedFunction, rivals
-from apples.launch.actuator import HostTimes, Outcome
-from apples.launch.events import BorderTimes
+from apples.launch.events import BorderTimes, HostTimes, Outcome
 from apples.resources import Host
 from apples.resources.schedule import Estimate, Rectangle
 

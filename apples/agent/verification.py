@@ -20,8 +20,8 @@ from typing import Any
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.errors import ApplesError, VerificationError
-from apples.launch.actuator import Actuator, Execution, Outcome, Progress
-from apples.launch.events import RowDigests, Talk, unheard
+from apples.launch.actuator import Actuator, Execution
+from apples.launch.events import Outcome, Progress, RowDigests, Talk, unheard
 from apples.resources import Host, HostList, Network
 from apples.resources.schedule import Allocation, Schedule
 from apples.ui.units import amount, duration

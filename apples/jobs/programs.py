@@ -10,8 +10,7 @@ from apples.agent.session.results import RUN_SCHEMA
 from apples.errors import UsageError
 from apples.jobs.spec import ProgramSpec, working_directory
 from apples.jobs.store import StoredJob
-from apples.launch.actuator import Outcome
-from apples.launch.events import Talk
+from apples.launch.events import Outcome, Talk
 from apples.malleable.actuator import ProgramExecution, start_program
 from apples.malleable.migration.manager import signal_number
 from apples.malleable.migration.ranks import functions_outside

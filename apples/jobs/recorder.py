@@ -36,8 +36,8 @@ from apples.io.naming import naming
 from apples.jobs import store
 from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
-from apples.launch.actuator import Execution, Outcome, Progress
-from apples.launch.events import Talk, unheard
+from apples.launch.actuator import Execution
+from apples.launch.events import Outcome, Progress, Talk, unheard
 from apples.launch.plan import run_task
 from apples.malleable.control.messages import phases_in_order
 from apples.weather.conditions import STATIC

@@ -40,9 +40,9 @@ from apples.jobs.records import change_text, position_record
 from apples.jobs.spec import JobSpec, ProgramSpec, UnitsSpec, read
 from apples.jobs.store import Record, StoredJob, attempts
 from apples.launch import job_processes
-from apples.launch.actuator import Execution, Progress
+from apples.launch.actuator import Execution
 from apples.launch.actuators.choice import actuator_name, actuator_of
-from apples.launch.events import to_stderr
+from apples.launch.events import Progress, to_stderr
 from apples.malleable.actuator import NO_RECTANGLES
 
 STATUS_SECONDS = 1.0

@@ -10,24 +10,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
-from apples.launch.events import HostsChanged, HostTimes, Outcome, Progress, RowDigests, Talk
-from apples.launch.host_spec import HostSpec
-from apples.launch.hydra import LaunchCommand
-from apples.launch.message_counts.arrays import ArrayMessages
-from apples.launch.message_counts.counter import MessageCounts
-from apples.launch.plan import HostSurvey, LaunchPlan
-from apples.launch.remote.connection import HostConnections
-from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList
 from apples.resources.schedule import Schedule
 
+if TYPE_CHECKING:  # a blueprint imports this module; a plan starts nothing and loads no launcher
+    from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests, Talk
+    from apples.launch.host_spec import HostSpec
+    from apples.launch.hydra import LaunchCommand
+    from apples.launch.message_counts.arrays import ArrayMessages
+    from apples.launch.message_counts.counter import MessageCounts
+    from apples.launch.plan import HostSurvey, LaunchPlan
+    from apples.launch.remote.connection import HostConnections
+    from apples.launch.remote.fitness import Fitness
+
 Bandwidth = Callable[[str, str], float]
 """Bytes a second from one host to another."""
-
-__all__ = ["Actuator", "Execution", "HostTimes", "LaunchCommand", "Outcome", "Progress", "Resized"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class Execution(ABC):
     @property
     def array_messages(self) -> ArrayMessages:
         """The messages of its arrays by its own word, from rank to rank; without any where it says nothing."""
+        from apples.launch.message_counts.arrays import ArrayMessages  # noqa: PLC0415 - see the top
+
         return ArrayMessages()
 
     @property

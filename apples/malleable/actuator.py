@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any
 
 from apples.errors import LaunchError, UsageError, coded
-from apples.launch.actuator import Actuator, Bandwidth, LaunchCommand, Resized
+from apples.launch.actuator import Actuator, Bandwidth, Resized
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HOSTS_LIMIT, HostSpec
 from apples.launch.host_spec_builders import local_spec
-from apples.launch.hydra import RankGroup
+from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name

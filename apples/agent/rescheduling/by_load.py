@@ -24,8 +24,8 @@ from apples.agent.rescheduling.contract import (
 from apples.agent.rescheduling.evaluation import REMEMBERED_MOVES, Move, move_seconds
 from apples.agent.rescheduling.rescheduler import AdaptiveExecution
 from apples.errors import LaunchError, UsageError
-from apples.launch.actuator import Execution, Progress
-from apples.launch.events import to_stderr
+from apples.launch.actuator import Execution
+from apples.launch.events import Progress, to_stderr
 from apples.launch.remote.addresses import is_here
 from apples.resources import Host, HostList
 from apples.resources.schedule import Allocation, Estimate, Schedule

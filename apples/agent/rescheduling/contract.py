@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import stdev
 
-from apples.launch.actuator import Progress
+from apples.launch.events import Progress
 from apples.resources.schedule import Estimate
 from apples.ui.units import duration
 

@@ -22,8 +22,8 @@ from apples.agent.information import InformationPool
 from apples.agent.rescheduling.contract import TOLERANCE, PerformanceContract, PerformanceMonitor
 from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, evaluate_move
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.launch.actuator import Bandwidth, Execution, Outcome, Progress, Resized
-from apples.launch.events import HostsChanged, RowDigests
+from apples.launch.actuator import Bandwidth, Execution, Resized
+from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests
 from apples.launch.message_counts.arrays import ArrayMessages
 from apples.resources.schedule import Estimate, Schedule
 

@@ -19,8 +19,8 @@ from apples.agent.partitioning import partition_cost
 from apples.agent.rescheduling import ReschedulingDecision
 from apples.agent.verification import Verification
 from apples.errors import VerificationError
-from apples.launch.actuator import LaunchCommand, Outcome
-from apples.launch.events import BorderTimes
+from apples.launch.events import BorderTimes, Outcome
+from apples.launch.hydra import LaunchCommand
 from apples.resources.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 from apples.weather.conditions import error_of

@@ -30,12 +30,13 @@ from apples.agent.session.results import PlanResult, RunResult, VerificationInte
 from apples.agent.session.spec import JobFiles, RunSpec, asked_for
 from apples.agent.verification import FinishedRun, Reference, Verification, verify
 from apples.errors import ApplicationError
-from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
+from apples.launch.actuator import Actuator, Execution
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.recording import RecordingActuator
-from apples.launch.events import Talk, unheard
+from apples.launch.events import Outcome, Progress, Talk, unheard
+from apples.launch.hydra import LaunchCommand
 from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections

@@ -25,8 +25,8 @@ from apples.jobs.recorder import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
 from apples.jobs.text.run import run_text
 from apples.jobs.text.timeline import timeline_document, timeline_text
-from apples.launch.actuator import Execution, Progress
-from apples.launch.events import to_stderr
+from apples.launch.actuator import Execution
+from apples.launch.events import Progress, to_stderr
 from apples.ui.command_line import say, show_answer
 from apples.ui.provenance import made_by
 from apples.ui.terminal import escaped

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from apples.errors import ApplesError, ApplicationError, LaunchError
-from apples.launch.actuator import Actuator, Execution, LaunchCommand
+from apples.launch.actuator import Actuator, Execution
 from apples.launch.actuators import actuator_class, checked_program
+from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, run_task, strips_of
 from apples.launch.remote.fitness import Needs
 from apples.resources import Host, read_host_list

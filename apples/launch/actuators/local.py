@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples.launch import hydra
-from apples.launch.actuator import Actuator, LaunchCommand
+from apples.launch.actuator import Actuator
 from apples.launch.binding import bound_here
 from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec
+from apples.launch.hydra import LaunchCommand
 from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name

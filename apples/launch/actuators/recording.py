@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from apples.launch.actuator import Actuator, Execution, LaunchCommand, Outcome, Progress
+from apples.launch.actuator import Actuator, Execution
+from apples.launch.events import Outcome, Progress
+from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.remote.fitness import Fitness
 from apples.resources import Host

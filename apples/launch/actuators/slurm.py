@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from apples.errors import UsageError
-from apples.launch.actuator import Actuator, LaunchCommand
+from apples.launch.actuator import Actuator
 from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import AllocatedNode, allocation_spec
-from apples.launch.hydra import RankGroup
+from apples.launch.hydra import LaunchCommand, RankGroup
 from apples.launch.plan import HostSurvey, LaunchPlan, ranks_of_hosts, run_task
 from apples.launch.processes import job_name
 from apples.launch.remote.fitness import Fitness

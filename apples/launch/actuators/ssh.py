@@ -13,10 +13,11 @@ from pathlib import Path
 
 from apples.errors import LaunchError, ManagerUnreachableError, UsageError
 from apples.launch import processes, ssh
-from apples.launch.actuator import Actuator, LaunchCommand
+from apples.launch.actuator import Actuator
 from apples.launch.events import Talk, to_stderr
 from apples.launch.host_spec import HostSpec
 from apples.launch.host_spec_builders import local_spec, remote_spec
+from apples.launch.hydra import LaunchCommand
 from apples.launch.message_counts.counter import MessageCounts
 from apples.launch.plan import HostSurvey, LaunchPlan, run_task
 from apples.launch.processes import job_name
