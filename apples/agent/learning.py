@@ -270,8 +270,11 @@ def _measured_speed(
     """Return the speed that a run measured on a host of which none was known: of strips like the one it had."""
     strip = rows / host.slots
     seconds = information.speeds[host.name].at(strip) * ratio
-    columns = information.application.columns
-    return SpeedFunction((strip,), (seconds,), FIRST_SPREAD, columns)
+    application = information.application
+    points = application.rows * application.columns
+    return SpeedFunction(
+        (strip,), (seconds,), FIRST_SPREAD, application.columns, points=float(points)
+    )
 
 
 def _straggler_factor(

@@ -8,6 +8,7 @@ from apples.agent.information.loading import load_information, measure_briefly
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,
+    SpeedSource,
     assumes_speed,
     available_here,
     needs_of,
@@ -16,12 +17,14 @@ from apples.agent.information.pool import (
     program_of,
     queue_seconds,
     refusal,
+    speed_source,
     start_seconds,
 )
 
 __all__ = [
     "MODELS",
     "InformationPool",
+    "SpeedSource",
     "assumes_speed",
     "available_here",
     "load_information",
@@ -32,5 +35,6 @@ __all__ = [
     "program_of",
     "queue_seconds",
     "refusal",
+    "speed_source",
     "start_seconds",
 ]

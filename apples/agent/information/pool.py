@@ -478,7 +478,7 @@ def _known_speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], list
     known: dict[str, SpeedFunction] = {}
     unknown: list[str] = []
     for host in pool.hosts:
-        found = _speed(pool, host)
+        found, _ = _speed(pool, host)
         if found is None:
             unknown.append(host.name)
         else:
@@ -486,23 +486,64 @@ def _known_speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], list
     return known, unknown
 
 
+MEASURED, TEMPLATE, ASSUMED = "measured", "template", "assumed"
+SIMILAR_SIZE = 4.0
+"""A grid with this many times as many points, or as few, is another problem size: its strips are beyond those
+measured by more than the caches of most hosts differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedSource:
+    """Where the speed of a host is from.
+
+    Attributes
+    ----------
+    source
+        ``measured`` (by a calibration of this application or by its runs), ``host list``, ``template`` or
+        ``assumed``.
+    points
+        Of the whole grid where it was measured; None where it was not, or where that is not known.
+    factor
+        The points of this grid over those it was measured for (`SpeedFunction.size_factor`); 1 where not measured.
+    """
+
+    source: str
+    points: float | None = None
+    factor: float = 1.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether it was measured for this application at a similar problem size."""
+        return self.source == MEASURED and 1 / SIMILAR_SIZE <= self.factor <= SIMILAR_SIZE
+
+
+def speed_source(information: InformationPool, host: Host) -> SpeedSource:
+    """Return where the speed of a host's implementation is from."""
+    return _speed(information, host)[1]
+
+
 def assumes_speed(information: InformationPool, host: Host) -> bool:
     """Whether nothing is known of a host's speed, neither listed nor measured."""
-    return _speed(information, host) is None
+    return speed_source(information, host).source == ASSUMED
 
 
-def _speed(pool: InformationPool, host: Host) -> SpeedFunction | None:
-    chosen = pool.implementation(host)
+def _speed(pool: InformationPool, host: Host) -> tuple[SpeedFunction | None, SpeedSource]:
+    """Return the speed of a host and where it is from; None where nothing is known of it."""
+    chosen, application = pool.implementation(host), pool.application
     measured = pool.learned.speed(host.identity, chosen, threads=pool.threads)
     if measured is not None:
-        return measured.on(pool.application.columns)
-    seconds = host.seconds_per_point
+        factor = measured.size_factor(application.rows * application.columns)
+        source = SpeedSource(MEASURED, measured.points or None, factor)
+        return measured.on(application.columns), source
+    seconds, where = host.seconds_per_point, STATIC
     if seconds is None and chosen:
-        seconds = pool.template.implementation(chosen).cost(host.platform)
+        seconds, where = pool.template.implementation(chosen).cost(host.platform), TEMPLATE
     if seconds is None:
-        return None
-    slowdown = pool.learned.slowdown.get(host.identity, 1.0)
-    return SpeedFunction.constant(seconds * slowdown, pool.learned.spread.get(host.identity, 0.0))
+        return None, SpeedSource(ASSUMED)
+    taught = pool.learned.slowdown.get(host.identity)
+    spread = pool.learned.spread.get(host.identity, 0.0)
+    speed = SpeedFunction.constant(seconds * (taught or 1.0), spread)
+    return speed, SpeedSource(MEASURED if taught else where)
 
 
 PROBE = "apples.topology.sources.probe"

@@ -409,6 +409,7 @@ def _stored_speed(function: SpeedFunction) -> Mapping[str, Any]:
         "error": function.error,
         "columns": function.columns,
         "memory": function.memory if math.isfinite(function.memory) else None,
+        "points": function.points,
     }
 
 
@@ -423,13 +424,14 @@ def _speed_function(entry: Any) -> SpeedFunction | None:
     if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
         return None
     error = float(error) if is_positive(error) else 0.0
-    columns, memory = entry.get("columns", 0), entry.get("memory")
+    columns, memory, grid = entry.get("columns", 0), entry.get("memory"), entry.get("points")
     return SpeedFunction(
         tuple(rows),
         tuple(points),
         error,
         int(columns) if is_positive(columns) else 0,
         float(memory) if is_positive(memory) else math.inf,
+        float(grid) if is_positive(grid) else 0.0,
     )
 
 

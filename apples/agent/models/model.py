@@ -49,6 +49,8 @@ class SpeedFunction:
     memory
         Bytes that a strip may take in a memory of the implementation's own, as a GPU's; infinite where it is in
         the host's.
+    points
+        Of the whole grid where it was measured; 0 where that is not known.
 
     Examples
     --------
@@ -61,6 +63,7 @@ class SpeedFunction:
     error: float = 0.0
     columns: int = 0
     memory: float = math.inf
+    points: float = 0.0
 
     @classmethod
     def constant(cls, seconds_per_point: float, error: float = 0.0) -> SpeedFunction:
@@ -73,6 +76,7 @@ class SpeedFunction:
         points: Iterable[tuple[float, float, float]],
         columns: int = 0,
         memory: float = math.inf,
+        grid_points: float = 0.0,
     ) -> SpeedFunction:
         """Return the function through (rows, seconds per point, absolute error) measurements.
 
@@ -84,7 +88,8 @@ class SpeedFunction:
             rows.append(float(size))
             speeds.append(longest / size)
             errors.append(error / seconds)
-        return cls(tuple(rows), tuple(speeds), max(errors, default=0.0), columns, memory)
+        error = max(errors, default=0.0)
+        return cls(tuple(rows), tuple(speeds), error, columns, memory, grid_points)
 
     def on(self, columns: int) -> SpeedFunction:
         """Return the function for rows of so many points: what fits a cache is points, not rows.
@@ -98,6 +103,24 @@ class SpeedFunction:
             return self
         stretch = self.columns / columns
         return replace(self, rows=tuple(r * stretch for r in self.rows), columns=columns)
+
+    def size_factor(self, points: float) -> float:
+        """Return by what factor a grid of so many points is larger or smaller than those it was measured for.
+
+        1 from the smallest measured strip to the whole grid, and where neither is known.
+
+        Examples
+        --------
+        >>> speed = SpeedFunction((100.0, 300.0), (1e-9, 2e-9), columns=1000, points=1e6)
+        >>> speed.size_factor(9e6), speed.size_factor(2e5), speed.size_factor(1e4)
+        (9.0, 1.0, 0.1)
+        """
+        if not self.columns:
+            return 1.0
+        largest = self.points or self.rows[-1] * self.columns
+        if points > largest:
+            return points / largest
+        return min(1.0, points / (self.rows[0] * self.columns))
 
     def at(self, rows: float) -> float:
         """Return seconds per point for a strip of `rows` rows of one slot."""
