@@ -21,6 +21,7 @@ import errno
 import hashlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -57,6 +58,16 @@ BLOCK_BYTES, ROWS_AT_ONCE = 4 << 20, 4096
 """Of the result, on their way to the first rank at a time; a line has 64 KiB, and eight letters of them a row."""
 HALO_TAG, RESULT_TAG = 32_766, 32_765
 """High, so that they are no program's own; 32767 is that of a declared array's halo."""
+SPIKE_FACTOR = 1.5
+"""A timing spike: an iteration that takes so many times a usual long one (97 of 100 are shorter)."""
+USUAL_RISE = 1.5
+USUAL_FALL = USUAL_RISE ** (-0.03 / 0.97)
+"""By iteration that is longer, or shorter; where 3 of 100 are longer, it stays the same."""
+FIRST_ITERATIONS = 7
+"""Their median is the first usual long one: cold caches and compilation count as a spike."""
+TICK_SECONDS = 1e-6
+MOST_DETAILED_HOSTS = 128
+"""Hosts of which a report has the kernel's counters, too: an event has 64 KiB."""
 SAMPLE_SECONDS, SIZE_SECONDS = 2e-3, 0.15
 FEWEST_SAMPLES, MOST_SAMPLES = 7, 101
 LAUNCHERS = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPI_LOCAL", "OMPI_")
@@ -522,6 +533,10 @@ class _Clock:
         self.begin = self._wall = time.perf_counter()
         self._threads = threads
         self._processor = self._processor_time()
+        self.spikes, self.long_iterations = Spikes(), Spikes()
+        self.unexplained = 0.0
+        self._counted = self.compute, self.processor, self._wall
+        self._explained = self.spikes.excess, 0.0
 
     def lap(self) -> tuple[float, float]:
         """Return wall and processor seconds since the last lap."""
@@ -540,10 +555,141 @@ class _Clock:
         self.compute += wall
         self.processor += processor
 
+    def count(self) -> None:
+        """Count an iteration that has just been computed; its spike, if it has one, is remembered."""
+        compute, processor, wall = self._counted
+        self._counted = self.compute, self.processor, self._wall
+        self.spikes.add(self.compute - compute, self.processor - processor)
+        self.long_iterations.add(self._wall - wall)
+
+    def explain(self, stopped: float) -> float:
+        """Return the seconds of spikes in computing that nothing explains.
+
+        Who waits for a CPU, or is stopped by a quota, is slow and has no timing spike.
+
+        Parameters
+        ----------
+        stopped
+            Seconds without a CPU since the first barrier, by the kernel's account.
+        """
+        excess, before = self._explained
+        self.unexplained += max(0.0, self.spikes.excess - excess - (stopped - before))
+        self._explained = self.spikes.excess, stopped
+        return self.unexplained
+
     @property
     def elapsed(self) -> float:
         """Seconds since the first barrier."""
         return time.perf_counter() - self.begin
+
+
+class Spikes:
+    """Seconds of iterations beyond `SPIKE_FACTOR` times a usual long one.
+
+    The usual long iteration is a running quantile: a change of speed, or work that is done every tenth iteration,
+    is usual within some iterations; one long iteration in a hundred is not.
+
+    Attributes
+    ----------
+    excess, processor_excess
+        Seconds beyond, and processor seconds beyond.
+
+    Examples
+    --------
+    >>> spikes = Spikes()
+    >>> for k in range(200):
+    ...     spikes.add(500.0 if k == 100 else 1.0)
+    >>> 497 < spikes.excess < 500
+    True
+    """
+
+    def __init__(self) -> None:
+        self.excess = self.processor_excess = 0.0
+        self._usual = 0.0
+        self._first: list[tuple[float, float]] = []
+
+    def add(self, seconds: float, processor: float = 0.0) -> None:
+        """Take in an iteration, with the processor time in it."""
+        usual = self._usual
+        if not usual:
+            self._first.append((seconds, processor))
+            if len(self._first) == FIRST_ITERATIONS:
+                self._usual = max(TICK_SECONDS, statistics.median(s for s, _ in self._first))
+                for one in self._first:
+                    self._clip(*one)
+        elif seconds > usual:
+            self._clip(seconds, processor)
+            self._usual = usual * USUAL_RISE
+        else:
+            self._usual = max(TICK_SECONDS, usual * USUAL_FALL)
+
+    def _clip(self, seconds: float, processor: float) -> None:
+        limit = SPIKE_FACTOR * self._usual
+        if seconds > limit:
+            self.excess += seconds - limit
+            self.processor_excess += max(0.0, processor - limit)
+
+
+class _KernelCounters:
+    """What the kernel counts of this process: why it computes longer than it should."""
+
+    def __init__(self) -> None:
+        self._schedule = _opened("/proc/self/schedstat")
+        self._quota = next((one for path in _quota_files() if (one := _opened(path)) >= 0), -1)
+        self._begin = self._read()
+
+    def since_begin(self) -> tuple[float, float, float]:
+        """Return seconds ready without a CPU (-1: not counted), seconds throttled, and major page faults."""
+        now = self._read()
+        if now[0] < 0:
+            return -1.0, now[1] - self._begin[1], now[2] - self._begin[2]
+        wait, throttled, faults = (
+            late - early for late, early in zip(now, self._begin, strict=True)
+        )
+        return wait, throttled, faults
+
+    def _read(self) -> tuple[float, float, float]:
+        counted = _content(self._schedule).split()
+        wait = 1e-9 * int(counted[1]) if len(counted) > 1 else -1.0
+        throttled = 0.0
+        for line in _content(self._quota).splitlines():
+            name, _, value = line.partition(b" ")
+            if name in QUOTA_UNITS:
+                throttled = QUOTA_UNITS[name] * int(value)
+        return wait, throttled, float(resource.getrusage(resource.RUSAGE_SELF).ru_majflt)
+
+
+QUOTA_UNITS = {b"throttled_usec": 1e-6, b"throttled_time": 1e-9}
+"""Seconds that a unit of the counter is, of cgroups version 2 and 1."""
+
+
+def _opened(path: str) -> int:
+    """Return a descriptor, -1 where this kernel has no such file."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _content(handle: int) -> bytes:
+    """Return what a small file of the kernel's contains now."""
+    try:
+        return os.pread(handle, 4096, 0) if handle >= 0 else b""
+    except OSError:
+        return b""
+
+
+def _quota_files() -> Iterator[str]:
+    """Yield where the counters of this process's CPU quota may be, in the order of preference."""
+    handle = _opened("/proc/self/cgroup")
+    for line in _content(handle).decode(errors="replace").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            yield f"/sys/fs/cgroup/{controllers}{path}/cpu.stat"
+        elif not controllers:
+            yield f"/sys/fs/cgroup{path}/cpu.stat"
+    if handle >= 0:
+        os.close(handle)
 
 
 class ProgramTask:
@@ -604,6 +750,7 @@ class ProgramTask:
         self._samples: list[tuple[float, float]] = []
         self._sample = [0.0, 0.0, 0.0]
         self._due, self._last = 0, (0, 0.0)
+        self._clipped, self._seen = 0.0, (0.0, 0.0)
 
     # ------------------------------------------------------------------ what is asked
 
@@ -850,6 +997,7 @@ class ProgramTask:
     def progress(self) -> None:
         """Say how far the run is, if it is time to; `iterations` does that by itself."""
         self._clock.computed()
+        self._clock.count()
         if self._document.mode == "calibrate":
             self._take_sample()
         elif 0 < self._due <= self.iteration:
@@ -964,6 +1112,7 @@ class ProgramTask:
         if not self._begun:
             self._startup = time.perf_counter() - STARTED
             self._clock = _Clock(self.threads)
+            self._kernel = _KernelCounters()
         self._begun = True
         self._barrier()
         elapsed = self._reduced([was], self._mpi.MAX)[0]
@@ -1014,6 +1163,7 @@ class ProgramTask:
                 sha256=sha256.hexdigest(),
                 files=said,
                 hosts=self._hosts(every),
+                **self._clipped_seconds(every, seconds),
             )
 
     def _in_order(self, rows: Any) -> Iterator[Any]:
@@ -1167,33 +1317,69 @@ class ProgramTask:
                 seconds=round(seconds, 6),
                 residual=self.residual,
                 hosts=self._hosts(every),
+                **self._clipped_seconds(every, seconds),
             )
 
     def _gathered(self) -> list[array[float]]:
-        """Return every rank's seconds: computing, on the processor, communicating, since the first barrier."""
+        """Return every rank's seconds since the first barrier.
+
+        They are: computing, on the processor, communicating; the part of the first two that is a timing spike;
+        longer than usual in all; without a CPU, and throttled; then major page faults, and all seconds.
+        """
         clock, size = self._clock, self.size
-        mine = array("d", [clock.compute, clock.processor, clock.communicate, clock.elapsed])
+        wait, throttled, faults = self._kernel.since_begin()
+        spikes = clock.explain(max(0.0, wait) + throttled) if wait >= 0 else 0.0
+        long = clock.long_iterations.excess if wait >= 0 else 0.0
+        own = clock.spikes.processor_excess
+        mine = array("d", [
+            clock.compute, clock.processor, clock.communicate, spikes, own, long, wait, throttled, faults,
+            clock.elapsed,
+        ])  # fmt: skip
         every = array("d", bytes(8 * len(mine) * size))
         _wait(self.comm.Iallgather(mine, every).Test)
         return [every[len(mine) * k :][: len(mine)] for k in range(size)]
 
+    def _clipped_seconds(
+        self, every: Sequence[Sequence[float]], seconds: float
+    ) -> dict[str, float]:
+        """Return the seconds of the loop without timing spikes, where it had any; for rank 0.
+
+        An iteration may be long because another rank was without a CPU: that is no timing spike.
+        """
+        long = max(row[5] for row in every)
+        stopped = max(max(0.0, row[6]) + row[7] for row in every)
+        self._clipped += max(0.0, long - self._seen[0] - max(0.0, stopped - self._seen[1]))
+        self._seen = long, stopped
+        return {"clipped_seconds": round(seconds - self._clipped, 6)} if self._clipped else {}
+
     def _hosts(self, every: Sequence[Sequence[float]]) -> list[dict[str, object]]:
-        """Return each host's times, the mean over its ranks."""
+        """Return each host's times, the mean over its ranks; what is zero, or not counted, is left out."""
         of = [host for host, _ in self.layout]
         found: list[dict[str, object]] = []
-        for name in dict.fromkeys(of):
+        names = list(dict.fromkeys(of))
+        for name in names:
             rows = [row for host, row in zip(of, every, strict=True) if host == name]
-            compute, processor, communicate = (
-                round(statistics.fmean(row[k] for row in rows), 6) for k in range(3)
+            compute, processor, communicate, spikes, own, _, wait, throttled, faults, _ = (
+                statistics.fmean(column) for column in zip(*rows, strict=True)
             )
-            found.append(
-                {
-                    "host": name,
-                    "compute_seconds": compute,
-                    "processor_seconds": processor,
-                    "communicate_seconds": communicate,
-                }
-            )
+            one: dict[str, object] = {
+                "host": name,
+                "compute_seconds": round(compute, 6),
+                "processor_seconds": round(processor, 6),
+                "communicate_seconds": round(communicate, 6),
+            }
+            found.append(one)
+            if len(names) > MOST_DETAILED_HOSTS:
+                continue
+            if spikes or own:
+                one["clipped_compute_seconds"] = round(compute - spikes, 6)
+                one["clipped_processor_seconds"] = round(processor - own, 6)
+            if wait >= 0:
+                one["cpu_wait_seconds"] = round(wait, 6)
+            if throttled:
+                one["throttled_seconds"] = round(throttled, 6)
+            if faults:
+                one["major_faults"] = round(faults * len(rows))
         return found
 
     def _say(self, event: str, **fields: Any) -> None:
@@ -1278,7 +1464,7 @@ class ProgramTask:
             seconds_per_point=statistics.median(used),
             error=(used[-1 - quarter] - used[quarter]) / 2,
             repeats=len(used),
-            wall_seconds_per_point=statistics.fmean(wall for _, wall in samples) / own,
+            wall_seconds_per_point=_without_spike([wall for _, wall in samples]) / own,
         )
 
     # ---------------------------------------------------------------------- the end
@@ -1349,6 +1535,14 @@ class ProgramTask:
         every = array("d", bytes(8 * len(mine)))
         _wait(self.comm.Iallreduce(mine, every, operation).Test)
         return list(every)
+
+
+def _without_spike(seconds: Sequence[float]) -> float:
+    """Return the mean of some samples; the longest counts no more than 1.5 times the next: it may be a spike."""
+    *others, longest = sorted(seconds)
+    return statistics.fmean(
+        [*others, min(longest, SPIKE_FACTOR * others[-1] if others else longest)]
+    )
 
 
 # What programs call it: there `Task` can mean nothing else.

@@ -153,6 +153,24 @@ def test_the_schema_and_the_values_have_the_same_fields(kind):
     assert set(schema.get("required", ())) | stricter == set(SCHEMA[kind]["required"]) - {"event"}
 
 
+def test_the_schema_and_the_values_have_the_same_fields_of_a_host():
+    schema = TypeAdapter(events.HostTimes).json_schema()
+    assert set(schema["properties"]) == set(SCHEMA["hosts"]["items"]["properties"])
+
+
+def test_times_without_spikes_are_the_whole_where_a_program_clips_none():
+    plain = HostTimes("ada", 2.0, 0.1, processor_seconds=1.5)
+    assert (plain.steady_compute_seconds, plain.steady_processor_seconds) == (2.0, 1.5)
+    clipped = parse(line(
+        clipped_seconds=1.1,
+        hosts=[{"host": "ada", "compute_seconds": 2.0, "communicate_seconds": 0.1,
+                "clipped_compute_seconds": 1.0, "clipped_processor_seconds": 0.9}],
+    ))  # fmt: skip
+    assert clipped.steady_seconds == 1.1
+    assert clipped.hosts[0].steady_compute_seconds == 1.0
+    assert clipped.hosts[0].steady_processor_seconds == 0.9
+
+
 @given(st.text(), st.integers(3, 50))
 def test_foreign_text_becomes_one_printable_line(text, limit):
     shown = readable(text, limit)

@@ -14,7 +14,7 @@ import pytest
 
 import apples.program
 from apples.launch import hydra
-from apples.program import Piece, TaskDocument, TaskError, parameters_by_hand, read_task
+from apples.program import Piece, Spikes, TaskDocument, TaskError, parameters_by_hand, read_task
 
 SWEEPS = """
 import sys
@@ -123,6 +123,60 @@ def test_one_result_by_hand_on_three_ranks_and_under_any_partition(run):
     for by_hand, ranks in ((alone, "1 rank"), (three, "3 ranks")):
         assert by_hand.startswith("12 iterations in ")
         assert f" on {ranks} (grid=24, iterations=12), sha256 {result['sha256'][:16]}" in by_hand
+
+
+def seconds_of_iterations(count, *, spread=0.1, seed=0):
+    """Return quiet iteration times, log-normal about 1 ms, and which of them are spikes: 1 in 100."""
+    random = np.random.default_rng(seed)
+    return 1e-3 * random.lognormal(0.0, spread, count), random.random(count) < 0.01
+
+
+def clipped(seconds):
+    spikes = Spikes()
+    for one in seconds.tolist():
+        spikes.add(one)
+    return float(seconds.sum()) - spikes.excess
+
+
+@pytest.mark.parametrize("spread", [0.03, 0.1, 0.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_spikes_of_one_iteration_in_a_hundred_change_no_clipped_sum_by_5_percent(spread, seed):
+    quiet, spike = seconds_of_iterations(3000, spread=spread, seed=seed)
+    spiked = np.where(spike, 500 * quiet, quiet)
+    assert spiked.sum() > 3 * quiet.sum()
+    assert abs(clipped(spiked) / clipped(quiet) - 1) < 0.05
+
+
+def test_a_change_of_speed_is_no_spike():
+    quiet, _ = seconds_of_iterations(400)
+    for factor in (2, 20):
+        changed = np.where(np.arange(400) >= 200, factor * quiet, quiet)
+        assert clipped(changed) > 0.97 * changed.sum()
+
+
+def test_work_of_every_tenth_iteration_is_no_spike():
+    quiet, _ = seconds_of_iterations(3000)
+    changed = np.where(np.arange(3000) % 10 == 0, 20 * quiet, quiet)
+    assert clipped(changed) > 0.95 * changed.sum()
+
+
+STALLS = SWEEPS.replace("import sys", "import sys, time").replace(
+    "WRONG", "i % 100 == 60 and time.sleep(0.2)"
+)
+
+
+@pytest.mark.mpi
+def test_a_program_reports_its_times_without_spikes_too(run):
+    parameters = {"grid": 24, "iterations": 300}
+    asked = task(parameters=parameters, partition=partition(("ada", 1, 24)), progress_seconds=0.1)
+    code, events, said = run(STALLS, asked=asked)
+    assert code == 0, said
+    result = events[-2]
+    host = result["hosts"][0]
+    assert host["compute_seconds"] > 0.6
+    assert host["clipped_compute_seconds"] < host["compute_seconds"] - 0.4
+    assert result["clipped_seconds"] < result["seconds"] - 0.4
+    assert host["cpu_wait_seconds"] >= 0
 
 
 @pytest.mark.mpi
