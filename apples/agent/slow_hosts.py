@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, median_low
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from typing import Any, Literal
 from apples.launch.events import HostTimes, Progress
 from apples.resources.schedule import Estimate
 from apples.ui.units import duration
+from apples.weather.conditions import Conditions
 
 Cause = Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
 
@@ -61,12 +62,15 @@ class PlannedHost:
         Forecast share of a CPU, 0 to 1.
     quota
         Share of a CPU that a quota leaves one process; None: no quota is known.
+    rows
+        Its rows, or the height of its rectangle.
     """
 
     compute_seconds: float
     border_seconds: float = 0.0
     cpu_share: float = 1.0
     quota: float | None = None
+    rows: int = 0
 
     @property
     def share(self) -> float:
@@ -157,25 +161,20 @@ iteration, 4.20 s until the end'
     )
 
 
-def planned_hosts(
-    estimate: Estimate, shares: Mapping[str, float], quotas: Mapping[str, float]
-) -> dict[str, PlannedHost]:
-    """Return what an estimate expects of each of its hosts.
-
-    Parameters
-    ----------
-    shares, quotas
-        By host: the forecast share of a CPU, and what a quota leaves one process of it; hosts may be missing.
-    """
-    return {
-        one.host.name: PlannedHost(
+def planned_hosts(estimate: Estimate, conditions: Conditions) -> dict[str, PlannedHost]:
+    """Return what an estimate that was made under these conditions expects of each of its hosts."""
+    planned = {}
+    for one, allocation in zip(estimate.hosts, estimate.schedule.allocations, strict=True):
+        ours = one.threads or allocation.ranks
+        quota = conditions.quota(one.host, ours)
+        planned[one.host.name] = PlannedHost(
             one.compute_seconds,
             one.communicate_seconds,
-            min(1.0, shares.get(one.host.name, 1.0)),
-            quotas.get(one.host.name),
+            min(1.0, conditions.share(one.host, ours)),
+            quota[0] if quota else None,
+            int(allocation.height),
         )
-        for one in estimate.hosts
-    }
+    return planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,24 +298,35 @@ class SlowHostDetector:
         }
         self._last, self._skip = None, WARM_UP_REPORTS
 
-    def rescale(self, rows: Mapping[str, int], before: Mapping[str, int]) -> None:
+    def rescale(self, rows: Mapping[str, int]) -> None:
         """Expect of each host what its rows say after a change; one that the plan did not have is not judged."""
+        known = {host: track.planned for host, track in self._tracks.items()}
+        if all(rows.get(host) == one.rows for host, one in known.items()):
+            return
         self.replan(
             {
                 host: replace(
-                    track.planned,
-                    compute_seconds=track.planned.compute_seconds * count / before[host],
+                    known[host],
+                    compute_seconds=known[host].compute_seconds * count / known[host].rows,
+                    rows=count,
                 )
                 for host, count in rows.items()
-                if (track := self._tracks.get(host)) is not None and before.get(host, 0) > 0
+                if host in known and known[host].rows > 0
             }
         )
 
-    def watch(self, progress: Iterable[Progress]) -> Iterator[Progress]:
-        """Yield the progress of a run, each message when it was observed."""
-        for one in progress:
-            self.observe(one)
-            yield one
+    def ended(self, iterations: int) -> tuple[SlowHost, ...]:
+        """Return every finding on a run that ended after so many iterations."""
+        return tuple(
+            one
+            if one.until_iteration is not None
+            else replace(
+                one,
+                costs_seconds=one.iteration_cost_seconds
+                * max(0, iterations - one.since_iteration),
+            )
+            for one in self.found
+        )
 
     def observe(self, progress: Progress) -> tuple[SlowHost, ...]:
         """Take in a report; return the hosts that it shows to be slow for the first time."""
