@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from apples.launch.events import Progress
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 from apples.topology.message_matrix import MessageMatrix
+
+if TYPE_CHECKING:
+    from apples.agent.slow_hosts import SlowHost, SlowHostDetector
 
 PASSES = 2
 """How often a decision is made over the horizon of its own run: once, and at most one repeat."""
@@ -137,6 +140,13 @@ class Coordinator:
         Seconds, for an application that runs.
     messages
         Which rank sends which how much, by a run with as many ranks: what `best` chooses is ordered by it.
+
+    Attributes
+    ----------
+    slow_hosts
+        Names the slow hosts of the application that `actuate` started; None before.
+    on_slow_host
+        Called with each host that turns out to be slow.
     """
 
     def __init__(
@@ -160,6 +170,8 @@ class Coordinator:
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
         self.decision_log = DecisionLog()
+        self.slow_hosts: SlowHostDetector | None = None
+        self.on_slow_host: Callable[[SlowHost], object] = lambda _: None
         self._present = information  # the hosts as they are, whatever the decision assumes of them
         self._alone: tuple[InformationPool, float | None] | None = None
 
@@ -352,6 +364,8 @@ class Coordinator:
         HostsUnfitError
             A host of it cannot be used as planned; `execute` plans again.
         """
+        from apples.agent.slow_hosts import SlowHostDetector, planned_hosts  # noqa: PLC0415 - nothing runs in a plan
+
         found = self.actuator.look(host_survey(self._present))
         seen = self._present.with_findings(found) if found else self._present
         for one in estimate.schedule.allocations:
@@ -359,6 +373,7 @@ class Coordinator:
                 raise HostsUnfitError(one.host.name, reason, seen)
         self._found(seen)
         execution = self.actuator.actuate(launch_plan(estimate.schedule, seen, self.messages))
+        self.slow_hosts = SlowHostDetector(planned_hosts(estimate, seen.conditions))
         if policy is None:
             return execution
         self.decision_log.policy = policy
@@ -371,8 +386,17 @@ class Coordinator:
             self.information = self.information.with_findings(seen.findings)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
-        """Yield the progress of an execution until it ends."""
-        yield from execution.monitor()
+        """Yield the progress of an execution until it ends; each report is first searched for slow hosts."""
+        epoch = 0
+        for progress in execution.monitor():
+            if self.slow_hosts is not None:
+                changes = execution.changes
+                if changes and changes[-1].epoch > epoch:
+                    epoch = changes[-1].epoch
+                    self.slow_hosts.rescale(dict(changes[-1].members))
+                for one in self.slow_hosts.observe(progress):
+                    self.on_slow_host(one)
+            yield progress
 
     def resize(self, execution: Execution, estimate: Estimate) -> Resized:
         """Move a running application to the hosts and rows of an estimate; returns when it is there.
@@ -382,7 +406,13 @@ class Coordinator:
         UsageError, LaunchError
             It refused, or tried in vain, and goes on as it was.
         """
-        return execution.resize(estimate.schedule, bandwidth=self.information.conditions.bandwidth)
+        conditions = self.information.conditions
+        resized = execution.resize(estimate.schedule, bandwidth=conditions.bandwidth)
+        if self.slow_hosts is not None:
+            from apples.agent.slow_hosts import planned_hosts  # noqa: PLC0415 - nothing runs in a plan
+
+            self.slow_hosts.replan(planned_hosts(estimate, conditions))
+        return resized
 
 
 def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
