@@ -25,7 +25,6 @@ from apples.agent.information import (
     refusal,
     start_seconds,
 )
-from apples.agent.launching import host_survey, launch_plan
 from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
 from apples.agent.models.model import ModelTemplate, Seconds
 from apples.errors import LaunchError, ManagerUnreachableError
@@ -280,6 +279,8 @@ def with_queue_wait(
 
 def _asked(estimate: Estimate, actuator: Actuator, information: InformationPool) -> float | str:
     """Return the seconds that the queue expects a set to wait, or its words where it would never give it."""
+    from apples.agent.launching import launch_plan  # noqa: PLC0415 - for a queue only
+
     try:
         return max(0.0, actuator.wait_seconds(launch_plan(estimate.schedule, information)))
     except ManagerUnreachableError:
@@ -297,6 +298,8 @@ def with_queue(information: InformationPool, actuator: Actuator) -> InformationP
     listed = [host for host in information.hosts if host.queue_seconds is not None]
     if not listed or actuator.only_plans:
         return information
+    from apples.agent.launching import host_survey, launch_plan  # noqa: PLC0415 - for a queue only
+
     queued = actuator.waited_for(listed)
     if queued:
         information = information.with_findings(actuator.look(host_survey(information)))

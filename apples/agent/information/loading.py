@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import hat
 from apples.agent.information.pool import MODELS, InformationPool, needs_of
@@ -19,14 +20,16 @@ from apples.errors import UsageError
 from apples.io.log import Log
 from apples.io.plugins import resolve
 from apples.launch.remote.addresses import remote_hosts
-from apples.launch.remote.connection import HostConnections
-from apples.launch.remote.fitness import Fitness
 from apples.resources import Host, HostList, read_host_list
 from apples.resources.schedule import Schedule
 from apples.weather.conditions import Conditions
-from apples.weather.link_choice import ProposedPlan
 from apples.weather.sensing import BRIEF_ROUNDS, Others, SensingContext
 from nws import Weather
+
+if TYPE_CHECKING:
+    from apples.launch.remote.connection import HostConnections
+    from apples.launch.remote.fitness import Fitness
+    from apples.weather.link_choice import ProposedPlan
 
 Settings = Mapping[str, str | float]
 Propose = Callable[[InformationPool], Schedule | None]
@@ -200,6 +203,8 @@ def _proposed(
     seen: Mapping[str, Fitness],
 ) -> ProposedPlan | None:
     """Return the plan under conditions and findings, or None if no host set is feasible."""
+    from apples.weather.link_choice import ProposedPlan  # noqa: PLC0415 - see `under`
+
     schedule = propose(replace(information, conditions=conditions).with_findings(seen))
     if schedule is None:
         return None

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from apples.agent.models import Learned, StripModel
@@ -17,7 +16,6 @@ from apples.agent.models.model import ModelTemplate, SpeedFunction
 from apples.agent.models.rectangle import RectangleModel
 from apples.agent.objective import users_metric
 from apples.errors import ModelError, UsageError
-from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, Schedule
 from apples.ui.units import listed
@@ -33,6 +31,7 @@ from hat import (
 from nws import Weather
 
 if TYPE_CHECKING:
+    from apples.launch.remote.fitness import Fitness, Needs
     from apples.malleable.balancers.block_table import Decomposition
 
 
@@ -405,6 +404,8 @@ def refusal(information: InformationPool, host: Host, implementation: str = "") 
 
 def start_seconds(information: InformationPool, resources: Iterable[Host]) -> float:
     """Return the seconds from a launch until the slowest of some hosts is ready: learned, else the list's."""
+    from statistics import median  # noqa: PLC0415 - where a run was started before
+
     known = information.learned.starts.get(information.launcher, {})
     elsewhere = median(known.values()) if known else 0.0
 
@@ -552,6 +553,8 @@ PROBE = "apples.topology.sources.probe"
 
 def needs_of(information: InformationPool) -> Needs:
     """Return what a host must have to run the application's program."""
+    from apples.launch.remote.fitness import Needs  # noqa: PLC0415 - a static plan asks no host
+
     modules: dict[str, None] = {}
     commands: dict[str, None] = {}
     programs: dict[str, None] = {}

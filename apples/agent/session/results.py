@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.agent.arrangement import Arrangement
 from apples.agent.coordinator import DecisionLog
 from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
 from apples.agent.information import InformationPool
-from apples.agent.learning import HostCheck, PredictionCheck
 from apples.agent.models.conformal import LEVEL
 from apples.agent.partitioning import partition_cost
-from apples.agent.rescheduling import ReschedulingDecision
-from apples.agent.verification import Verification
 from apples.errors import VerificationError
-from apples.launch.events import BorderTimes, Outcome
-from apples.launch.hydra import LaunchCommand
 from apples.resources.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
-from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
 from apples.weather.conditions import error_of
+
+if TYPE_CHECKING:  # a plan verifies, learns and moves nothing
+    from apples.agent.learning import HostCheck, PredictionCheck
+    from apples.agent.rescheduling import ReschedulingDecision
+    from apples.agent.verification import Verification
+    from apples.launch.events import BorderTimes, Outcome
+    from apples.launch.hydra import LaunchCommand
+    from apples.topology.message_matrix import MessageMatrix
 
 Document = dict[str, Any]
 
@@ -123,6 +125,12 @@ class VerificationInterrupt(KeyboardInterrupt):
         self.result = result
 
 
+def _not_verified() -> Verification:
+    from apples.agent.verification import Verification  # noqa: PLC0415 - see the top
+
+    return Verification()
+
+
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """What a run did, beside what it was predicted to do.
@@ -152,7 +160,7 @@ class RunResult:
     plan: PlanResult
     outcome: Outcome
     check: PredictionCheck
-    verification: Verification = field(default_factory=Verification)
+    verification: Verification = field(default_factory=_not_verified)
     moved: bool = False
     rescheduling: tuple[ReschedulingDecision, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -187,6 +195,8 @@ class RunResult:
 
     def _declared(self) -> MessageMatrix | None:
         """Return the messages that template and map declare; None where they are not of strips, or too many."""
+        from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix  # noqa: PLC0415 - see the top
+
         schedule, decided = self.plan.estimate.schedule, self.plan.decisions.information
         if self.moved or schedule.rectangles or decided is None:
             return None
