@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from apples.agent.information import InformationPool
-from apples.agent.launching import distances
 from apples.agent.models.rectangle import contacts
 from apples.resources import names
 from apples.resources.distances import between
 from apples.resources.schedule import Schedule
-from apples.topology.mapping import Array, PlacementProblem, place
-from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix
+
+if TYPE_CHECKING:
+    from apples.topology.mapping import Array
+    from apples.topology.message_matrix import MessageMatrix
 
 TOLERANCE = 1.03
 """How much more of the work than the planner gave it a host may get with another's rectangle."""
@@ -66,9 +68,15 @@ def arranged(
     ranks = sum(one.ranks for one in schedule.allocations)
     if counted is not None and len(counted.ranks) != ranks:
         return Arrangement(schedule, counted.source, len(counted.ranks))
-    told = distances(schedule.resources, information, MOST_RANKS_SHOWN)
     messages = _counted(schedule, counted) if counted else _borders(schedule)
-    if messages is None or (counted is None and not told):
+    if messages is None:
+        return None
+    from apples.agent.launching import distances  # noqa: PLC0415 - strips in the selector's order need none of it
+    from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415
+    from apples.topology.message_matrix import MOST_RANKS_SHOWN  # noqa: PLC0415
+
+    told = distances(schedule.resources, information, MOST_RANKS_SHOWN)
+    if counted is None and not told:
         return None
     of_rectangles = bool(schedule.rectangles)
     sizes = [float(r.points) for r in schedule.rectangles] or [

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -24,20 +26,20 @@ from apples.agent.estimator import (
     with_queue_wait,
 )
 from apples.agent.information import InformationPool, refusal
-from apples.agent.launching import host_survey, launch_plan
 from apples.agent.planners import time_balancing
 from apples.agent.planners.planner import Planner, by_threads
 from apples.agent.selector import ResourceSelector, every_host_used
 from apples.errors import LaunchError, ModelError, UsageError
 from apples.launch.actuator import Actuator, Execution, Resized
-from apples.launch.actuators.recording import RecordingActuator
-from apples.launch.events import Progress
+from apples.launch.actuators.recording import RecordingActuator, RecordingExecution
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
-from apples.topology.message_matrix import MessageMatrix
 
 if TYPE_CHECKING:
     from apples.agent.slow_hosts import SlowHost, SlowHostDetector
+    from apples.launch.events import Progress
+    from apples.launch.plan import LaunchPlan
+    from apples.topology.message_matrix import MessageMatrix
 
 PASSES = 2
 """How often a decision is made over the horizon of its own run: once, and at most one repeat."""
@@ -59,6 +61,71 @@ class HostsUnfitError(LaunchError):
     def __init__(self, host: str, reason: str, information: InformationPool) -> None:
         super().__init__(f"{host} cannot be used: {reason}", host=host, reason=reason)
         self.information = information
+
+
+class BlueprintStopped(BaseException):
+    """Ends a blueprint at `actuate`, before anything is started; `Coordinator.execute` handles it.
+
+    No `Exception`: a blueprint that handles errors must not handle this.
+
+    Attributes
+    ----------
+    information
+        The blueprint is executed again under this pool. None: only its decision was asked for.
+    actuator
+        It starts the application then.
+    """
+
+    def __init__(self, information: InformationPool | None, actuator: Actuator) -> None:
+        super().__init__()
+        self.information, self.actuator = information, actuator
+
+
+class Start:
+    """What the caller of `Coordinator.execute` adds to `actuate`: this one adds nothing.
+
+    Parameters
+    ----------
+    passes
+        How often a decision is repeated under the forecasts of its own run time, before anything is started.
+    decides_only
+        Whether the blueprint ends at `actuate`: nothing is started.
+    moves
+        Whether a blueprint's policy may move the application; if not, a policy is ignored.
+
+    Attributes
+    ----------
+    until_end
+        Contexts that are left when the application ends, or with the exception that ends it. `execute` leaves them
+        if the blueprint fails; else its caller does.
+    """
+
+    def __init__(
+        self, *, passes: int = 0, decides_only: bool = False, moves: bool = True
+    ) -> None:
+        self.passes, self.decides_only, self.moves = passes, decides_only, moves
+        self.until_end = ExitStack()
+
+    def movable(self, actuator: Actuator) -> Actuator:
+        """Return the actuator of an application that is moved while it runs, in place of another."""
+        return actuator
+
+    def decided(self, coordinator: Coordinator, plan: LaunchPlan) -> None:
+        """Take in the decision, just before it is started."""
+
+    def started(
+        self, coordinator: Coordinator, execution: Execution, estimate: Estimate
+    ) -> Execution:
+        """Take in what was started; return what the blueprint gets."""
+        del coordinator, estimate
+        self.until_end.push(partial(_cancel_failed, execution))
+        return execution
+
+
+def _cancel_failed(execution: Execution, kind: object, *_: object) -> None:
+    """Cancel an execution that an exception ends."""
+    if kind is not None:
+        execution.cancel()
 
 
 @dataclass
@@ -166,6 +233,7 @@ class Coordinator:
         self.refresh, self.probe, self.clock = refresh, probe, clock
         self.messages = messages
         self.actuator = actuator or RecordingActuator()
+        self.start = Start()
         self.selector = selector or ResourceSelector()
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
@@ -175,24 +243,45 @@ class Coordinator:
         self._present = information  # the hosts as they are, whatever the decision assumes of them
         self._alone: tuple[InformationPool, float | None] | None = None
 
-    def execute(self, blueprint: Blueprint) -> Execution:
-        """Run a blueprint and return the execution it started.
+    def execute(self, blueprint: Blueprint, start: Start | None = None) -> Execution:
+        """Execute a blueprint and return the execution it started.
 
-        Where a host it chose turns out to be unfit, it is run again without that host, under the same weather.
+        Before anything is started the blueprint may be executed again from its beginning: without a host that
+        turned out to be unfit, under the same weather; or under the forecasts of the run's own time. If it fails
+        after the start, the application is cancelled.
+
+        Parameters
+        ----------
+        start
+            What is added to `actuate`; default: nothing.
 
         Raises
         ------
         NoFeasiblePlanError
             No candidate is feasible; carries every refusal.
         """
-        while True:
-            try:
-                return blueprint(self)
-            except HostsUnfitError as unfit:
-                if unfit.information is self._present:
-                    raise  # nothing new was found: planning again would choose the same host
-                self._found(unfit.information)
+        before, self.start = self.start, start or Start()
+        passes = self.start.passes
+        try:
+            while True:
+                try:
+                    return blueprint(self)
+                except HostsUnfitError as unfit:
+                    if unfit.information is self._present:
+                        raise  # nothing new was found: planning again would choose the same host
+                    self._found(unfit.information)
+                    self.start.passes = passes
+                except BlueprintStopped as stopped:
+                    if stopped.information is None:
+                        return RecordingExecution()
+                    self.information = self._present = stopped.information
+                    self.actuator = stopped.actuator
+                except BaseException:
+                    with self.start.until_end:
+                        raise
                 self.decision_log.clear()
+        finally:
+            self.start = before
 
     def under(self, information: InformationPool, log: DecisionLog | None = None) -> Coordinator:
         """Return a coordinator like this one that decides under another pool.
@@ -216,6 +305,7 @@ class Coordinator:
             messages=self.messages,
         )
         other.decision_log = self.decision_log if log is None else log
+        other.start = self.start
         other._present = self._present
         return other
 
@@ -351,20 +441,50 @@ class Coordinator:
         return seconds
 
     # ----------------------------------------------------- starting and looking after
-    def actuate(self, estimate: Estimate, policy: ExecutionPolicy | None = None) -> Execution:
+    def actuate(
+        self, estimate: Estimate, policy: ExecutionPolicy | None = None, *, movable: bool = False
+    ) -> Execution:
         """Start the schedule of an estimate through the actuator.
+
+        Where only a decision is asked for, as by ``apples plan``, the blueprint ends here.
 
         Parameters
         ----------
         policy
             Looks after the application while it runs, where it can be moved at all (`ReschedulingPolicy`).
+        movable
+            Whether it is started so that `resize` can move it; with a policy it is.
 
         Raises
         ------
         HostsUnfitError
             A host of it cannot be used as planned; `execute` plans again.
         """
-        from apples.agent.slow_hosts import SlowHostDetector, planned_hosts  # noqa: PLC0415 - nothing runs in a plan
+        start, log = self.start, self.decision_log
+        if log.chosen is not estimate:
+            log.chosen, log.information = estimate, self.information
+        log.policy = policy = policy if start.moves else None
+        if (movable or policy) and not self.actuator.movable:
+            self.actuator = start.movable(self.actuator)
+            if estimate.schedule.threads and not self.actuator.takes_threads:
+                raise BlueprintStopped(self._present, self.actuator)
+        if not self.actuator.only_plans:
+            self._look(estimate)
+        self._repeat_over_horizon(estimate)
+        if start.decides_only:
+            raise BlueprintStopped(None, self.actuator)
+        from apples.agent.launching import launch_plan  # noqa: PLC0415 - a plan loads no launcher
+        from apples.agent.slow_hosts import SlowHostDetector, planned_hosts  # noqa: PLC0415 - likewise
+
+        plan = launch_plan(estimate.schedule, self._present, self.messages)
+        start.decided(self, plan)
+        self.slow_hosts = SlowHostDetector(planned_hosts(estimate, self._present.conditions))
+        execution = start.started(self, self.actuator.actuate(plan), estimate)
+        return policy(self, execution, estimate) if policy and execution.movable else execution
+
+    def _look(self, estimate: Estimate) -> None:
+        """Have the actuator look at the hosts; refuse an estimate that has an unfit one."""
+        from apples.agent.launching import host_survey  # noqa: PLC0415 - a plan loads no launcher
 
         found = self.actuator.look(host_survey(self._present))
         seen = self._present.with_findings(found) if found else self._present
@@ -372,12 +492,19 @@ class Coordinator:
             if reason := refusal(seen, one.host, one.implementation):
                 raise HostsUnfitError(one.host.name, reason, seen)
         self._found(seen)
-        execution = self.actuator.actuate(launch_plan(estimate.schedule, seen, self.messages))
-        self.slow_hosts = SlowHostDetector(planned_hosts(estimate, seen.conditions))
-        if policy is None:
-            return execution
-        self.decision_log.policy = policy
-        return policy(self, execution, estimate) if execution.movable else execution
+
+    def _repeat_over_horizon(self, estimate: Estimate) -> None:
+        """Stop the blueprint where the decision is to be made again, under the forecasts of its own run time.
+
+        A user who prefers a ``frame`` gets the forecasts of that many seconds.
+        """
+        if self.start.passes == 0:
+            return
+        frame = self._present.specifications.preferences.frame
+        information = self._present.with_horizon(frame or estimate.execution_seconds)
+        if information is not self._present:
+            self.start.passes -= 1
+            raise BlueprintStopped(information, self.actuator)
 
     def _found(self, seen: InformationPool) -> None:
         """Take over what was found on the hosts that were looked at; the weather of the decision stays."""
@@ -416,11 +543,10 @@ class Coordinator:
 
 
 def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
-    """Have a coordinator whose actuator starts nothing decide under the weather of the run to come.
+    """Have a blueprint decide under the weather of the run to come; nothing is started.
 
     A first pass on one-step forecasts gives its time T0; then all candidates are compared under one
-    weather over T0; where the run then chosen asks for another horizon, once more. A user who prefers a
-    ``frame`` gets the forecasts of that many seconds in place of T0. The decision is in
+    weather over T0; where the run then chosen asks for another horizon, once more. The decision is in
     ``coordinator.decision_log``.
 
     Raises
@@ -428,18 +554,7 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
     NoFeasiblePlanError
         No candidate is feasible; carries every refusal.
     """
-    coordinator.execute(blueprint)
-    for _ in range(PASSES):
-        chosen = coordinator.decision_log.chosen
-        if chosen is None:
-            return
-        frame = coordinator.information.specifications.preferences.frame
-        information = coordinator.information.with_horizon(frame or chosen.execution_seconds)
-        if information is coordinator.information:
-            return
-        coordinator.information = coordinator._present = information
-        coordinator.decision_log.clear()
-        coordinator.execute(blueprint)
+    coordinator.execute(blueprint, Start(passes=PASSES, decides_only=True))
 
 
 def _checked(

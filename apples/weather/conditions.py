@@ -11,10 +11,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import NamedTuple
 
-from apples.launch import quota as quotas
 from apples.resources import Host, HostList, Link
 from apples.ui.units import SHOWN, listed
 from nws import Forecast, Interval, Weather, available_share, competitors_for, most_within
@@ -67,6 +65,8 @@ def _believed(forecast: Forecast) -> Interval | None:
 
 
 def _errors_in_half(level: float) -> float:
+    from statistics import NormalDist  # noqa: PLC0415 - slow to load, for measured intervals only
+
     return NormalDist().inv_cdf((1.0 + level) / 2.0) * math.sqrt(math.pi / 2.0)
 
 
@@ -157,6 +157,8 @@ class Conditions:
         None where no quota is known, or the processes get less than it anyway.
         """
         if self.played(host):
+            from apples.launch import quota as quotas  # noqa: PLC0415 - for a live weather only
+
             quota, period = host.cpu, quotas.limits(host.cpu)[1] / 1e6
         else:
             known = self.weather.cpu_quota.get(host.name)

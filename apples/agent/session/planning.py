@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from apples.agent.coordinator import Blueprint, Coordinator, Probe, decide_over_horizon
 from apples.agent.estimator import with_queue
@@ -22,14 +23,15 @@ from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
 from apples.io.log import Log, discard
 from apples.io.plugins import resolve
-from apples.launch.actuator import Actuator
-from apples.launch.remote.fitness import Finding, Fitness
+from apples.launch.actuators.recording import PlanningActuator, RecordingActuator
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Schedule
-from apples.topology.message_matrix import MessageMatrix
 from apples.weather.sensing import SensingContext
 
+if TYPE_CHECKING:
+    from apples.launch.actuator import Actuator
+    from apples.launch.remote.fitness import Fitness
+
 DEFAULT_BLUEPRINT = "minimum_execution_time"
-SILENT = Finding("ssh", "fail", "it did not answer whoever asked it last")
 
 
 def plan(
@@ -56,20 +58,18 @@ def plan(
         An unknown name. That there is no plan is no error: the result's `refusal` says why.
     """
     information = information or load(spec, SensingContext(log=log), links_as_needed=True)
-    actuator = _asks_the_queue(information, log) if spec.weather == "live" else None
-    if actuator:
-        information = with_queue(information, actuator)
+    actuator = _actuator_for(spec, information, log)
+    information = with_queue(information, actuator)
     name, blueprint = blueprint_of(spec, information)
     coordinator = coordinator_of(spec, information, actuator)
     return decide(name, blueprint, coordinator, explain=explain)
 
 
-def _asks_the_queue(information: InformationPool, log: Log) -> Actuator | None:
-    """Return what knows how long the hosts behind a queue are waited for; None where the list has none."""
-    if all(host.queue_seconds is None for host in information.hosts):
-        return None
-    from apples.launch.actuators.recording import RecordingActuator  # noqa: PLC0415 - where there is a queue
-    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - likewise
+def _actuator_for(spec: PlanSpec, information: InformationPool, log: Log) -> Actuator:
+    """Return an actuator that starts nothing; under a live weather it knows the waits for hosts behind a queue."""
+    if spec.weather != "live" or all(h.queue_seconds is None for h in information.hosts):
+        return PlanningActuator()
+    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - where there is a queue
 
     return RecordingActuator(SshActuator(talk=log))
 
@@ -105,15 +105,22 @@ def load(
         launcher=launcher,
         # Silent hosts stay in the list as unfit. Whether two listed hosts are parts of one machine
         # decides which network the ranks use, and that is known of the whole list only.
-        findings={name: Fitness(name, (SILENT,)) for name in spec.silent},
+        findings={name: _silent(name) for name in spec.silent},
         sensing=replace(sensing, fresh=spec.fresh),
         propose=partial(_schedule_under, spec) if links_as_needed else None,
     )
 
 
+def _silent(host: str) -> Fitness:
+    """Return the finding on a host that is known not to answer."""
+    from apples.launch.remote.fitness import Finding, Fitness  # noqa: PLC0415 - for such hosts only
+
+    return Fitness(host, (Finding("ssh", "fail", "it did not answer whoever asked it last"),))
+
+
 def _schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:
     """Return the schedule that the specification's blueprint chooses under a pool, None if there is no plan."""
-    coordinator = coordinator_of(spec, information, None)
+    coordinator = coordinator_of(spec, information, PlanningActuator())
     try:
         coordinator.execute(blueprint_of(spec, information)[1])
     except NoFeasiblePlanError:
@@ -142,6 +149,11 @@ def coordinator_of(
 ) -> Coordinator:
     """Return a coordinator with the planner and distance asked for, else the user's preferences."""
     preferences = information.specifications.preferences
+    messages = None
+    if spec.messages:
+        from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - where messages are known
+
+        messages = MessageMatrix.of_run(spec.messages)
     planner = spec.planner or preferences.planner or "time_balancing"
     distance = spec.distance or preferences.distance or "communication"
     return Coordinator(
@@ -160,7 +172,7 @@ def coordinator_of(
         else resolve(planner, PLANNERS, "planner", ("resources", "information")),
         refresh=refresh,
         probe=probe,
-        messages=MessageMatrix.of_run(spec.messages) if spec.messages else None,
+        messages=messages,
     )
 
 

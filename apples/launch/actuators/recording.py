@@ -1,17 +1,20 @@
-"""`RecordingActuator`: keeps the plans it was given and starts nothing."""
+"""`RecordingActuator`: keeps the plans it was given and starts nothing. `PlanningActuator`: keeps none either."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from apples.launch.actuator import Actuator, Execution
-from apples.launch.events import Outcome, Progress
-from apples.launch.hydra import LaunchCommand
-from apples.launch.plan import HostSurvey, LaunchPlan, run_task
-from apples.launch.remote.fitness import Fitness
 from apples.resources import Host
+
+if TYPE_CHECKING:  # a command that only plans loads no launcher
+    from apples.launch.events import Outcome, Progress
+    from apples.launch.hydra import LaunchCommand
+    from apples.launch.plan import HostSurvey, LaunchPlan
+    from apples.launch.remote.fitness import Fitness
 
 
 class RecordingExecution(Execution):
@@ -92,9 +95,23 @@ class RecordingActuator(Actuator):
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return a command of no words, with the task it would have been given."""
+        from apples.launch.hydra import LaunchCommand  # noqa: PLC0415 - see the top
+        from apples.launch.plan import run_task  # noqa: PLC0415
+
         return LaunchCommand((), {}, {"task.json": json.dumps(run_task(plan), indent=1)})
 
     def actuate(self, plan: LaunchPlan) -> Execution:
         """Record the plan."""
         self.plans.append(plan)
         return RecordingExecution()
+
+
+class PlanningActuator(RecordingActuator):
+    """Starts nothing and records nothing: the actuator of a command that only plans."""
+
+    name = "planning"
+
+    @property
+    def needs_launch_plan(self) -> bool:
+        """Return False: a launch plan has no reader."""
+        return False
