@@ -5,6 +5,9 @@ it with in section 3: `compile_time` (method 2), `all_resources` (method 3), `sq
 is equal strips); and `single_host`; and `redistribute`, which goes on deciding while the application runs, as do
 `migrate` and `decider`, by the loads of hosts. Yours is any function that takes a Coordinator and returns an
 Execution.
+
+Those that need more than the Coordinator ask ``apples`` for it when they are called: a plan loads one blueprint's
+needs only.
 """
 
 from blueprints.all_resources import all_resources

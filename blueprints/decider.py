@@ -1,6 +1,7 @@
 """Run-time AppLeS with Dynamite's migration decider: while it runs, hosts above its threshold are left."""
 
-from apples import Coordinator, Execution, LoadRescheduling
+import apples
+from apples import Coordinator, Execution
 
 
 def decider(coordinator: Coordinator) -> Execution:
@@ -10,4 +11,4 @@ def decider(coordinator: Coordinator) -> Execution:
         schedule = coordinator.plan(resources)
         if coordinator.is_feasible(schedule):
             candidates.append(coordinator.estimate(schedule))
-    return coordinator.actuate(coordinator.best(candidates), LoadRescheduling("decider"))
+    return coordinator.actuate(coordinator.best(candidates), apples.LoadRescheduling("decider"))

@@ -1,6 +1,7 @@
 """Run-time AppLeS on machines that have owners: while it runs, a host that others load is left where that pays."""
 
-from apples import Coordinator, Execution, LoadRescheduling
+import apples
+from apples import Coordinator, Execution
 
 
 def migrate(coordinator: Coordinator) -> Execution:
@@ -10,4 +11,4 @@ def migrate(coordinator: Coordinator) -> Execution:
         schedule = coordinator.plan(resources)
         if coordinator.is_feasible(schedule):
             candidates.append(coordinator.estimate(schedule))
-    return coordinator.actuate(coordinator.best(candidates), LoadRescheduling("migrate"))
+    return coordinator.actuate(coordinator.best(candidates), apples.LoadRescheduling("migrate"))

@@ -1,6 +1,7 @@
 """Run-time AppLeS that goes on deciding: while the application runs, it is moved whenever that pays."""
 
-from apples import Coordinator, Estimate, Execution, ReschedulingPolicy
+import apples
+from apples import Coordinator, Estimate, Execution
 
 
 def redistribute(coordinator: Coordinator) -> Execution:
@@ -15,7 +16,7 @@ def redistribute(coordinator: Coordinator) -> Execution:
                 candidates.append(coordinator.estimate(schedule))
         return coordinator.best(candidates)
 
-    policy = ReschedulingPolicy(
+    policy = apples.ReschedulingPolicy(
         replan=fastest,
         minimum_dwell=4.0,
         look_interval=15.0,
