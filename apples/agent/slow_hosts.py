@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, median_low
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from apples.launch.events import HostTimes, Progress
-from apples.resources.schedule import Estimate
 from apples.ui.units import duration
-from apples.weather.conditions import Conditions
+
+if TYPE_CHECKING:
+    from apples.launch.events import HostTimes, Progress
+    from apples.resources.schedule import Estimate
+    from apples.weather.conditions import Conditions
 
 Cause = Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
 
@@ -260,6 +262,7 @@ class SlowHostDetector:
 
     Examples
     --------
+    >>> from apples.launch.events import HostTimes, Progress
     >>> watch = SlowHostDetector({"ada": PlannedHost(0.1), "bob": PlannedHost(0.1)})
     >>> for k in range(1, 40):
     ...     slow = max(0, k - 20)  # bob takes twice as long from iteration 20 on

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
@@ -56,6 +57,14 @@ MOST_RANKS_RECORDED = 24
 MOST_PAIRS_RECORDED = 200
 """Pairs of hosts of which the bytes of an iteration are."""
 SHOWN_DECISIONS = 20
+COUNTERS = (
+    "clipped_compute_seconds",
+    "clipped_processor_seconds",
+    "cpu_wait_seconds",
+    "throttled_seconds",
+    "major_faults",
+)
+"""Fields of a host's times that programs may leave out, and most do."""
 WRITE_SECONDS = 1.0
 """How often, at most, the state of a run is written while it runs; its progress goes to its events."""
 
@@ -173,6 +182,8 @@ class RunRecorder:
         self._written = -math.inf
         self._warned: dict[str, str] = {}
         self._decided: ReschedulingDecision | None = None
+        self._coordinator: Coordinator | None = None
+        self._slow_hosts: list[Record] = []
         self._changed = 0
         self._logged = 0
 
@@ -193,6 +204,7 @@ class RunRecorder:
     # ------------------------------------------------------------------------ what happens
     def planned(self, prepared: PreparedRun) -> None:
         """Keep the plan, the weather it was made under and the task, before anything is started."""
+        self._coordinator = prepared.coordinator
         plan, chosen = prepared.plan, prepared.plan.decisions.chosen
         information = plan.decisions.information or plan.information
         self._keep_document("plan.json", lambda: json.dumps(plan.document(), indent=1))
@@ -233,7 +245,8 @@ class RunRecorder:
             self._changes(execution)
             if isinstance(execution, AdaptiveExecution):
                 self._decisions(execution.decisions)
-            line = _event(PROGRESS, **asdict(at))
+            self._slow()
+            line = _event(PROGRESS, **_reported(at))
             del line["borders"]  # they are in what is measured in the end
             self._kept(partial(EventLog.append_progress, event=line))
             if first or self._clock() - self._written >= self._every:
@@ -365,10 +378,22 @@ class RunRecorder:
     def _measured(self, outcome: Outcome) -> None:
         """Record what the program measured, on a full disk in the room that was kept for the end."""
         self.state.update(iteration=outcome.iterations, measured_seconds=outcome.seconds)
-        event = _event("measured", **asdict(outcome))
+        event = _event("measured", **_reported(outcome))
         if self.job is not None:
             to_the_last = self.job.to_the_last
             self._kept(lambda events: to_the_last(lambda: events.append(event)))
+
+    def _slow(self) -> None:
+        """Record each host that has become slow or no longer is; the state has the newest figures."""
+        slow = self._coordinator and self._coordinator.slow_hosts
+        if not slow or not slow.found:
+            return
+        now, known = [one.document() for one in slow.found], self._slow_hosts
+        before = {_place(one): one["until_iteration"] for one in known}
+        for one in now:
+            if before.get(_place(one), -1) != one["until_iteration"]:
+                self.event("slow-host", **one)
+        self._slow_hosts = self.state["slow_hosts"] = now
 
     def _decisions(self, decisions: list[ReschedulingDecision]) -> None:
         """Record the moves that were weighed since the last look, and those that were made."""
@@ -407,6 +432,22 @@ class RunRecorder:
             self._warned.pop(EVENTS, None)
             return True
         return False
+
+
+def _place(slow: Record) -> tuple[str, int]:
+    """Return which slow host an entry is of, and since when."""
+    return slow["host"], slow["since_iteration"]
+
+
+def _reported(times: Progress | Outcome) -> Record:
+    """Return a report as a record; counters that the program does not report are left out."""
+    found = asdict(times)
+    if found["clipped_seconds"] is None:
+        del found["clipped_seconds"]
+    for host in found["hosts"]:
+        for name in [name for name in COUNTERS if host[name] is None]:
+            del host[name]
+    return found
 
 
 def _messages(execution: Execution) -> Record:

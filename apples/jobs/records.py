@@ -48,6 +48,8 @@ class JobStatus:
         The last moves that a blueprint weighed.
     attempt
         How often it was started: once, and one more each time it went on from its last commit.
+    slow_hosts
+        Its slow hosts with cause and cost, as in ``apples.run/1``.
     """
 
     id: str
@@ -64,6 +66,7 @@ class JobStatus:
     rescheduling: tuple[Mapping[str, Any], ...] | None = ()
     last_change: Mapping[str, Any] | None = None
     attempt: int = 1
+    slow_hosts: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, job: store.StoredJob, *, ask: bool = True) -> JobStatus:
@@ -88,6 +91,7 @@ class JobStatus:
             rescheduling=None if decisions is None else tuple(decisions),
             last_change=record.get("last_change"),
             attempt=store.attempts(record),
+            slow_hosts=tuple(record.get("slow_hosts") or ()),
         )
 
     def document(self) -> Record:
@@ -108,6 +112,7 @@ class JobStatus:
             "redistributions": None if self.rescheduling is None else list(self.rescheduling),
             "last_change": self.last_change,
             "attempt": self.attempt,
+            "slow_hosts": list(self.slow_hosts),
         }
 
 
@@ -416,7 +421,22 @@ def _execution_so_far(record: RunRecord) -> Document | None:
             for one in record.events
             if one["event"] == "decision"
         ],
+        "slow_hosts": _slow_hosts_so_far(record.events, done),
     }
+
+
+def _slow_hosts_so_far(events: Sequence[Mapping[str, Any]], done: int) -> list[Document]:
+    """Return the slow hosts that were recorded; one that is slow still has cost what it cost up to now."""
+    latest: dict[tuple[str, int], Document] = {}
+    for one in events:
+        if one["event"] == "slow-host":
+            entry = {key: value for key, value in one.items() if key not in {"at", "event"}}
+            latest[one["host"], one["since_iteration"]] = entry
+    for entry in latest.values():
+        if entry["until_iteration"] is None:
+            iterations = max(0, done - entry["since_iteration"])
+            entry["costs_seconds"] = entry["iteration_cost_seconds"] * iterations
+    return list(latest.values())
 
 
 def _hosts_so_far(

@@ -134,6 +134,7 @@ class PreparedRun:
     def _execute(self, talk: Talk, follow: Follow, reference: Reference | None) -> RunResult:
         coordinator, phases = self.coordinator, self.phases
         phases("launch")
+        coordinator.on_slow_host = lambda one: talk(one.text)
         try:
             chosen = self.plan.estimate
             execution = coordinator.actuate(chosen, self.plan.decisions.policy)
@@ -164,9 +165,11 @@ class PreparedRun:
         if self.learn and not execution.moved:  # a moved run did not happen as it was planned
             self._learn_from(result, outcome, talk)
         decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
+        slow = coordinator.slow_hosts
         found = RunResult(
             self.plan, outcome, result, found_right, execution.moved, decisions, phases.seconds(),
             execution.queue_seconds, messages,
+            slow_hosts=slow.ended(outcome.iterations) if slow else (),
         )  # fmt: skip
         if interrupt is not None:
             raise VerificationInterrupt(found) from interrupt

@@ -19,7 +19,7 @@ from apples.jobs.text.run import VERDICTS
 from apples.jobs.text.timeline import KINDS as SPENT
 from apples.jobs.text.timeline import Events, timeline_document
 from apples.jobs.text.verified import verified_page
-from apples.jobs.text.words import reasons, spending, words_of
+from apples.jobs.text.words import reasons, slow_host_lines, spending, words_of
 from apples.ui.formats import Formatted, count, coverage_sentence, seconds, sentence, share, size
 from apples.ui.page import render
 
@@ -111,6 +111,7 @@ def _measured(document: Document) -> Document:
         "cut": len(execution["hosts"]) > MOST_ROWS,
         **matrix_tables(execution.get("messages")),
         "notes": notes(plan, execution),
+        "slow_hosts": list(slow_host_lines(execution.get("slow_hosts"))),
     }
 
 

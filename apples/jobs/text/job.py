@@ -11,6 +11,7 @@ from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.jobs.records import change_text
 from apples.jobs.scheduler_client import OVER
 from apples.jobs.text.timeline import phases_words
+from apples.jobs.text.words import slow_host_lines
 from apples.ui.tables import fitted
 from apples.ui.units import amount, duration
 
@@ -33,6 +34,7 @@ def job_text(job: JobStatus) -> str:
     if changed := change_text(job.last_change):
         lines.append(f"  {changed}")
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
+    lines += [f"  {line}" for line in slow_host_lines(job.slow_hosts)]
     verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"
     return "\n".join([*lines, f"next: apples {verb}"])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apples.jobs.text.verified import verified_text
-from apples.jobs.text.words import spending, words_of
+from apples.jobs.text.words import slow_host_lines, spending, words_of
 from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, duration
@@ -42,6 +42,8 @@ def run_text(document: Document, command: str, timeline: str = "") -> str:
         second += f"\nIt waited {duration(waited)} in the queue, expected {duration(expected)}."
     if execution.get("moved"):
         second += "\nIt was moved while it ran: the prediction was for the hosts it began on."
+    for line in slow_host_lines(execution.get("slow_hosts")):
+        second += f"\n{line}"
     past = coverage_words(execution.get("coverage"))
     if past:
         second += f"\nBefore it: {past}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Document = dict[str, Any]
@@ -20,6 +20,15 @@ def kinds_of(plans: Sequence[Document]) -> list[str]:
             for strip in plan["chosen"]["strips"]
         }
     )
+
+
+def slow_host_lines(found: Iterable[Mapping[str, Any]] | None) -> Iterator[str]:
+    """Yield a line for each entry of ``execution.slow_hosts``."""
+    if not found:
+        return
+    from apples.agent.slow_hosts import slow_host_text  # noqa: PLC0415 - most runs have no slow host
+
+    yield from map(slow_host_text, found)
 
 
 def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
