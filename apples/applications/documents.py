@@ -283,6 +283,16 @@ class _Messages(TypedDict):
     rank_messages: list[list[int]] | None
 
 
+class _SlowHost(TypedDict):
+    host: str
+    since_iteration: int
+    until_iteration: int | None
+    factor: float
+    cause: Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
+    iteration_cost_seconds: Seconds
+    costs_seconds: Seconds
+
+
 class _Execution(TypedDict):
     iterations: int
     predicted_seconds: Seconds | None
@@ -302,6 +312,7 @@ class _Execution(TypedDict):
     moved: NotRequired[bool]
     messages: NotRequired[_Messages | None]
     redistributions: NotRequired[list[_Redistribution]]
+    slow_hosts: NotRequired[list[_SlowHost]]
 
 
 class _DifferingRow(TypedDict):
@@ -516,6 +527,7 @@ class JobDocument(TypedDict):
     redistributions: list[_Redistribution] | None
     last_change: _LastChange | None
     attempt: int
+    slow_hosts: list[_SlowHost]
     change: NotRequired[_ChangeEstimate | None]
 
 

@@ -22,6 +22,7 @@ from apples.weather.conditions import error_of
 if TYPE_CHECKING:  # a plan verifies, learns and moves nothing
     from apples.agent.learning import HostCheck, PredictionCheck
     from apples.agent.rescheduling import ReschedulingDecision
+    from apples.agent.slow_hosts import SlowHost
     from apples.agent.verification import Verification
     from apples.launch.events import BorderTimes, Outcome
     from apples.launch.hydra import LaunchCommand
@@ -153,6 +154,8 @@ class RunResult:
         How long the queue held the run back; None where there was none, or it does not say.
     messages
         Which rank sent which how much, as it was counted, or as the program's arrays say; None where neither is.
+    slow_hosts
+        Hosts that were at least about twice as slow as planned, with cause and cost.
     record
         Name of its record; None where none is kept.
     """
@@ -166,6 +169,7 @@ class RunResult:
     phases: Mapping[str, float] = field(default_factory=dict)
     queue_seconds: float | None = None
     messages: MessageMatrix | None = None
+    slow_hosts: tuple[SlowHost, ...] = ()
     record: str | None = None
 
     @property
@@ -222,6 +226,7 @@ class RunResult:
         found = self.messages or self._declared()
         document["execution"]["messages"] = found and found.document()
         document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
+        document["execution"]["slow_hosts"] = [one.document() for one in self.slow_hosts]
         document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())
         document["record"] = self.record
         return document
