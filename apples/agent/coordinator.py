@@ -95,15 +95,16 @@ class Start:
 
     Attributes
     ----------
+    execution
+        What was started; None before.
     until_end
         Contexts that are left when the application ends, or with the exception that ends it. `execute` leaves them
         if the blueprint fails; else its caller does.
     """
 
-    def __init__(
-        self, *, passes: int = 0, decides_only: bool = False, moves: bool = True
-    ) -> None:
+    def __init__(self, *, passes: int = 0, decides_only: bool = False, moves: bool = True) -> None:
         self.passes, self.decides_only, self.moves = passes, decides_only, moves
+        self.execution: Execution | None = None
         self.until_end = ExitStack()
 
     def movable(self, actuator: Actuator) -> Actuator:
@@ -118,6 +119,7 @@ class Start:
     ) -> Execution:
         """Take in what was started; return what the blueprint gets."""
         del coordinator, estimate
+        self.execution = execution
         self.until_end.push(partial(_cancel_failed, execution))
         return execution
 
@@ -267,8 +269,10 @@ class Coordinator:
                 try:
                     return blueprint(self)
                 except HostsUnfitError as unfit:
-                    if unfit.information is self._present:
-                        raise  # nothing new was found: planning again would choose the same host
+                    # Where nothing new was found, planning again would choose the same host.
+                    if unfit.information is self._present or self.start.execution is not None:
+                        with self.start.until_end:
+                            raise
                     self._found(unfit.information)
                     self.start.passes = passes
                 except BlueprintStopped as stopped:
@@ -498,7 +502,7 @@ class Coordinator:
 
         A user who prefers a ``frame`` gets the forecasts of that many seconds.
         """
-        if self.start.passes == 0:
+        if self.start.passes == 0 or self.start.execution is not None:
             return
         frame = self._present.specifications.preferences.frame
         information = self._present.with_horizon(frame or estimate.execution_seconds)

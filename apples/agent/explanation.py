@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import hat
-from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog
+from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, Start
 from apples.agent.information import InformationPool
 from apples.agent.planners.time_balancing import balance, rows_by
 from apples.errors import ApplesError
@@ -171,7 +171,7 @@ class _Asker:
             estimator=self.coordinator.estimator,
         )
         try:
-            asked.execute(self.blueprint)
+            asked.execute(self.blueprint, Start(decides_only=True))
         except ApplesError:
             return ()
         return _answer(asked.decision_log)

@@ -215,11 +215,6 @@ class Actuator(ABC):
         """Whether it never starts anything, so that a plan may span what no one launcher starts."""
         return False
 
-    @property
-    def needs_launch_plan(self) -> bool:
-        """Whether `actuate` reads its plan; if not, the coordinator makes none."""
-        return True
-
     @abstractmethod
     def command(self, plan: LaunchPlan) -> LaunchCommand:
         """Return what `actuate` would run, complete; starts and writes nothing.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from apples.agent.coordinator import Blueprint, Coordinator, Probe, decide_over_horizon
+from apples.agent.coordinator import Blueprint, Coordinator, Probe, Start, decide_over_horizon
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.information import InformationPool, load_information
@@ -23,7 +23,7 @@ from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
 from apples.io.log import Log, discard
 from apples.io.plugins import resolve
-from apples.launch.actuators.recording import PlanningActuator, RecordingActuator
+from apples.launch.actuators.recording import RecordingActuator
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Schedule
 from apples.weather.sensing import SensingContext
 
@@ -68,7 +68,7 @@ def plan(
 def _actuator_for(spec: PlanSpec, information: InformationPool, log: Log) -> Actuator:
     """Return an actuator that starts nothing; under a live weather it knows the waits for hosts behind a queue."""
     if spec.weather != "live" or all(h.queue_seconds is None for h in information.hosts):
-        return PlanningActuator()
+        return RecordingActuator()
     from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - where there is a queue
 
     return RecordingActuator(SshActuator(talk=log))
@@ -101,6 +101,7 @@ def load(
         spec.user,
         settings=spec.settings,
         weather=weather or spec.weather,
+        learned=spec.uses_learned,
         model=spec.model,
         launcher=launcher,
         # Silent hosts stay in the list as unfit. Whether two listed hosts are parts of one machine
@@ -120,9 +121,9 @@ def _silent(host: str) -> Fitness:
 
 def _schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:
     """Return the schedule that the specification's blueprint chooses under a pool, None if there is no plan."""
-    coordinator = coordinator_of(spec, information, PlanningActuator())
+    coordinator = coordinator_of(spec, information, None)
     try:
-        coordinator.execute(blueprint_of(spec, information)[1])
+        coordinator.execute(blueprint_of(spec, information)[1], Start(decides_only=True))
     except NoFeasiblePlanError:
         return None
     chosen = coordinator.decision_log.chosen

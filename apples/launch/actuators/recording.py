@@ -1,4 +1,4 @@
-"""`RecordingActuator`: keeps the plans it was given and starts nothing. `PlanningActuator`: keeps none either."""
+"""`RecordingActuator`: keeps the plans it was given and starts nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a command that only plans loads no launcher
 
 
 class RecordingExecution(Execution):
-    """A run that never was: no progress, no outcome.
+    """Nothing runs: `monitor` ends at once, there is no outcome, and `resize` is refused.
 
     Examples
     --------
@@ -44,7 +44,9 @@ class RecordingActuator(Actuator):
     Parameters
     ----------
     stands_for
-        The actuator that is going to start it: looks at the hosts in its place.
+        The actuator that would start it: answers in its place what it can start, and how.
+    asks
+        Whether that one looks at hosts and asks the queue.
 
     Examples
     --------
@@ -54,8 +56,8 @@ class RecordingActuator(Actuator):
 
     name = "recording"
 
-    def __init__(self, stands_for: Actuator | None = None) -> None:
-        self.stands_for = stands_for
+    def __init__(self, stands_for: Actuator | None = None, *, asks: bool = True) -> None:
+        self.stands_for, self._asks = stands_for, asks
         self.plans: list[LaunchPlan] = []
 
     @classmethod
@@ -82,8 +84,13 @@ class RecordingActuator(Actuator):
 
     @property
     def only_plans(self) -> bool:
-        """Whether it stands for nothing that would start the plan."""
-        return self.stands_for is None
+        """Whether nothing is looked at or asked for the plan."""
+        return self.stands_for is None or not self._asks
+
+    @property
+    def movable(self) -> bool:  # type: ignore[override]  # others say it of the class
+        """Whether the actuator starts what can be moved that this one stands for."""
+        return self.stands_for is not None and self.stands_for.movable
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
         """Look as the actuator does that this one stands for."""
@@ -104,14 +111,3 @@ class RecordingActuator(Actuator):
         """Record the plan."""
         self.plans.append(plan)
         return RecordingExecution()
-
-
-class PlanningActuator(RecordingActuator):
-    """Starts nothing and records nothing: the actuator of a command that only plans."""
-
-    name = "planning"
-
-    @property
-    def needs_launch_plan(self) -> bool:
-        """Return False: a launch plan has no reader."""
-        return False
