@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from apples.agent.information import InformationPool, needs_of, offers, program_of, refusal
+from apples.agent.information import (
+    InformationPool,
+    needs_of,
+    offers,
+    program_of,
+    refusal,
+    speed_source,
+)
 from apples.agent.launching import calibration_plan
-from apples.agent.models import store_speeds
+from apples.agent.models import recall, store_speeds
 from apples.agent.models.model import SpeedFunction
 from apples.errors import ApplesError
+from apples.io.log import Log, discard
 from apples.launch.calibrate import calibrate as measure
 from apples.launch.events import Calibration, Talk
 from apples.launch.remote.addresses import remote_hosts
 from apples.launch.remote.preflight import preflight
+from apples.launch.slurm.nodes import behind_a_queue
 from apples.launch.ssh import LaunchTarget
 from apples.launch.targets import first_target
 from apples.resources import Host
+from apples.resources.schedule import Allocation, Schedule
+from apples.ui.units import listed
 from apples.weather.sensing import Others
 from hat import Implementation
 
@@ -32,6 +44,9 @@ Measure = Callable[..., Sequence[Calibration]]
 """As `apples.launch.calibrate.calibrate`: a program's kernel on a host, at some strip sizes."""
 PROBE_SECONDS = 5.0
 """A probe may say nothing for so long: the application waits for nobody, but its next decision does."""
+
+FIRST_SECONDS = 5.0
+"""`measure_first` begins no measurement after this time, so that a run with many new hosts starts soon."""
 
 MOST_AT_ONCE = 8
 """So many processes at most are measured beside one another on a host: each is a connection."""
@@ -81,7 +96,7 @@ def calibrate_hosts(
         speeds = _speeds(hosts, information, rows, talk, measure)
         for host in hosts:
             try:
-                store_speeds(template.name, template.version, host.identity, speeds)
+                store_speeds(information.learned_key, host.identity, speeds)
             except OSError as error:
                 tell(error)
         return speeds
@@ -97,6 +112,120 @@ def calibrate_hosts(
         for host in hosts
     }
     return {host.name: of[host.name] for host in information.hosts if host.name in of}
+
+
+def measure_first(
+    information: InformationPool,
+    propose: Callable[[InformationPool], Schedule | None],
+    log: Log = discard,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    measure: Measure = measure,
+) -> InformationPool:
+    """Return the pool after the hosts of its plan were measured that never were for this problem size.
+
+    Each of them runs the implementation that it was planned to run, on strips around its own. Then the plan is
+    made anew; if it has other hosts that were never measured, these follow. Hosts on the same CPUs are measured
+    one after the other, all others at once. A host that cannot be measured keeps the speed that it had, and its
+    plan stays marked (`apples.agent.information.speed_source`).
+
+    Parameters
+    ----------
+    propose
+        Returns the schedule that would be chosen under a pool, None if there is no plan.
+    log
+        Is told which hosts are measured, before it begins, and which could not be.
+    clock
+        Seconds that only go forward.
+    measure
+        Runs the program's kernel on a host; tests pass their own.
+    """
+    template, tried = information.template, set[str]()
+    deadline = clock() + FIRST_SECONDS
+    while clock() < deadline:
+        schedule = propose(information)
+        allocations = [] if schedule is None else schedule.allocations
+        pool = information if schedule is None else information.pool_of(schedule)
+        unmeasured = [
+            one
+            for one in allocations
+            if one.host.name not in tried
+            and not speed_source(pool, one.host).holds
+            and _may_be_measured(pool, one.host)
+        ]
+        if not unmeasured:
+            break
+        names = [one.host.name for one in unmeasured]
+        tried.update(names)
+        log(
+            f"measuring {template.name} on {listed(names)} first: its speed there was never measured at this size "
+            "(--no-calibrate skips this)"
+        )
+
+        def measured(lane: Sequence[list[Allocation]], pool: InformationPool = pool) -> bool:
+            stored = False
+            for alike in lane:
+                if clock() < deadline:
+                    stored |= _store_first(alike, pool, log, measure)
+            return stored
+
+        lanes = _lanes(unmeasured, pool)
+        with ThreadPoolExecutor(len(lanes)) as threads:
+            if not any(list(threads.map(measured, lanes))):
+                break
+        information = replace(information, learned=recall(information.learned_key))
+    return information
+
+
+def _may_be_measured(information: InformationPool, host: Host) -> bool:
+    """Return whether a host can run a process now: no queue holds it, and it was looked at if it is another."""
+    if host in behind_a_queue(information.hosts):
+        return False
+    return host.name in information.findings or host not in remote_hosts(information.hosts)
+
+
+def _lanes(
+    allocations: Sequence[Allocation], information: InformationPool
+) -> list[list[list[Allocation]]]:
+    """Return lanes of groups: a group has the same CPUs, so it is measured once; lanes share no CPUs."""
+    groups: dict[tuple[str, str | tuple[int, ...]], list[Allocation]] = {}
+    for one in allocations:
+        which = one.host.name if one.host.name in information.findings else one.host.cpus
+        groups.setdefault((information.conditions.machine(one.host), which), []).append(one)
+    machines: dict[str, list[list[Allocation]]] = {}
+    for (machine, _), group in groups.items():
+        machines.setdefault(machine, []).append(group)
+    lanes = []
+    for parts in machines.values():
+        cpus = [set(group[0].host.cpus) for group in parts]
+        apart = all(cpus) and len(set().union(*cpus)) == sum(map(len, cpus))
+        lanes += [[group] for group in parts] if apart else [parts]
+    return lanes
+
+
+def _store_first(
+    alike: Sequence[Allocation], information: InformationPool, log: Log, measure: Measure
+) -> bool:
+    """Measure what hosts with the same CPUs would run, on strips around theirs; return whether it was stored."""
+    hosts = [one.host for one in alike]
+    own = [max(1, math.ceil(one.height / one.host.slots)) for one in alike]
+    largest = min(2 * max(own), information.application.rows)
+    limit = information.specifications.constraints.memory
+    room = information.conditions.memory_for_strip(hosts[0], 0.0, limit)
+    around = (
+        [min(own) // 8, largest] if information.application.strip_memory(largest) <= room else []
+    )
+    sizes = list(dict.fromkeys(max(1, size) for size in (*own, *around)))
+    short = partial(measure, silence_seconds=PROBE_SECONDS, within_seconds=PROBE_SECONDS)
+    names = dict.fromkeys(information.implementation(host) for host in hosts)
+    speeds = _speeds(hosts, information, sizes, log, short, names)
+    for host in hosts:
+        try:
+            store_speeds(information.learned_key, host.identity, speeds)
+        except OSError as error:
+            log(f"warning: {error.filename}: {error.strerror}")
+            return False
+    return bool(speeds)
 
 
 def probe_hosts(
@@ -157,16 +286,26 @@ def _speeds(
     rows: Sequence[int],
     talk: Talk,
     measure: Measure,
+    only: Collection[str] | None = None,
 ) -> Speeds:
-    """Return the speeds of the implementations that some hosts may run, which stand for the same CPUs."""
+    """Return the speeds of the implementations that some hosts may run, which stand for the same CPUs.
+
+    Parameters
+    ----------
+    only
+        Names of the implementations to measure; None: all.
+    """
     speeds: Speeds = {}
+    application = information.application
     by_threads = any(one.threads for one in information.template.implementations)
     for one in information.template.implementations:
+        if only is not None and one.name not in only:
+            continue
         host = next((host for host in hosts if _may_run(host, one, information)), None)
         if host is None or not _all_have_its_sweeps(one, information):
             continue
         program = program_of(information, one.name)
-        parameters = information.application.parameters
+        parameters = application.parameters
         target = _target(host, one.name, information)
         threads = host.slots if one.threads else 0
         measured = partial(
@@ -183,12 +322,14 @@ def _speeds(
             talk(f"warning: {one.name} on {host.name}: {error}")
             continue
         speeds[one.name] = SpeedFunction.measured(
-            [_middle(points, max(1, threads)) for points in zip(*every, strict=True)],
-            information.application.columns,
+            # Processes that were ended in time may have measured fewer sizes.
+            [_middle(points, max(1, threads)) for points in zip(*every, strict=False)],
+            application.columns,
             min(
                 (p.free_memory for ps in every for p in ps if p.free_memory is not None),
                 default=math.inf,
             ),
+            float(application.rows * application.columns),
         )
     return speeds
 

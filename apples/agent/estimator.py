@@ -20,12 +20,19 @@ import numpy as np
 
 from apples.agent.information import (
     InformationPool,
-    assumes_speed,
     queue_seconds,
     refusal,
+    speed_source,
     start_seconds,
 )
-from apples.agent.models.conformal import SHOWN_RUNS, USED_RUNS, caution, half_width, set_class
+from apples.agent.models.conformal import (
+    MIN_RUNS,
+    SHOWN_RUNS,
+    USED_RUNS,
+    caution,
+    next_interval,
+    set_class,
+)
 from apples.agent.models.model import ModelTemplate, Seconds
 from apples.errors import LaunchError, ManagerUnreachableError
 from apples.launch.actuator import Actuator
@@ -93,11 +100,11 @@ class PerformanceEstimator:
         return replace(estimate, value=objective_value(estimate, information))
 
     def promised(self, estimate: Estimate, information: InformationPool) -> Estimate:
-        """Return the estimate with its interval, and what that rests on.
+        """Return the estimate with its interval and the runs that it rests on.
 
-        Before the first run of such a set it is the model's own; then it is the prediction without the user's
-        risk, over and times what past runs ask for. The prediction itself always lies in it. Where the speed of a
-        host is only assumed, nothing is promised: the interval is empty.
+        The interval is the prediction without the user's risk, over and times what past runs of such sets ask for.
+        The prediction itself always lies in it. It is empty, from the prediction to itself, before `MIN_RUNS` runs
+        have measured how well such intervals hold, and where a speed was not measured for this application.
         """
         schedule = estimate.schedule
         kind = set_class(schedule.resources)
@@ -106,20 +113,18 @@ class PerformanceEstimator:
         mean = without_risk(information).model_of(schedule).iteration_seconds(schedule)
         mean *= estimate.iterations
         own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
-        if past:
-            stretch = math.exp(half_width(past))
-            low, high = mean / stretch, mean * stretch
         seconds = estimate.execution_seconds
-        pool = information.pool_of(schedule)
-        if any(assumes_speed(pool, host) for host in schedule.resources):
-            low = high = seconds
-        shown = [run.inside for run in past if run.inside is not None][-SHOWN_RUNS:]
+        low = high = seconds
+        pool, following = information.pool_of(schedule), next_interval(past)
+        measured = all(speed_source(pool, host).holds for host in schedule.resources)
+        if following is not None and len(past) >= MIN_RUNS and measured:
+            stretch = math.exp(following.half_width)
+            low, high = mean / stretch, mean * stretch
+        held = following.held[-SHOWN_RUNS:] if following else ()
         return replace(
             estimate,
             interval=(min(low, seconds), max(high, seconds)),
-            basis=IntervalBasis(
-                kind, mean, own, min(len(past), USED_RUNS), sum(shown), len(shown)
-            ),
+            basis=IntervalBasis(kind, mean, own, min(len(past), USED_RUNS), sum(held), len(held)),
         )
 
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:

@@ -1,7 +1,8 @@
-"""Feedback: the prediction against what happened, and what the next prediction learns from it."""
+"""Feedback: the prediction against the measured run, and the corrections that the run teaches."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,27 +11,27 @@ import numpy as np
 
 from apples.agent.estimator import without_risk
 from apples.agent.information import InformationPool, assumes_speed
-from apples.agent.models import Learned, RunObservation, learn, learn_starts
-from apples.agent.models.calibration import ShareMeasurement, by_threads
+from apples.agent.models import RunObservation, learn, learn_starts
 from apples.agent.models.conformal import PastRun
-from apples.agent.models.corrections import EWMA_WEIGHT, FIRST_SPREAD, SHARE_WEIGHT
-from apples.agent.models.links import NO_LINKS, MeasuredBorder, Pair, pair_of
-from apples.agent.models.model import ModelTemplate, Seconds, SpeedFunction, rivals
+from apples.agent.models.corrections import BORDER_WAIT, FIRST_SPREAD, SLOWDOWN
+from apples.agent.models.learned import Learned, ShareMeasurement, WaitMeasurement, by_threads
+from apples.agent.models.links import MeasuredBorder, Pair, pair_of
+from apples.agent.models.model import ModelTemplate, SpeedFunction, rivals
+from apples.agent.models.strip import SLICE_SECONDS, standstill
 from apples.launch.events import BorderTimes, HostTimes, Outcome
 from apples.resources import Host
 from apples.resources.schedule import Estimate, Rectangle
 
-LEAST_RIVALS = 0.5
+MIN_RIVALS = 0.5
 """Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""
-WEIGHTY = 0.2
-"""Borders that take at least this share of an iteration are known from its time; lighter ones, by what the
-program says of them."""
-LEAST_COMPUTE = 0.2
-"""A host that is to compute for a smaller share of an iteration shows what an iteration costs beside its rows,
-and not its slowdown."""
-LEAST_BORDER = 0.02
-"""Borders that are to take a smaller share of an iteration tell nothing of links: what is measured there is
-the program waiting for its CPU."""
+MIN_COMPUTE_SHARE = 0.2
+"""A host that computes for a smaller share of an iteration shows the cost of an iteration beside its rows, not its
+speed."""
+MAX_UNMEASURED_BORDERS = 0.2
+"""Where borders that no program measured take a larger share of an iteration, a straggler factor would be their
+error."""
+CLOCK_SECONDS = 1e-5
+"""Resolution of a program's timer around a message: a shorter border measures the timer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,146 +129,113 @@ def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Let the models learn from a run: slowdowns, shares, links, overlap, straggler factor, error.
+    """Teach the corrections of the model: slowdowns, shares, links, border waits, straggler factor, errors.
 
-    The measurement is compared with the predicted mean: neither the user's risk nor the straggler factor is part
-    of a host's slowdown, nor is the co-run slowdown of a calibrated host.
+    A run is compared with the mean that the model predicts without the corrections that it teaches: the user's risk
+    is part of no host's slowdown.
     """
-    template, learned = information.template, information.learned
-    unhindered = replace(learned, straggler_factor=1.0, straggler_of={})
-    plain = replace(without_risk(information), learned=unhindered)
-    if any(one.rectangle for one in result.hosts):
+    learned = information.learned
+    plain = replace(without_risk(information), learned=learned.without_corrections())
+    if any(check.rectangle for check in result.hosts):
         plain = plain.for_rectangles
-    if any(one.threads for one in result.hosts):
+    if any(check.threads for check in result.hosts):
         plain = plain.for_threads
-    hosts = [information.hosts[one.host] for one in result.hosts]
-    computing = _observed_computing(result, hosts, plain)
-    overlap, borders, at_borders = _taught_of_borders(result, hosts, plain)
-    straggler_factor = None
-    if len(hosts) > 1 or hosts[0].slots > 1:  # a rank alone never waits
-        slowed = computing.corrected_seconds(learned)
-        known = learned.straggler_factor_of(hosts, threads=plain.threads)
-        straggler_factor = _straggler_factor(result, slowed, at_borders, known)
-    observation = RunObservation(
-        computing.hosts,
-        {h: ratio for h, ratio in computing.slowdown.items() if h not in computing.speeds},
-        computing.co_run_slowdown,
-        computing.speeds,
-        computing.shares,
-        overlap,
-        _model(result, plain).longest_border(hosts),
-        borders,
-        information.application.messages,
-        straggler_factor,
-        None if computing.speeds else result.past,  # an assumption's error is that of no later run
+    hosts = [information.hosts[check.host] for check in result.hosts]
+    model = _model(result, plain)
+    keys = [_key(host, check) for host, check in zip(hosts, result.hosts, strict=True)]
+    borders = _measured_borders(result, hosts, model, plain)
+    compute = _observed_computing(result, hosts, plain, learned)
+    learn(
+        information.learned_key,
+        RunObservation(
+            keys,
+            borders=[border for border in borders if border.seconds > resolution(border, plain)],
+            messages=information.application.messages,
+            waits=_border_waits(borders, plain, learned),
+            straggler_factor=_straggler_factor(result, hosts, model),
+            past=None if compute.speeds else result.past,  # another model made that error
+            **vars(compute),
+        ),
     )
-    learn(template.name, template.version, observation)
 
 
 def _model(result: PredictionCheck, information: InformationPool) -> ModelTemplate:
-    """Return the model of what the hosts of a run had."""
-    tiles = tuple(one.rectangle for one in result.hosts if one.rectangle)
+    """Return the model of the strips or rectangles of a run."""
+    tiles = tuple(check.rectangle for check in result.hosts if check.rectangle)
     return replace(information.rectangle_model, rectangles=tiles) if tiles else information.model
 
 
 def remember_start(estimate: Estimate, outcome: Outcome, information: InformationPool) -> None:
-    """Let the next decision learn how long this launcher took until the program was ready on these hosts."""
-    template, hosts = information.template, estimate.schedule.resources
-    learn_starts(
-        template.name, template.version, information.launcher, hosts, outcome.startup_seconds
-    )
+    """Teach the seconds that this launcher took until the program was ready on these hosts."""
+    hosts = estimate.schedule.resources
+    learn_starts(information.learned_key, information.launcher, hosts, outcome.startup_seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _ObservedComputing:
-    """What a run showed of its hosts' computing, by `Host.identity`; by threads as `by_threads` names it.
+    """The fields of a `RunObservation` about the computing of its hosts."""
 
-    Attributes
-    ----------
-    hosts
-        Their identities, in strip order.
-    seconds
-        Predicted of each, without stragglers.
-    slowdown, co_run_slowdown, speeds, shares
-        As `RunObservation` has them, but for hosts whose speed had been assumed in both `slowdown` and `speeds`.
-    """
-
-    hosts: Sequence[str]
-    seconds: Seconds
     slowdown: Mapping[str, float]
     co_run_slowdown: Mapping[str, float]
     speeds: Mapping[str, tuple[str, SpeedFunction]]
     shares: Mapping[str, ShareMeasurement]
 
-    def corrected_seconds(self, learned: Learned) -> Seconds:
-        """Return what the model will say of each host once this run is learned from."""
-        return self.seconds * [self._correction(host, learned) for host in self.hosts]
-
-    def _correction(self, host: str, learned: Learned) -> float:
-        """Return the factor on the predicted seconds of one host: the first slowdown is taken as it is."""
-        correction = 1.0
-        for taught, known in (
-            (self.slowdown, learned.slowdown),
-            (self.co_run_slowdown, learned.co_run_slowdown),
-        ):
-            if host in taught:
-                correction = taught[host] ** (EWMA_WEIGHT if host in known else 1.0)
-        share = self.shares.get(host)
-        return correction / share.ratio**SHARE_WEIGHT if share else correction
-
 
 def _observed_computing(
-    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
+    result: PredictionCheck, hosts: Sequence[Host], plain: InformationPool, learned: Learned
 ) -> _ObservedComputing:
-    """Return slowdowns and shares; `information` is of the mean, without stragglers.
+    """Return speeds, slowdowns and shares; `plain` is of the mean, without corrections.
 
     Where the program reports processor time, the slowdown is that over the dedicated speed, and processor over
-    wall time is the share of a CPU that the host got; else the slowdown is wall time over prediction. What a
-    calibrated host is slower beside others it owes to them.
+    wall time is the share of a CPU that the host got. Else the slowdown is wall time over prediction.
+
+    The run of a host whose speed was not measured for this application measures it. A measured host that is alone
+    teaches its slowdown, in a set of several its co-run slowdown.
     """
-    model, learned = information.model, information.learned
+    model = plain.model
     with_others = len(hosts) > 1 and model.knows_co_run_slowdown
-    seconds = model.computation(hosts, np.array([float(one.rows) for one in result.hosts]))
+    seconds = model.computation(hosts, np.array([float(check.rows) for check in result.hosts]))
     slowdown: dict[str, float] = {}
     co_run_slowdown: dict[str, float] = {}
     speeds: dict[str, tuple[str, SpeedFunction]] = {}
     shares: dict[str, ShareMeasurement] = {}
-    for host, one, predicted in zip(hosts, result.hosts, seconds.tolist(), strict=True):
-        beside = learned.co_run_slowdown.get(host.identity, 1.0) if with_others else 1.0
-        dedicated = _dedicated(one, beside, information)
-        ratio = _slowdown(one, predicted, dedicated)
-        assumed = assumes_speed(information, host)
-        weight = one.measured_compute if assumed else predicted
-        if ratio is None or weight < LEAST_COMPUTE * result.iteration_seconds:
+    for host, check, predicted in zip(hosts, result.hosts, seconds.tolist(), strict=True):
+        dedicated = _dedicated(check, plain)
+        ratio = _slowdown(check, predicted, dedicated)
+        weight = check.measured_compute
+        if not assumes_speed(plain, host):
+            weight = min(weight, predicted)
+        if ratio is None or weight < MIN_COMPUTE_SHARE * result.iteration_seconds:
             continue
-        if assumed:
+        key, implementation = _key(host, check), plain.implementation(host)
+        if learned.speed(host.identity, implementation) is None:
             speeds[host.identity] = (
-                information.implementation(host),
-                _measured_speed(host, one.rows, ratio, information),
+                implementation,
+                _measured_speed(host, check.rows, ratio, plain),
             )
-        calibrated = learned.speed(host.identity, information.implementation(host)) is not None
-        place = _place(host, one)
-        (co_run_slowdown if calibrated and with_others else slowdown)[place] = ratio
-        if one.processor and one.measured_compute > 0 and dedicated > 0:
+        elif with_others:
+            co_run_slowdown[key] = ratio / learned.factor(SLOWDOWN, key)
+        else:
+            slowdown[key] = ratio
+        if check.processor and check.measured_compute > 0 and dedicated > 0:
             # Beside waits a quota gives back more than itself (`StripModel.communication`): no share of a CPU.
-            quota, _ = information.conditions.quota(host, host.slots) or (1.0, 0.0)
-            shares[place] = ShareMeasurement(
-                min(quota, one.processor / one.measured_compute) * predicted / dedicated,
-                information.conditions.cpu(host).value,
+            quota, _ = plain.conditions.quota(host, host.slots) or (1.0, 0.0)
+            shares[key] = ShareMeasurement(
+                min(quota, check.processor / check.measured_compute) * predicted / dedicated,
+                plain.conditions.cpu(host).value,
             )
-    places = [_place(host, one) for host, one in zip(hosts, result.hosts, strict=True)]
-    return _ObservedComputing(places, seconds, slowdown, co_run_slowdown, speeds, shares)
+    return _ObservedComputing(slowdown, co_run_slowdown, speeds, shares)
 
 
-def _place(host: Host, one: HostCheck) -> str:
-    """Return under what is remembered how fast a host was: its identity, by threads another."""
-    return by_threads(host.identity) if one.threads else host.identity
+def _key(host: Host, check: HostCheck) -> str:
+    """Return the key of a host's corrections: its identity, by threads another."""
+    return by_threads(host.identity) if check.threads else host.identity
 
 
 def _measured_speed(
     host: Host, rows: float, ratio: float, information: InformationPool
 ) -> SpeedFunction:
-    """Return the speed that a run measured on a host of which none was known: of strips like the one it had."""
+    """Return the speed that a run measured on a host, for strips like the one it had."""
     strip = rows / host.slots
     seconds = information.speeds[host.name].at(strip) * ratio
     application = information.application
@@ -278,107 +246,115 @@ def _measured_speed(
 
 
 def _straggler_factor(
-    result: PredictionCheck, compute: Seconds, at_borders: Sequence[float], known: float
+    result: PredictionCheck, hosts: Sequence[Host], model: ModelTemplate
 ) -> float | None:
-    """Return the straggler factor that explains what is left between the model and the iteration.
+    """Return measured iteration over the longest busy time of a host: hosts are late by turns.
 
-    None where nobody is busy, or where all waited for one host and no other could be late: such a run neither
-    teaches nor denies the factor that is known.
-
-    `compute` is what the model says of each host with what this run taught of its slowdown, `at_borders` what it
-    says of its borders times what this run found of them. Taking the measured times instead would count
-    twice what a wrong share of the CPU has done to both.
+    The busy time is that measured of computing and of borders. Where the program reports no waiting apart from
+    borders, borders are those of the model. None where a rank was alone, where borders that were not measured
+    weigh, or where all waited for one host and no other could be late: such a run neither teaches nor denies a
+    factor.
     """
-    busy = compute + np.array(at_borders)
-    if not busy.any():
+    if len(hosts) == 1 and hosts[0].slots == 1:
         return None
+    compute = np.array([check.measured_compute for check in result.hosts])
+    if not compute.all():
+        return None
+    if all(check.wait is not None for check in result.hosts):
+        borders = np.array([check.measured_communicate for check in result.hosts])
+    else:
+        borders = np.asarray(model.communication(hosts))
+        if borders.max() > MAX_UNMEASURED_BORDERS * result.iteration_seconds:
+            return None
+    busy = compute + borders
     factor = max(1.0, result.iteration_seconds / float(busy.max()))
     weight = rivals(busy) if len(busy) > 1 else 1.0
-    if weight < LEAST_RIVALS and max(factor, known) > 1.0:
-        return None
-    return 1.0 + (factor - 1.0) / weight if factor > 1.0 else 1.0
-
-
-def _taught_of_borders(
-    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
-) -> tuple[float | None, list[MeasuredBorder], list[float]]:
-    """Return what a run taught of the overlap and of links, and each host's borders by that.
-
-    Where the program measured its borders, nothing is inferred: the links are what they were measured to be,
-    and the overlap, for links that no run measured, is what the program says of the same borders.
-    """
-    model, learned = _model(result, information), information.learned
-    measured = _measured_borders(result, hosts, information)
-    if not measured:
-        predicted = model.communication(hosts).tolist()
-        overlap = _overlap(result, predicted)
-        return overlap, [], [seconds * (overlap or 1.0) for seconds in predicted]
-    unmeasured = _model(result, replace(information, learned=replace(learned, links=NO_LINKS)))
-    overlap = _told_of_borders(result, unmeasured.communication(hosts).tolist())
-    links = learned.links.taught(measured, information.application.messages)
-    taught = _model(result, replace(information, learned=replace(learned, links=links)))
-    return overlap, measured, taught.communication(hosts).tolist()
+    return None if weight < MIN_RIVALS else 1.0 + (factor - 1.0) / weight
 
 
 def _measured_borders(
-    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
+    result: PredictionCheck,
+    hosts: Sequence[Host],
+    model: ModelTemplate,
+    information: InformationPool,
 ) -> list[MeasuredBorder]:
-    """Return what the program measured of the plan's borders."""
-    told = {one.hosts: one for one in result.borders if one.seconds > 0}
-    pairs = _model(result, information).touching(hosts)
+    """Return the measurements of the plan's borders that the program reported."""
+    reported = {border.hosts: border for border in result.borders if border.seconds > 0}
+    pairs, modelled = model.touching(hosts), model.border_seconds(hosts)
+    tiles = any(check.rectangle for check in result.hosts)
+    sweeps = 1 if tiles else information.active_set.sweeps
     carried: Counter[Pair] = Counter()
     for a, b in pairs:
-        if a.site != b.site and (a.name, b.name) in told:
-            carried[pair_of(a.site, b.site)] += told[a.name, b.name].bytes
+        if a.site != b.site and (a.name, b.name) in reported:
+            carried[pair_of(a.site, b.site)] += reported[a.name, b.name].bytes
     return [
         MeasuredBorder(
             (a, b),
-            one.seconds,
-            one.latency_seconds,
-            carried[pair_of(a.site, b.site)] if a.site != b.site else one.bytes,
+            border.seconds,
+            border.latency_seconds,
+            carried[pair_of(a.site, b.site)] if a.site != b.site else border.bytes,
             information.conditions.slower_link(a, b),
+            seconds * sweeps,
         )
-        for a, b in pairs
-        if (one := told.get((a.name, b.name))) is not None
+        for (a, b), seconds in zip(pairs, modelled, strict=True)
+        if (border := reported.get((a.name, b.name))) is not None
     ]
 
 
-def _overlap(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
-    """Return measured over predicted time at the borders; None where there were none worth the name.
+def resolution(border: MeasuredBorder, information: InformationPool) -> float:
+    """Return the seconds below which a border measures a timer, a slice or a quota, and no link."""
+    conditions = information.conditions
+    times = [CLOCK_SECONDS]
+    for host in border.hosts:
+        quota = conditions.quota(host, host.slots)
+        if quota is not None:
+            times.append(quota[1])
+        elif standstill(conditions, host) or information.model.shares_processors:
+            times.append(SLICE_SECONDS)
+    return max(times)
 
-    There are two bounds, and the lower one counts. The first: no host has more time for its borders than its
-    computing leaves of the iteration, and the host with the least time for what its borders are to take waits
-    least; it holds where borders weigh. (A plan that predicted them too long confirms itself there: the hosts
-    with long borders wait for the others.) The second is what the program reports of its borders.
+
+def _border_waits(
+    borders: Sequence[MeasuredBorder], information: InformationPool, learned: Learned
+) -> dict[str, WaitMeasurement]:
+    """Return the wait at the borders of each throttled host, by identity: the mean of its borders.
+
+    It is the measured time beyond the link, which does not scale with the message. A border with two throttled
+    ends gives each of them a half.
     """
-    told = _told_of_borders(result, predicted)
-    whole = result.iteration_seconds
-    left = [
-        ((whole - one.measured_compute) / seconds, seconds)
-        for one, seconds in zip(result.hosts, predicted, strict=True)
-        if seconds > 0 and 0 < one.measured_compute < whole
-    ]
-    if len(left) == len(predicted) and min(left)[1] > WEIGHTY * whole:
-        return min(left)[0] if told is None else min(min(left)[0], told)
-    return told
+    measured: dict[str, list[WaitMeasurement]] = {}
+    messages = information.application.messages
+    for border in borders:
+        link = learned.links.of(*border.hosts)
+        transfer = (
+            link.seconds(border.size, messages, border.forecast) if link else border.modelled
+        )
+        most = {host: standstill(information.conditions, host) for host in border.hosts}
+        throttled = [host for host in border.hosts if most[host] > 0]
+        if not throttled or transfer <= 0:
+            continue
+        known = sum(_candidate_wait(host, learned, most[host]) for host in throttled)
+        error_with = abs(math.log(border.seconds / (transfer + known)))
+        error_without = abs(math.log(border.seconds / transfer))
+        extra = max(0.0, border.seconds - transfer) / len(throttled)
+        for host in throttled:
+            wait = WaitMeasurement(min(extra, most[host]), error_with, error_without)
+            measured.setdefault(host.identity, []).append(wait)
+    return {
+        identity: WaitMeasurement(
+            *(
+                sum(getattr(wait, name) for wait in waits) / len(waits)
+                for name in ("seconds", "error_with", "error_without")
+            )
+        )
+        for identity, waits in measured.items()
+    }
 
 
-def _told_of_borders(result: PredictionCheck, predicted: Sequence[float]) -> float | None:
-    """Return what the program says of its borders, over what is predicted; None where it says nothing.
-
-    One that cannot tell waiting from communicating reports both as one: then the host that spent least
-    waited least, and it alone speaks for the borders.
-    """
-    at_borders = [
-        (one.measured_communicate, seconds, one.wait)
-        for one, seconds in zip(result.hosts, predicted, strict=True)
-        if seconds > LEAST_BORDER * result.iteration_seconds and one.measured_communicate > 0
-    ]
-    if not at_borders:
-        return None
-    if any(wait is None for _, _, wait in at_borders):
-        at_borders = [min(at_borders, key=lambda border: border[0])]
-    return sum(measured for measured, _, _ in at_borders) / sum(s for _, s, _ in at_borders)
+def _candidate_wait(host: Host, learned: Learned, most: float) -> float:
+    """Return the border wait of a host as learned so far, whether it is used or not."""
+    known = learned.corrections.get((BORDER_WAIT, (host.identity,)))
+    return min(known.candidate, most) if known else 0.0
 
 
 def _slowdown(one: HostCheck, predicted: float, dedicated: float) -> float | None:
@@ -390,8 +366,8 @@ def _slowdown(one: HostCheck, predicted: float, dedicated: float) -> float | Non
     return None
 
 
-def _dedicated(one: HostCheck, beside: float, information: InformationPool) -> float:
-    """Return the processor seconds of one slot that its speed function says, `beside` the slowdown by others."""
-    host = information.hosts[one.host]
-    rows = one.rows / host.slots
-    return information.application.columns * rows * information.speeds[one.host].at(rows) * beside
+def _dedicated(check: HostCheck, information: InformationPool) -> float:
+    """Return the processor seconds of one slot by its speed function."""
+    host = information.hosts[check.host]
+    rows = check.rows / host.slots
+    return information.application.columns * rows * information.speeds[check.host].at(rows)

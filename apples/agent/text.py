@@ -6,21 +6,26 @@ Of a plan the first line is the answer, the last what to type next.
 from __future__ import annotations
 
 import math
+import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
+from apples.agent.information.pool import MEASURED, SIMILAR_SIZE
 from apples.agent.models.model import SpeedFunction
 from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, counted, digits, duration
+from apples.weather.conditions import STATIC
 
 Document = dict[str, Any]
 
 SHOWN_HOSTS = 12
 SHOWN_SETS = 8
 WIDTH = 80
+CALIBRATION_OPTIONS = frozenset(("--hosts", "--template", "--user", "--set"))
+"""Of `apples run`; `apples calibrate` has them too."""
 
 
 def plan_text(document: Document, command: str) -> str:
@@ -33,7 +38,8 @@ def plan_text(document: Document, command: str) -> str:
     """
     if document["chosen"] is None:
         return "\n".join(_no_plan(document))
-    lines = [*_head(document), "", *_table(document), "", *_left_out_line(document)]
+    lines = [*_head(document), *_unmeasured(document, command), "", *_table(document), ""]
+    lines += _left_out_line(document)
     lines += [*_basis(document), f"run it:  {command}"]
     return "\n".join(lines)
 
@@ -42,7 +48,7 @@ def explained_text(document: Document, command: str) -> str:
     """Return the long text: also which sets were compared, and when the answer changes."""
     if document["chosen"] is None:
         return "\n".join(_no_plan(document))
-    lines = [*_head(document), "", *_table(document)]
+    lines = [*_head(document), *_unmeasured(document, command), "", *_table(document)]
     for title, block in (
         ("WHY THESE HOSTS", _sets(document)),
         ("WHY NOT THE OTHERS", _why_not(document)),
@@ -90,7 +96,7 @@ def _head(document: Document) -> Iterator[str]:
     chosen = document["chosen"]
     low, high = chosen["iteration_interval"]
     known = not math.isclose(low, high)  # divided by the iterations an empty one may not be
-    likely = f"likely {_between(low, high)}" if known else "no forecast error known"
+    likely = f"likely {_between(low, high)}" if known else _no_interval(document)
     answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
     threads = chosen["strips"][0].get("threads")
     answer = (f", by {counted(threads, 'thread')}" if threads else "") + answer
@@ -115,6 +121,66 @@ def _head(document: Document) -> Iterator[str]:
         many = f"{counted(cut['partitions'], 'partition')} on {counted(cut['ranks'], 'rank')}"
         longer = f"the longest computes {cut['computing']:.2f} times as long as with one each"
         yield f"{many} ({cut['decomposition']}): {longer}."
+
+
+def _unmeasured(document: Document, command: str) -> list[str]:
+    """Return lines about hosts whose speed was not measured for this application at this size."""
+    by_reason: dict[str, list[str]] = {}
+    for host, speed in document["speeds"].items():
+        if reason := _unmeasured_speed(speed, document):
+            by_reason.setdefault(reason, []).append(host)
+    if not by_reason:
+        return []
+    alike = len(by_reason) == 1 and len(next(iter(by_reason.values()))) == len(document["speeds"])
+    parts = [
+        f"{'' if alike else ' of ' + _listed(hosts, 30)}: {reason}"
+        for reason, hosts in by_reason.items()
+    ]
+    if document["weather"]["source"] == STATIC:
+        end = " (--weather static)"
+    else:
+        end = f"; `{_calibrate_command(command)}` measures it (seconds)"
+    line = f"speed{';'.join(parts)}{end}"
+    return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _unmeasured_speed(speed: Document, document: Document) -> str:
+    """Return why a speed is not believed; empty where it was measured at a similar problem size."""
+    source, factor = speed["source"], speed["factor"]
+    if source != MEASURED:
+        never = f", never measured for {document['application']['name']}"
+        return source + ("" if document["weather"]["source"] == STATIC else never)
+    if 1 / SIMILAR_SIZE <= factor <= SIMILAR_SIZE:
+        return ""
+    points = f" of {speed['points']:.0f} points" if speed["points"] else ""
+    return f"measured on a grid{points}, this one has {digits(factor, 2)} times as many"
+
+
+def _calibrate_command(command: str) -> str:
+    """Return the command that calibrates what a command runs.
+
+    Examples
+    --------
+    >>> _calibrate_command("apples run --hosts h.toml --weather live --set grid=9 --json")
+    'apples calibrate --hosts h.toml --set grid=9'
+    """
+    words, kept = iter(shlex.split(command)), []
+    for word in words:
+        option, given, _ = word.partition("=")
+        if option in CALIBRATION_OPTIONS:
+            kept += [word] if given else [word, next(words, "")]
+    return shlex.join(["apples", "calibrate", *kept])
+
+
+def _no_interval(document: Document) -> str:
+    """Return why a plan has no interval."""
+    coverage = document["chosen"]["coverage"]
+    if document["weather"]["source"] == STATIC or coverage is None:
+        return "no interval"
+    runs, needed = int(coverage["runs"]), int(coverage.get("needed", 0))
+    if runs < needed:
+        return f"no interval yet: {runs} of {needed} runs measured"
+    return "no interval: a speed is not measured"
 
 
 def _order(found: Document) -> str:
@@ -261,9 +327,6 @@ def _rests_on(document: Document) -> Iterator[str]:
 
 def _learned_factors(basis: Document) -> Iterator[str]:
     """Yield what runs taught that the model multiplies by."""
-    overlap = basis["overlap"]
-    if overlap != 1:
-        yield f"         the longest border times {digits(overlap)}, learned from runs"
     straggler_factor = basis["drag"]
     if straggler_factor != 1:
         yield f"         all of it times {digits(straggler_factor)} (straggler factor), learned from runs"
@@ -303,6 +366,7 @@ def _curve(speed: SpeedFunction) -> dict[str, Any]:
         "error": speed.error,
         "columns": speed.columns,
         "memory": speed.memory if math.isfinite(speed.memory) else None,
+        "points": speed.points,
     }
 
 

@@ -163,10 +163,24 @@ class _RestingLink(TypedDict):
     measured_runs: int
 
 
+class _Correction(TypedDict):
+    kind: str
+    of: list[str]
+    factor: float | None
+    seconds: Seconds | None
+    applied: bool
+    runs: int
+    first: float
+    last: float
+    tested: int
+    error_with: float
+    error_without: float
+    bound: float
+
+
 class _RestsOn(TypedDict):
     links: list[_RestingLink]
-    overlap: float
-    overlap_up_to: Seconds | None
+    corrections: list[_Correction]
     drag: float
     company: dict[str, float]
     share_bias: dict[str, float]
@@ -191,6 +205,12 @@ class _Partitions(TypedDict):
     computing: float
 
 
+class _SpeedSource(TypedDict):
+    source: Literal["measured", "host list", "template", "assumed"]
+    points: float | None
+    factor: float
+
+
 class PlanDocument(TypedDict):
     """``apples plan --json``; ``chosen`` is null where there is no plan."""
 
@@ -198,6 +218,7 @@ class PlanDocument(TypedDict):
     blueprint: str
     application: _Application
     chosen: _Chosen | None
+    speeds: NotRequired[dict[str, _SpeedSource]]
     next_best: _NextBest | None
     hosts: int
     considered: int
@@ -822,6 +843,7 @@ class _Speed(TypedDict):
     error: float | None
     columns: float | None
     memory: float | None
+    points: float
 
 
 class CalibrationDocument(TypedDict):

@@ -10,7 +10,6 @@ from contextlib import chdir
 from dataclasses import replace
 from typing import Any
 
-from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load, plan
 from apples.cluster.host_preference import HostPreference
 from apples.errors import UsageError
@@ -54,11 +53,9 @@ def estimate(order: Mapping[str, Any], hosts: int) -> float:
 
         with chdir(spec.directory):
             return estimate_job(replace(spec, on=tuple(first)))
-    run = replace(spec.run, on=tuple(first), weather="static")
+    run = replace(spec.run, on=tuple(first), weather="static", learned=spec.run.uses_learned)
     with chdir(spec.directory):
         information = load(run)
-        if spec.run.weather != "static":
-            information = with_learned(information)
         found = plan(run, information)
     if found.refusal is not None:
         raise found.refusal

@@ -12,7 +12,6 @@ from typing import Any
 
 from apples.agent.information import InformationPool
 from apples.agent.rescheduling import as_measured
-from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load, plan
 from apples.agent.session.spec import RunSpec
 from apples.errors import InfeasibleError, UsageError
@@ -63,11 +62,9 @@ def select(
         raise UsageError(
             "only an application with a template has a model of its hosts", code="model-missing"
         )
-    run = replace(spec.run, weather="static")
+    run = replace(spec.run, weather="static", learned=spec.run.uses_learned)
     with chdir(spec.directory):
         information = load(run)
-        if spec.run.weather != "static":
-            information = with_learned(information)
         information = _measured(_under(information, shares), speeds)
         found = _estimate(run, _at_most(information, len(beside) + count), (*beside, *among))
         wanted = [] if found is None else [host.host.name for host in found.hosts]

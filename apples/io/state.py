@@ -60,6 +60,23 @@ def update(name: str, change: Callable[[Document], Document]) -> Document:
     return document
 
 
+def names(prefix: str) -> list[str]:
+    """Return the names of the documents that begin with a prefix, sorted."""
+    return sorted(path.stem for path in _folder().glob(f"{prefix}*.json"))
+
+
+def remove(name: str) -> None:
+    """Remove the document `name`, if there is one.
+
+    Raises
+    ------
+    OSError
+        The state directory cannot be written; the document is as it was.
+    """
+    with lock_of(name):
+        _path(name).unlink(missing_ok=True)
+
+
 def _folder() -> Path:
     return Path(platformdirs.user_state_dir("apples", appauthor=False))
 

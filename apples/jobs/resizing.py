@@ -15,7 +15,6 @@ from apples.agent.information import InformationPool, refusal
 from apples.agent.launching import host_program, host_survey
 from apples.agent.planners import balanced
 from apples.agent.rescheduling import as_measured
-from apples.agent.session.actuation import with_learned
 from apples.agent.session.planning import load
 from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.jobs.records import ResizeEstimate, conversation
@@ -210,8 +209,7 @@ def _information(spec: JobSpec) -> InformationPool:
     with chdir(spec.directory):
         actuator = actuator_class(actuator_name(spec.run.actuator, spec.run.hosts))
         weather = actuator.weather(spec.run.weather)
-        information = load(spec.run, SensingContext(others=actuator.sensed_hosts), weather=weather)
-    return information if weather == spec.run.weather else with_learned(information)
+        return load(spec.run, SensingContext(others=actuator.sensed_hosts), weather=weather)
 
 
 def _weighted(information: InformationPool, weights: Mapping[str, float]) -> InformationPool:

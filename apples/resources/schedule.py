@@ -177,9 +177,10 @@ class IntervalBasis:
     own
         Half-width of the model's own interval, in logarithms.
     runs
-        Past runs of this class that the interval is made of; 0: it is the model's own, which no run has checked.
+        Past runs of this class that the interval is made of.
     inside, of
-        How many of the last promises of this class held, and of how many.
+        How many of the last runs of this class ended inside the interval that the runs before them ask for, and of
+        how many.
     """
 
     set_class: str

@@ -43,6 +43,7 @@ def load_information(
     *,
     settings: Settings | None = None,
     weather: str = "static",
+    learned: bool = False,
     model: str | None = None,
     launcher: str = "",
     findings: Mapping[str, Fitness] = MappingProxyType({}),
@@ -58,9 +59,11 @@ def load_information(
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     weather
-        ``static`` (the host list's values alone: no calibration, nothing learned, no state directory),
-        ``live`` (the weather service that is configured, else sensors, here and over ssh; and what is
-        remembered), or a recorded weather file.
+        ``static`` (the host list's values alone), ``live`` (the weather service that is configured, else sensors,
+        here and over ssh; and the learned state), or a recorded weather file.
+    learned
+        Whether a static or recorded weather uses the learned state too: measured speeds, and corrections from runs.
+        Without it the same files give the same plan on every machine and after any run.
     model
         In place of the specification's and the template's.
     launcher
@@ -92,11 +95,13 @@ def load_information(
         application,
         specifications,
         Conditions(host_list, Weather()),
-        Learned() if weather == "static" else recall(described.name, described.version),
+        Learned(),
         Path(template).resolve().parent,
         make_model,
         launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
     )
+    if learned or weather == "live":
+        information = replace(information, learned=recall(information.learned_key))
     information = under(weather, information.with_findings(findings), sensing, propose)
     if chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)
@@ -139,8 +144,7 @@ def measure_briefly(
     others
         Returns the hosts of the list that are other machines, measured over ssh.
     """
-    template = information.template
-    information = replace(information, learned=recall(template.name, template.version))
+    information = replace(information, learned=recall(information.learned_key))
     return under("live", information, SensingContext(others=others, rounds=BRIEF_ROUNDS))
 
 

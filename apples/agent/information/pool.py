@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apples.agent.models import Learned, StripModel
+from apples.agent.models import Learned, LearnedKey, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
 from apples.agent.models.rectangle import RectangleModel
 from apples.agent.objective import users_metric
@@ -162,6 +162,26 @@ class InformationPool:
         return speed.seconds_per_point[-1] if speed else None
 
     @property
+    def learned_key(self) -> LearnedKey:
+        """The application that the learned state belongs to: its name, version and folder."""
+        return LearnedKey.of(self.template.name, self.template.version, self.folder)
+
+    @cached_property
+    def scale_of_listed_speeds(self) -> float:
+        """Measured over listed seconds per point, the median of the hosts of which both are known; else 1.
+
+        A list compares hosts, a measurement is of this application. Without this factor a host that was measured
+        would be compared with hosts whose speed is that of another program.
+        """
+        ratios = [
+            speed.seconds_per_point[-1] / host.seconds_per_point
+            for host in self.hosts
+            if host.seconds_per_point is not None
+            and (speed := self.learned.speed(host.identity, self.implementation(host)))
+        ]
+        return sorted(ratios)[len(ratios) // 2] if ratios else 1.0
+
+    @property
     def hosts(self) -> HostList:
         """The host list."""
         return self.conditions.hosts
@@ -299,7 +319,7 @@ class InformationPool:
         Parameters
         ----------
         weather
-            None: the host list alone, the paper's compile-time view; nothing learned from runs holds then, but
+            None: the host list alone, the paper's compile-time view; the learned state does not hold then, but
             the active set stays: what runs is the same program, whoever planned it.
         source
             Where the weather is from.
@@ -406,7 +426,7 @@ def start_seconds(information: InformationPool, resources: Iterable[Host]) -> fl
     """Return the seconds from a launch until the slowest of some hosts is ready: learned, else the list's."""
     from statistics import median  # noqa: PLC0415 - where a run was started before
 
-    known = information.learned.starts.get(information.launcher, {})
+    known = information.learned.starts(information.launcher)
     elsewhere = median(known.values()) if known else 0.0
 
     def start(host: Host) -> float:
@@ -440,8 +460,7 @@ def strip(information: InformationPool) -> StripModel:
         information.conditions,
         information.speeds,
         links=information.learned.links,
-        overlap=information.learned.overlap,
-        overlap_error=information.learned.overlap_spread,
+        border_waits=information.learned.border_waits_of(information.hosts),
         straggler_factor_of=partial(
             information.learned.straggler_factor_of, threads=information.threads
         ),
@@ -541,10 +560,7 @@ def _speed(pool: InformationPool, host: Host) -> tuple[SpeedFunction | None, Spe
         seconds, where = pool.template.implementation(chosen).cost(host.platform), TEMPLATE
     if seconds is None:
         return None, SpeedSource(ASSUMED)
-    taught = pool.learned.slowdown.get(host.identity)
-    spread = pool.learned.spread.get(host.identity, 0.0)
-    speed = SpeedFunction.constant(seconds * (taught or 1.0), spread)
-    return speed, SpeedSource(MEASURED if taught else where)
+    return SpeedFunction.constant(seconds * pool.scale_of_listed_speeds), SpeedSource(where)
 
 
 PROBE = "apples.topology.sources.probe"

@@ -1,12 +1,13 @@
 """The Model pool (Berman et al. 1996, section 4.3.4). The contract is `apples.agent.models.model`.
 
 Read `model` (the contract, and `check_model`, which holds an implementation to it), `strip` (T_i = A_i P_i +
-C_i), `calibration` (measured speed functions, and factors learned from runs), `corrections` (how a factor
-moves from run to run, and the overlap of borders with computing), `links` (what runs measured of links).
+C_i), `corrections` (a correction that runs teach, and its contest with the model without it), `links` (measured
+links), `learned` (the learned state of an application, and its document).
 """
 
-from apples.agent.models.calibration import (
+from apples.agent.models.learned import (
     Learned,
+    LearnedKey,
     RunObservation,
     learn,
     learn_starts,
@@ -17,6 +18,7 @@ from apples.agent.models.strip import StripModel
 
 __all__ = [
     "Learned",
+    "LearnedKey",
     "RunObservation",
     "StripModel",
     "learn",

@@ -1,17 +1,18 @@
-"""Conformal intervals: how far past runs ended from their predictions says how wide the next interval has to be.
+"""Conformal intervals: the errors of past runs set the width of the next interval.
 
-The model's own interval is drawn from the forecasts' errors, and knows nothing of what the model leaves out. So
-the errors |log(measured / predicted)| of the last runs of the application are kept, by class of the set of hosts
-(`set_class`), and their 80 % quantile is the half-width of the next interval, in logarithms: split conformal
-prediction, with three additions.
+The model's own interval is drawn from the forecasts' errors. It knows nothing of effects that the model leaves
+out, so it is never printed. The errors |log(measured / predicted)| of the last runs of the application are kept,
+by class of the set of hosts (`set_class`). Their 80 % quantile is the half-width of the next interval, in
+logarithms: split conformal prediction, with two additions.
 
 - A run weighs `FADING` as much as the next one (Barber, Candes, Ramdas, Tibshirani 2023), and the next run
   itself counts one with an error without bound: so an interval of few runs is wide.
-- Where fewer than `LEAST_RUNS` are known there is no such quantile. The half-width is then that of a normal
-  error of which nothing but these n runs is known: Student's t with n degrees of freedom, times their root
-  mean square.
-- The level that is asked for moves by `STEP` times what the last promises missed (adaptive conformal inference,
-  Gibbs and Candes 2021): predictions that go wrong one after the other widen faster than their errors would.
+- The level moves by `STEP` times the misses of past intervals (adaptive conformal inference, Gibbs and Candes
+  2021): predictions that go wrong one after the other widen faster than their errors would.
+
+For each past run from the fifth on, the interval is worked out that the runs before it ask for, printed or not
+(`Interval.held`). Its misses move the level, and they are the coverage that a plan shows. An interval is printed
+from `MIN_RUNS` runs of a class on.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from apples.agent.models.corrections import is_positive, limited
-from apples.resources import Host
+from apples.agent.models.corrections import NotNegative
+from apples.resources import LEAST, MOST, Host
 
 LEVEL = 0.8
-"""What an interval promises: to hold in four runs of five."""
+"""An interval holds in four runs of five."""
 # Of 0.9, 0.95 and 0.98: their coverage was nearly equal. Only `STEP` kept the level under a slow
 # drift.
 FADING = 0.95
-LEAST_RUNS = 4
+MIN_ERRORS = 4
 """The largest of n errors is exceeded with probability 1 / (n + 1): from four on that is the level."""
+MIN_RUNS = MIN_ERRORS + 1
+"""Runs of a class before an interval is printed: the fifth is the first whose interval four others tested."""
 STEP = 0.1
 LOWEST_LEVEL, HIGHEST_LEVEL = 0.5, 0.97
 BEYOND = 1.2
@@ -40,15 +44,17 @@ BEYOND = 1.2
 KEPT_RUNS, USED_RUNS = 200, 40
 """Runs that are kept, of all classes; and used, of one: 0.95 ** 40 is an eighth."""
 SHOWN_RUNS = 10
-LEAST_HALF_WIDTH = 0.002
+MIN_HALF_WIDTH = 0.002
 """No run repeats itself better than this."""
+MAX_ERROR = math.log(100.0)
+"""A single error counts as at most this."""
 ERRORS_IN_HALF = 1.2816 * math.sqrt(math.pi / 2.0)
 """Mean absolute errors in half an interval of 80 %, of a normal error."""
-STUDENT_90 = (3.0777, 1.8856, 1.6377)
-"""90 % quantiles of Student's t with 1, 2 and 3 degrees of freedom."""
 
 ALONE, ONE_SITE, SEVERAL_SITES = "alone", "site", "sites"
 CLASSES = {ALONE: "on one host alone", ONE_SITE: "on one site", SEVERAL_SITES: "on several sites"}
+
+Seconds = Annotated[float, Field(allow_inf_nan=False, ge=LEAST, le=MOST)]
 
 
 def set_class(resources: Sequence[Host]) -> str:
@@ -60,7 +66,7 @@ def set_class(resources: Sequence[Host]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """What was promised of a run, and what came.
+    """A past run: its prediction and its time.
 
     Attributes
     ----------
@@ -71,103 +77,92 @@ class PastRun:
     own
         Half-width of the model's own interval, in logarithms.
     promised
-        The interval that stood in the plan, seconds; None where no error was known.
+        The printed interval, seconds; None where the plan printed none.
     measured
         Measured seconds of as many iterations.
     """
 
-    set_class: str
-    predicted: float
-    own: float
-    promised: tuple[float, float] | None
-    measured: float
+    set_class: Annotated[str, Field(pattern="^(alone|site|sites)$")]
+    predicted: Seconds
+    own: NotNegative
+    promised: tuple[Seconds, Seconds] | None
+    measured: Seconds
 
     @property
     def error(self) -> float:
-        """Return log(measured / predicted), within what one run may teach."""
-        return math.log(limited(self.measured / self.predicted))
+        """Return log(measured / predicted), at most `MAX_ERROR` either way."""
+        return min(max(math.log(self.measured / self.predicted), -MAX_ERROR), MAX_ERROR)
 
     @property
     def inside(self) -> bool | None:
-        """Whether it ended inside; None where nothing was promised."""
+        """Whether it ended inside its printed interval; None where none was printed."""
         if self.promised is None:
             return None
         low, high = self.promised
         return low <= self.measured <= high
 
-    def stored(self) -> dict[str, Any]:
-        """Return it for a document."""
-        return {
-            "class": self.set_class,
-            "predicted": self.predicted,
-            "own": self.own,
-            "promised": None if self.promised is None else list(self.promised),
-            "measured": self.measured,
-        }
 
-    @classmethod
-    def recalled(cls, entry: Any) -> PastRun | None:
-        """Return what an entry of a document says; None where it makes no sense."""
-        entry = entry if isinstance(entry, dict) else {}
-        kind, predicted, measured = (entry.get(key) for key in ("class", "predicted", "measured"))
-        if (
-            not isinstance(kind, str)
-            or kind not in CLASSES
-            or not (is_positive(predicted) and is_positive(measured))
-        ):
-            return None
-        own = entry.get("own")
-        ends = entry.get("promised")
-        promised = None
-        if isinstance(ends, list) and len(ends) == 2 and all(map(is_positive, ends)):
-            promised = (float(ends[0]), float(ends[1]))
-        return cls(
-            kind,
-            float(predicted),
-            float(own) if is_positive(own) else 0.0,
-            promised,
-            float(measured),
-        )
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The next interval of a class of sets.
+
+    Attributes
+    ----------
+    half_width
+        The interval is the prediction over, and times, the exponential of it.
+    held
+        For each past run from the fifth on: whether it ended inside the interval that the runs before it ask for.
+    """
+
+    half_width: float
+    held: tuple[bool, ...]
 
 
-def half_width(runs: Sequence[PastRun]) -> float:
-    """Return how far from its prediction the next run of these runs' class ends, in four cases of five.
-
-    In logarithms: the interval is the prediction over, and times, its exponential.
+def next_interval(runs: Sequence[PastRun]) -> Interval | None:
+    """Return the interval of the next run of a class in four cases of five; None before `MIN_ERRORS` runs.
 
     Parameters
     ----------
     runs
-        Past runs of one class, oldest first; at least one.
+        Past runs of one class, oldest first.
 
     Examples
     --------
     >>> def run(measured):
-    ...     return PastRun("site", 1.0, 0.1, (0.9, 1.1), measured)
-    >>> round(half_width([run(1.1)]), 3)  # one run: three times its error
-    0.293
-    >>> round(half_width([run(1.1), run(1 / 1.1)] * 10), 3)
+    ...     return PastRun("site", 1.0, 0.1, None, measured)
+    >>> next_interval([run(1.1)] * 3)
+    >>> round(next_interval([run(1.1), run(1 / 1.1)] * 10).half_width, 3)
     0.095
     """
-    used = runs[-USED_RUNS:]
-    errors = np.abs([run.error for run in used])
-    if len(errors) < LEAST_RUNS:
-        return max(LEAST_HALF_WIDTH, STUDENT_90[len(errors) - 1] * math.sqrt(np.mean(errors**2)))
-    weights = FADING ** np.arange(len(errors) - 1, -1, -1.0)
-    order = np.argsort(errors)
+    errors = np.abs([run.error for run in runs[-KEPT_RUNS:]])
+    if len(errors) < MIN_ERRORS:
+        return None
+    level, held = LEVEL, []
+    for k in range(MIN_ERRORS, len(errors)):
+        inside = bool(errors[k] <= _half_width(errors[:k], level))
+        held.append(inside)
+        level = min(max(level + STEP * (LEVEL - inside), LOWEST_LEVEL), HIGHEST_LEVEL)
+    return Interval(_half_width(errors, level), tuple(held))
+
+
+def _half_width(errors: np.ndarray[tuple[int], np.dtype[np.float64]], level: float) -> float:
+    """Return the quantile of faded errors at a level, the next error being without bound."""
+    used = errors[-USED_RUNS:]
+    weights = FADING ** np.arange(len(used) - 1, -1, -1.0)
+    order = np.argsort(used)
     reached = np.cumsum(weights[order]) / (weights.sum() + 1.0)
-    place = int(np.searchsorted(reached, asked_level(used)))
-    if place == len(errors):
-        return max(LEAST_HALF_WIDTH, float(BEYOND * errors.max()))
-    return max(LEAST_HALF_WIDTH, float(errors[order[place]]))
+    place = int(np.searchsorted(reached, level))
+    if place == len(used):
+        return max(MIN_HALF_WIDTH, float(BEYOND * used.max()))
+    return max(MIN_HALF_WIDTH, float(used[order[place]]))
 
 
 def caution(runs: Sequence[PastRun], risk: float) -> float:
     """Return the factor on the predicted seconds of a set that a user's risk asks for beyond the model's own.
 
     The model takes `risk` mean absolute errors of the forecasts. Where past runs of the class ended further from
-    their predictions than their models' own intervals said, the difference is an error common to all hosts
-    of the set, and as many of it are taken.
+    their predictions than their models' own intervals, the difference is an error common to all hosts of the set,
+    and as many of it are taken.
 
     Parameters
     ----------
@@ -176,17 +171,8 @@ def caution(runs: Sequence[PastRun], risk: float) -> float:
     risk
         The user's; 0 plans for the mean.
     """
-    if not risk or not runs:
+    interval = next_interval(runs) if risk else None
+    if interval is None:
         return 1.0
     own = float(np.median([run.own for run in runs[-USED_RUNS:]]))
-    return math.exp(risk * max(0.0, half_width(runs) - own) / ERRORS_IN_HALF)
-
-
-def asked_level(runs: Sequence[PastRun]) -> float:
-    """Return the level to ask for, given whether past promises held; `LEVEL` before the first."""
-    level = LEVEL
-    for run in runs:
-        if run.inside is not None:
-            level += STEP * (LEVEL - run.inside)
-            level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
-    return level
+    return math.exp(risk * max(0.0, interval.half_width - own) / ERRORS_IN_HALF)

@@ -1,240 +1,304 @@
-"""Corrections of the model, learned from runs: exponential moving averages, and the overlap of borders."""
+"""Corrections of the model, learned from runs, each used only while it predicts better than the model without it.
+
+The Network Weather Service lets its predictors compete by their errors so far. Here a correction competes with
+its own absence. Before a run moves a correction, the value fitted to *earlier* runs and no correction at all both
+predict that run. Two decayed means keep their absolute errors. The correction is used while it was tested and its
+error is the smaller one. A correction of one run is therefore never used: the second run tests it.
+
+A correction in use is shrunk towards none by its evidence (`Correction.shrinkage`) and kept within the bound of
+its kind (`KINDS`).
+"""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from apples.resources import LEAST, MOST
 
 EWMA_WEIGHT = 0.3
-"""Weight of the newest run in an exponential moving average; the tenth last one still counts 4 %."""
-LARGEST_CORRECTION = 100.0
-"""A single run cannot move a factor further than this either way."""
-LARGEST_FACTOR = 1e6
-"""No factor lies further from 1 than this, whatever a document says."""
+"""Least weight of the newest run in a moving average; the tenth last run still counts 4 %."""
 FIRST_SPREAD = 0.1
-"""Relative spread taken after a single run, before anything is known of the next."""
+"""Relative spread taken after a single run, before the next one shows how much runs differ."""
+MIN_SPREAD = 0.02
+"""Relative spread that remains however well runs agree."""
+MAX_STEP_SPREADS = 3.0
+"""A run moves a value by its weight of at most this many spreads. The spread takes the whole deviation, so that a
+change that lasts is followed within a few runs and a single spike is not."""
+MAX_EFFECTIVE_RUNS = 6
+"""Runs that count as evidence: with `EWMA_WEIGHT`, older runs have no weight left (2 / 0.3 - 1 = 5.7)."""
+DAY = 86400.0
+
+Finite = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
+NotNegative = Annotated[float, Field(allow_inf_nan=False, ge=0.0, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value of a document or a run is a number above 0 that makes sense."""
+    """Whether a value of a document or a run is a finite number above 0, within `LEAST` and `MOST`."""
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST <= value <= MOST
     )
 
 
-def bounded(value: float) -> float:
-    """Return the factor, no further from 1 than `LARGEST_FACTOR`."""
-    return float(min(max(value, 1 / LARGEST_FACTOR), LARGEST_FACTOR))
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of correction.
+
+    Attributes
+    ----------
+    bound
+        The largest factor either way; of corrections in seconds, the most seconds.
+    half_life
+        Seconds after which half of an unused correction is left.
+    reason
+        The reason of the bound, one sentence.
+    in_seconds
+        Whether the value is in seconds. Else it is the logarithm of a factor.
+    """
+
+    bound: float
+    half_life: float
+    reason: str
+    in_seconds: bool = False
+
+    def limited(self, value: float) -> float:
+        """Return a value, no further from none than the bound."""
+        most = self.bound if self.in_seconds else math.log(self.bound)
+        least = 0.0 if self.in_seconds else -most
+        return min(max(value, least), most)
 
 
-def limited(ratio: float) -> float:
-    """Return measured over expected, no further from 1 than one run may move a factor."""
-    return min(max(ratio, 1 / LARGEST_CORRECTION), LARGEST_CORRECTION)
+SLOWDOWN, CO_RUN_SLOWDOWN, SHARE_BIAS = "slowdown", "co_run_slowdown", "share_bias"
+STRAGGLER_FACTOR, BORDER_WAIT, START = "straggler_factor", "border_wait", "start"
+LINK = "link"
 
-
-def ewma(known: Any, ratio: float) -> float:
-    """Return the factor after a run, a geometric moving average; the first run sets it."""
-    step = limited(ratio)
-    return bounded(known * step**EWMA_WEIGHT if is_positive(known) else step)
-
-
-def ewma_spread(known: Any, ratio: float, first: bool) -> float:
-    """Return the relative spread after a run, likewise; after the first run it is taken as a tenth."""
-    deviation = FIRST_SPREAD if first else min(abs(math.log(ratio)), math.log(LARGEST_CORRECTION))
-    before = bounded(known) if is_positive(known) else deviation
-    return float(math.sqrt((1 - EWMA_WEIGHT) * before**2 + EWMA_WEIGHT * deviation**2))
-
-
-# Of 0.2, 0.3, 0.5 and 1, weights from 0.2 to 0.5 had equal errors; the mean error of 1 was larger.
-SHARE_WEIGHT = 0.3
-"""Weight of the newest run in a share bias, the first too: after two others an old one counts half."""
 SHARE_HALF_LIFE = 1800.0
 """Seconds after which half of a share bias is forgotten: competing programs come and go."""
 SAME_LOAD = 1.25
 """A forecast share that has moved further than this factor is that of another load."""
-LARGEST_BIAS = 4.0
+
+KINDS: Mapping[str, Kind] = {
+    SLOWDOWN: Kind(
+        4.0, 30 * DAY, "clock rates and memory contention slow a CPU by at most about 4"
+    ),
+    CO_RUN_SLOWDOWN: Kind(
+        4.0, 30 * DAY, "the cores of a machine share a memory that a few of them saturate"
+    ),
+    SHARE_BIAS: Kind(
+        4.0, SHARE_HALF_LIFE, "a larger error of a forecast share is another load, not a bias"
+    ),
+    STRAGGLER_FACTOR: Kind(
+        2.0, 30 * DAY, "the longest of 30 times that vary by 30 % is 1.6 times their mean"
+    ),
+    LINK: Kind(30.0, 7 * DAY, "a shaped link passes its burst at the speed of the network card"),
+    BORDER_WAIT: Kind(
+        1.0, 30 * DAY, "a quota of the CPU has a period of at most 1 s", in_seconds=True
+    ),
+    START: Kind(600.0, 30 * DAY, "a launch that takes longer fails", in_seconds=True),
+}
+"""The kinds of corrections by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShareBias:
-    """Measured over forecast share of a CPU on one host: what the sensors do not see of its competitors.
-
-    It belongs to the load it was measured beside. So it is forgotten from run to run (`SHARE_WEIGHT`), with time
-    (`SHARE_HALF_LIFE`), and where the forecast share has moved by more than `SAME_LOAD` it says nothing.
+class Evidence:
+    """The runs behind a correction, and its contest with the model without it.
 
     Attributes
     ----------
-    factor
-        On the forecast share.
-    forecast
-        The forecast share it was measured under.
+    runs
+        Runs that taught it.
+    first, last
+        Seconds since the epoch of the first and the last of them.
+    tested
+        Runs that it predicted before they taught it.
+    error_with, error_without
+        Decayed means of the absolute errors of these predictions, with it and without it. The unit is that of the
+        kind: logarithms of factors, or seconds for starts.
+    age
+        Seconds from the last run to the moment at which the document was read.
 
     Examples
     --------
-    >>> round(ShareBias().taught(1.44, forecast=0.5).factor, 3)
-    1.116
-    >>> ShareBias(1.2, 0.5).at(0.52), ShareBias(1.2, 0.5).at(0.9)
-    (1.2, 1.0)
+    >>> Evidence(2, tested=1, error_with=0.1, error_without=0.4).helps
+    True
     """
 
-    factor: float = 1.0
-    forecast: float = 0.0
-
-    def at(self, forecast: float) -> float:
-        """Return the factor on a forecast share; 1 where that is of another load."""
-        if not max(forecast, self.forecast) <= SAME_LOAD * min(forecast, self.forecast):
-            return 1.0
-        return self.factor
-
-    def taught(self, ratio: float, forecast: float) -> ShareBias:
-        """Return it after a run: `ratio` is measured over predicted share, the prediction with what was known."""
-        if not is_positive(ratio):
-            return self
-        truth = self.at(forecast) * ratio
-        factor = self.at(forecast) ** (1 - SHARE_WEIGHT) * truth**SHARE_WEIGHT
-        return ShareBias(min(max(factor, 1 / LARGEST_BIAS), LARGEST_BIAS), forecast)
-
-    def stored(self, now: float) -> dict[str, float]:
-        """Return it for a document."""
-        return {"factor": self.factor, "forecast": self.forecast, "time": now}
-
-    @classmethod
-    def recalled(cls, entry: Any, now: float) -> ShareBias | None:
-        """Return what is left at `now` of what a document holds; None where that makes no sense."""
-        entry = entry if isinstance(entry, dict) else {}
-        factor, forecast, then = (entry.get(key) for key in ("factor", "forecast", "time"))
-        if not (is_positive(factor) and is_positive(forecast) and is_positive(then)):
-            return None
-        factor = min(max(factor, 1 / LARGEST_BIAS), LARGEST_BIAS)
-        return cls(factor**0.5 ** (abs(now - then) / SHARE_HALF_LIFE), float(forecast))
-
-
-# Beyond the longest known border a factor of a short one does not hold: a border that was hidden
-# behind a quota at 20 MB/s is not hidden at 0.5 MB/s.
-BOTH_WAYS = 0.5
-"""Of the sum of sends and receives, where both go at once."""
-ALIKE = 2.0
-"""Borders whose lengths differ by less than this factor teach one another."""
-MOST_POINTS = 64
-"""No document is believed to know more lengths: 64 doublings are more than a century over a nanosecond."""
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """The factor on the seconds of a border, by their number: a short one hides otherwise than a long one.
-
-    Between two lengths that runs taught the cost is a straight line; below the shortest the factor is that
-    one's. What is longer than twice the longest is hidden behind nothing: its rest costs half, for links send
-    and receive at once, or as much as the longest, if that is more. No border costs less than a shorter one.
-
-    Attributes
-    ----------
-    points
-        Seconds of a border, as modelled, and the factor there; ascending. Infinite seconds: any border, of
-        a model that does not say how long they are. None: 1 everywhere.
-
-    Examples
-    --------
-    >>> hidden = Overlap(((0.005, 0.1),))
-    >>> hidden.cost(0.004), round(hidden.cost(0.2), 4)
-    (0.0004, 0.096)
-    >>> round(Overlap(((0.001, 0.2), (0.003, 0.4))).cost(0.002), 6)
-    0.0007
-    """
-
-    points: tuple[tuple[float, float], ...] = ()
-
-    @classmethod
-    def recalled(cls, stored: Any) -> Overlap:
-        """Return what a document holds; entries that make no sense are left out."""
-        found: dict[float, float] = {}
-        for entry in stored[:MOST_POINTS] if isinstance(stored, list) else ():
-            seconds, factor = entry if isinstance(entry, list) and len(entry) == 2 else (0, 0)
-            if is_positive(factor) and (seconds is None or is_positive(seconds)):
-                found[math.inf if seconds is None else float(seconds)] = bounded(factor)
-        points: list[tuple[float, float]] = []
-        for seconds, factor in sorted(found.items()):
-            least = cls(tuple(points)).cost(points[-1][0]) / seconds if points else 0.0
-            points.append((seconds, max(factor, least)))
-        return cls(tuple(points))
+    runs: Count = 0
+    first: NotNegative = 0.0
+    last: NotNegative = 0.0
+    tested: Count = 0
+    error_with: NotNegative = 0.0
+    error_without: NotNegative = 0.0
+    age: NotNegative = 0.0
 
     @property
-    def up_to(self) -> float | None:
-        """Seconds of the longest border that is known; None where none is, or any."""
-        longest = self.points[-1][0] if self.points else math.inf
-        return longest if math.isfinite(longest) else None
+    def helps(self) -> bool:
+        """Whether it was tested and had the smaller error."""
+        return self.tested > 0 and self.error_with < self.error_without
 
-    def stored(self) -> list[tuple[float | None, float]]:
-        """Return it for a document."""
-        return [(s if math.isfinite(s) else None, factor) for s, factor in self.points]
+    @property
+    def weight(self) -> float:
+        """Weight of the next run in a moving average: the first few runs count alike."""
+        return max(EWMA_WEIGHT, 1.0 / (self.runs + 1))
 
-    def factor(self, seconds: float) -> float:
-        """Return what a border of so many modelled seconds costs of them."""
-        k = bisect_left(self.points, (seconds,))
-        if k == len(self.points):
-            if not self.points:
-                return 1.0
-            longest, factor = self.points[-1]
-            part = min(1.0, ALIKE * longest / seconds)
-            return part * factor + (1 - part) * max(factor, BOTH_WAYS)
-        longer, high = self.points[k]
-        if k == 0 or longer in {seconds, math.inf}:
-            return high
-        shorter, low = self.points[k - 1]
-        weight = (seconds - shorter) / (longer - shorter)
-        return ((1 - weight) * shorter * low + weight * longer * high) / seconds
+    def freshness(self, half_life: float) -> float:
+        """Return the part of a correction that is left after its age, 0 to 1."""
+        return float(0.5 ** (self.age / half_life))
 
-    def cost(self, seconds: float) -> float:
-        """Return what a border of so many modelled seconds costs."""
-        return seconds * self.factor(seconds)
+    def shrinkage(self, value: float, spread: float, half_life: float) -> float:
+        """Return the part of a value that its evidence supports, 0 to 1.
 
-    def taught(self, ratio: float, longest: float) -> Overlap:
-        """Return it after a run: the factors of all lengths like that one move by the run's weight.
+        n v^2 / (n v^2 + s^2) for n runs with mean v and standard deviation s (the empirical Bayes estimate with
+        v^2 as the variance between corrections), times what its age leaves of it.
+        """
+        signal = min(self.runs, MAX_EFFECTIVE_RUNS) * value**2
+        supported = signal / (signal + spread**2) if signal else 0.0
+        return supported * self.freshness(half_life)
 
-        A length that has none like it on one side is remembered for itself. Lengths that would contradict it,
-        shorter and dearer or longer and cheaper, cost as much as it does from then on.
+    def after(self, now: float, errors: tuple[float, float] | None) -> Evidence:
+        """Return the evidence after another run; `errors` are those with and without, None: not tested."""
+        tested, with_it, without = self.tested, self.error_with, self.error_without
+        if errors is not None:
+            weight = max(EWMA_WEIGHT, 1.0 / (tested + 1))
+            with_it += weight * (min(errors[0], MOST) - with_it)
+            without += weight * (min(errors[1], MOST) - without)
+            tested += 1
+        first = self.first if self.runs else now
+        return Evidence(self.runs + 1, first, now, tested, with_it, without)
+
+
+PROVEN = Evidence(MAX_EFFECTIVE_RUNS, tested=1, error_with=0.0, error_without=1.0)
+"""Evidence of a correction that has passed its test, for example of a what-if question."""
+
+
+def stepped(value: float, spread: float, measured: float, weight: float) -> tuple[float, float]:
+    """Return a moving average and its spread after a measurement.
+
+    The step is limited to `MAX_STEP_SPREADS` spreads, the spread takes the whole deviation.
+    """
+    deviation = measured - value
+    most = MAX_STEP_SPREADS * max(spread, MIN_SPREAD)
+    step = min(max(deviation, -most), most)
+    wider = math.sqrt((1 - EWMA_WEIGHT) * spread**2 + EWMA_WEIGHT * deviation**2)
+    return value + weight * step, max(wider, MIN_SPREAD)
+
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A correction of one term of the model, for one host or set of hosts.
+
+    Attributes
+    ----------
+    kind
+        One of `KINDS`.
+    key
+        Identities of its hosts (`Host.identity`); of a start, the launcher and the host.
+    value
+        Logarithm of the factor, or seconds; before shrinkage.
+    spread
+        Standard deviation of `value` from run to run, same unit.
+    evidence
+        Its runs and its contest.
+    forecast
+        Of a share bias: the forecast share that it was measured under. Else 0.
+
+    Examples
+    --------
+    Three runs find a host 1.5 times as slow. The second one tests the first:
+
+    >>> known = Correction.first("slowdown", ("ada",), math.log(1.5), 0.0)
+    >>> known.factor
+    1.0
+    >>> known = known.after(math.log(1.5), 10.0)
+    >>> round(known.factor, 2), known.evidence.tested
+    (1.49, 1)
+    """
+
+    kind: str
+    key: Key
+    value: Finite = 0.0
+    spread: NotNegative = FIRST_SPREAD
+    evidence: Evidence = Evidence()
+    forecast: NotNegative = 0.0
+
+    @classmethod
+    def first(
+        cls, kind: str, key: Key, measured: float, now: float, forecast: float = 0.0
+    ) -> Correction:
+        """Return the correction that a first run teaches; it is not used before a second run tests it."""
+        value = KINDS[kind].limited(measured)
+        spread = FIRST_SPREAD * (abs(value) if KINDS[kind].in_seconds else 1.0)
+        return cls(kind, key, value, spread, Evidence().after(now, None), forecast)
+
+    @classmethod
+    def proven(cls, kind: str, key: Key, factor: float, forecast: float = 0.0) -> Correction:
+        """Return a correction by this factor (or these seconds) that has passed its test, without spread."""
+        value = factor if KINDS[kind].in_seconds else math.log(factor)
+        return cls(kind, key, value, 0.0, PROVEN, forecast)
+
+    @property
+    def candidate(self) -> float:
+        """Its value, shrunk by its evidence and within its bound, whether it is used or not."""
+        kind = KINDS[self.kind]
+        part = self.evidence.shrinkage(self.value, self.spread, kind.half_life)
+        return kind.limited(part * self.value)
+
+    @property
+    def factor(self) -> float:
+        """The factor to multiply by: 1 while the model predicts better without it."""
+        return math.exp(self.candidate) if self.evidence.helps else 1.0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds to take: 0 while the model predicts better without them."""
+        return self.candidate if self.evidence.helps else 0.0
+
+    @property
+    def error(self) -> float:
+        """Relative standard deviation that it adds to what it corrects; 0 while it is not used."""
+        return self.spread if self.evidence.helps else 0.0
+
+    def of_load(self, forecast: float) -> bool:
+        """Whether a forecast share is of the load that a share bias was measured beside."""
+        return max(forecast, self.forecast) <= SAME_LOAD * min(forecast, self.forecast)
+
+    def after(
+        self,
+        measured: float,
+        now: float,
+        errors: tuple[float, float] | None = None,
+        forecast: float = 0.0,
+    ) -> Correction:
+        """Return the correction after another run.
 
         Parameters
         ----------
-        ratio
-            Measured over predicted seconds at the borders, the prediction with what was known.
-        longest
-            Seconds of the longest border of the run, modelled without overlap; 0 where the model does not
-            say.
+        measured
+            Logarithm of measured over modelled, the model without this correction; or seconds.
+        now
+            Seconds since the epoch.
+        errors
+            Errors with and without it on this run; None: those of `candidate` and of none against `measured`.
+        forecast
+            Of a share bias: the forecast share of the run.
         """
-        length = longest if longest > 0 else math.inf
-        alike = {seconds for seconds, _ in self.points if _alike(seconds, length)}
-        before = self.factor(length)
-        points = {s: ewma(f, ratio) if s in alike else f for s, f in self.points}
-        k = bisect_left(self.points, (length,))
-        nearest = {seconds for seconds, _ in self.points[max(0, k - 1) : k + 1]}
-        if not alike:
-            points[length] = bounded(before * limited(ratio))
-        elif not nearest <= alike:  # it was not of its like alone that it learned what it cost
-            points[length] = ewma(before, ratio)
-        return Overlap(tuple(sorted(_agreeing(points, alike | ({length} & points.keys())))))
-
-
-def _agreeing(points: dict[float, float], newest: set[float]) -> Iterator[tuple[float, float]]:
-    """Yield points of which none costs less than a shorter one: where two contradict, the newest hold."""
-    shortest, longest = min(newest), max(newest)
-    for seconds, factor in points.items():
-        if seconds < shortest:
-            yield seconds, min(factor, shortest * points[shortest] / seconds)
-        elif longest < seconds < math.inf:
-            yield seconds, max(factor, longest * points[longest] / seconds)
-        else:
-            yield seconds, factor
-
-
-def _alike(one: float, other: float) -> bool:
-    return one == other or max(one, other) < ALIKE * min(one, other)
-
-
-PLAIN = Overlap()
-"""Before the first run: the paper's sum of sends and receives."""
+        kind = KINDS[self.kind]
+        if errors is None:
+            errors = (abs(measured - self.candidate), abs(measured))
+        known = self.value * self.evidence.freshness(kind.half_life)
+        value, spread = stepped(known, self.spread, kind.limited(measured), self.evidence.weight)
+        return replace(
+            self,
+            value=value,
+            spread=spread,
+            evidence=self.evidence.after(now, errors),
+            forecast=forecast,
+        )

@@ -1,33 +1,44 @@
-"""What runs measured of links: seconds of a border between two hosts, apart from what anybody waited for.
+"""Links as runs measured them: a latency and a bandwidth for each pair of hosts, and for each pair of sites.
 
-A program that reports its borders (docs/reference/protocol.md) tells how long a transfer takes from the moment
-both ends are there, and the latency of a small message. That makes a latency and a bandwidth as the application
-itself meets them, remembered for the pair of hosts, and for the pair of their sites: sets that never ran are
-planned with what others taught of their links.
+A program that reports its borders (docs/reference/protocol.md) measures how long a transfer takes from the moment
+both ends are there, and the latency of a small message. A measured link holds for its pair of hosts. A link
+between two sites also holds for other pairs of hosts on these two sites. It holds for no other link.
 
-A link changes, and only forecasts know by how much meanwhile: what the forecast was while the runs measured is
-remembered too, and where it has moved by more than its noise, what was measured moves with it.
+A measured link competes with the forecast of that link, as every correction does (`corrections`). Between runs
+only forecasts see a change: the forecast at the time of the measurement is remembered. Where a forecast has moved
+since by more than its noise, the measured link moves with it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Annotated
 
-from apples.agent.models.corrections import EWMA_WEIGHT, ewma_spread, is_positive, limited
-from apples.resources import LEAST, Host, Link
+from pydantic import Field
+
+from apples.agent.models.corrections import (
+    FIRST_SPREAD,
+    KINDS,
+    LINK,
+    Evidence,
+    NotNegative,
+    stepped,
+)
+from apples.resources import LEAST, MOST, Host, Link
 
 NOISE = 1.3
 """A forecast that moved by less than this factor is the forecast it was."""
 LATENCY_SHARE = 0.9
 """Latency is at most this part of a transfer: a small message may have met a host that was not running."""
-MOST_LINKS = 1000
-"""So many pairs are remembered; those that ran longest ago are forgotten first."""
+MAX_LINKS = 1000
+"""Pairs that are remembered; those that ran longest ago are forgotten first."""
 
 Pair = tuple[str, str]
+Positive = Annotated[float, Field(allow_inf_nan=False, ge=LEAST, le=MOST)]
 
 
 def pair_of(one: str, other: str) -> Pair:
@@ -49,7 +60,7 @@ def crossings(resources: Sequence[Host]) -> Counter[Pair]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBorder:
-    """What one run measured of the border between two hosts.
+    """The measurements of one run at the border between two hosts.
 
     Attributes
     ----------
@@ -58,11 +69,13 @@ class MeasuredBorder:
     seconds
         Of one transfer, both ways at once.
     latency
-        Seconds of a small message; None where the program does not say.
+        Seconds of a small message; None where the program does not report it.
     size
         Bytes, one way, that the link carried for it: those of all borders that shared it.
     forecast
         The link as it was forecast then.
+    modelled
+        Seconds of the border by the model without measured links.
     """
 
     hosts: tuple[Host, Host]
@@ -70,153 +83,160 @@ class MeasuredBorder:
     latency: float | None
     size: float
     forecast: Link
+    modelled: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedLink:
-    """A link as runs measured it, moving averages; and what was forecast of it meanwhile.
+    """A link as runs measured it, moving averages; and its forecast at the time of the last run.
+
+    Attributes
+    ----------
+    between
+        The two hosts, by `Host.identity`, or the two sites.
+    spread
+        Standard deviation, from run to run, of the logarithm of the seconds of a border.
 
     Examples
     --------
-    >>> link = LearnedLink(1e-4, 4e6, Link(1e-3, 8e6))
-    >>> link.under(Link(1e-3, 9e6)).bandwidth, link.under(Link(1e-3, 2e5)).bandwidth
-    (4000000.0, 100000.0)
+    >>> from apples.agent.models.corrections import PROVEN
+    >>> link = LearnedLink(("a", "b"), 1e-4, 4e6, 1e-3, 8e6, spread=0.0, evidence=PROVEN)
+    >>> near, far = (round(link.under(Link(1e-3, rate)).bandwidth / 1e5) for rate in (9e6, 2e5))
+    >>> near, far
+    (40, 1)
     """
 
-    latency: float
-    bandwidth: float
-    forecast: Link
-    spread: float = 0.0
-    runs: int = 1
+    between: Pair
+    latency: Positive
+    bandwidth: Positive
+    forecast_latency: NotNegative
+    forecast_bandwidth: Positive
+    spread: NotNegative = FIRST_SPREAD
+    evidence: Evidence = Evidence()
 
     def under(self, forecast: Link) -> Link:
-        """Return the link under a forecast: moved with it where that has moved."""
+        """Return the link under a forecast: moved with it, shrunk towards it, and within the bound of it."""
         return Link(
-            self.latency * _moved(forecast.latency, self.forecast.latency),
-            self.bandwidth * _moved(forecast.bandwidth, self.forecast.bandwidth),
+            self._shrunk(
+                forecast.latency, self.latency * _moved(forecast.latency, self.forecast_latency)
+            ),
+            self._shrunk(
+                forecast.bandwidth,
+                self.bandwidth * _moved(forecast.bandwidth, self.forecast_bandwidth),
+            ),
         )
 
-    def taught(self, newer: LearnedLink) -> LearnedLink:
-        """Return it after another run: the first few count alike, from then on what went before counts less.
+    def _shrunk(self, forecast: float, measured: float) -> float:
+        if forecast <= 0:
+            return measured
+        kind, value = KINDS[LINK], math.log(measured / forecast)
+        part = self.evidence.shrinkage(value, self.spread, kind.half_life)
+        return forecast * math.exp(kind.limited(part * value))
 
-        An average that its first run sets, and later ones only move, keeps a first run that was disturbed.
-        """
-        known = self.under(newer.forecast)
-        seconds = newer.bandwidth / known.bandwidth
-        # The first three runs count alike: in a plain moving average the first one, often slow,
-        # keeps half of the weight.
-        weight = max(EWMA_WEIGHT, 1 / (self.runs + 1))
-        return LearnedLink(
-            _step(known.latency, newer.latency, weight),
-            _step(known.bandwidth, newer.bandwidth, weight),
-            newer.forecast,
-            ewma_spread(self.spread, seconds, first=False),
-            self.runs + 1,
+    def seconds(self, size: float, messages: float, forecast: Link) -> float:
+        """Return the seconds of a border of this size under a forecast."""
+        link = self.under(forecast)
+        return messages * link.latency + size / link.bandwidth
+
+    def after(self, border: MeasuredBorder, messages: float, now: float) -> LearnedLink:
+        """Return it after another run, which it predicts before it learns from it."""
+        size, forecast = border.size, border.forecast
+        errors = None
+        if border.modelled > 0:
+            known = self.seconds(size, messages, forecast)
+            errors = (
+                abs(math.log(border.seconds / known)),
+                abs(math.log(border.seconds / border.modelled)),
+            )
+        newer = LearnedLink.measured(border, messages, now, self.between)
+        latency = self.latency * _moved(forecast.latency, self.forecast_latency)
+        bandwidth = self.bandwidth * _moved(forecast.bandwidth, self.forecast_bandwidth)
+        weight = self.evidence.weight
+        slower, spread = stepped(0.0, self.spread, math.log(bandwidth / newer.bandwidth), weight)
+        later, _ = stepped(0.0, self.spread, math.log(newer.latency / latency), weight)
+        return replace(
+            newer,
+            latency=latency * math.exp(later),
+            bandwidth=bandwidth / math.exp(slower),
+            spread=spread,
+            evidence=self.evidence.after(now, errors),
         )
 
     @classmethod
-    def measured(cls, border: MeasuredBorder, messages: float) -> LearnedLink:
-        """Return what one border taught: latency from the small message, bandwidth from the rest."""
-        latency = border.forecast.latency if border.latency is None else border.latency
+    def measured(
+        cls, border: MeasuredBorder, messages: float, now: float, between: Pair
+    ) -> LearnedLink:
+        """Return the link that one border measured: latency of the small message, bandwidth of the rest."""
+        forecast = border.forecast
+        latency = forecast.latency if border.latency is None else border.latency
         latency = min(latency, LATENCY_SHARE * border.seconds / messages)
         bandwidth = border.size / (border.seconds - messages * latency)
         return cls(
-            max(latency, LEAST), bandwidth, border.forecast, ewma_spread(None, 1.0, first=True)
+            between,
+            max(latency, LEAST),
+            min(max(bandwidth, LEAST), MOST),
+            forecast.latency,
+            forecast.bandwidth,
+            evidence=Evidence().after(now, None),
         )
-
-    @classmethod
-    def recalled(cls, entry: Any) -> LearnedLink | None:
-        """Return what a document holds, None where that makes no sense."""
-        known: dict[str, Any] = entry if isinstance(entry, dict) else {}
-        if not all(
-            is_positive(known.get(x)) for x in ("latency", "bandwidth", "forecast_bandwidth")
-        ):
-            return None
-        forecast = Link(
-            _or_zero(known.get("forecast_latency")), float(known["forecast_bandwidth"])
-        )
-        return cls(
-            float(known["latency"]),
-            float(known["bandwidth"]),
-            forecast,
-            _or_zero(known.get("spread")),
-            max(1, int(_or_zero(known.get("runs")))),
-        )
-
-    def stored(self) -> dict[str, float]:
-        """Return it for a document."""
-        return {
-            "latency": self.latency,
-            "bandwidth": self.bandwidth,
-            "forecast_latency": self.forecast.latency,
-            "forecast_bandwidth": self.forecast.bandwidth,
-            "spread": self.spread,
-            "runs": self.runs,
-        }
 
 
 @dataclass(frozen=True)
 class LearnedLinks:
-    """The links that runs measured: by the hosts' identities, and by their sites for all others.
+    """The links that runs measured: by the hosts' identities, and by their sites for other pairs of hosts.
 
-    Empty: no run has measured any, and borders are what the paper says they are.
+    False as long as none of them is used: borders are then the sums of the paper.
     """
 
     hosts: Mapping[Pair, LearnedLink] = field(default_factory=dict)
     sites: Mapping[Pair, LearnedLink] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.hosts or self.sites)
+        return any(link.evidence.helps for link in (*self.hosts.values(), *self.sites.values()))
+
+    def known(self, a: Host, b: Host) -> LearnedLink | None:
+        """Return the measured link of these hosts, used or not; else that of their two sites, else None."""
+        own = self.hosts.get(pair_of(a.identity, b.identity))
+        if own is not None and own.evidence.tested:
+            return own
+        return (self.sites.get(pair_of(a.site, b.site)) if a.site != b.site else None) or own
 
     def of(self, a: Host, b: Host) -> LearnedLink | None:
-        """Return what runs measured between these hosts, else between their sites, else None."""
-        own = self.hosts.get(pair_of(a.identity, b.identity))
-        return own or self.sites.get(pair_of(a.site, b.site))
+        """Return the measured link between these hosts, None while its forecast predicts better."""
+        link = self.known(a, b)
+        return link if link is not None and link.evidence.helps else None
 
-    def taught(self, borders: Iterable[MeasuredBorder], messages: float) -> LearnedLinks:
-        """Return them after a run."""
+    def taught(
+        self, borders: Iterable[MeasuredBorder], messages: float, now: float
+    ) -> LearnedLinks:
+        """Return them after a run; several borders between two sites are count as one, the middle one."""
         hosts, sites = dict(self.hosts), dict(self.sites)
+        crossed: dict[Pair, list[MeasuredBorder]] = {}
         for border in borders:
             a, b = border.hosts
-            newer = LearnedLink.measured(border, messages)
-            for known, key in (
-                (hosts, pair_of(a.identity, b.identity)),
-                (sites, pair_of(a.site, b.site)),
-            ):
-                before = known.pop(key, None)
-                known[key] = before.taught(newer) if before else newer
+            _learn(hosts, pair_of(a.identity, b.identity), border, messages, now)
+            if a.site != b.site:
+                crossed.setdefault(pair_of(a.site, b.site), []).append(border)
+        for pair, same in crossed.items():
+            middle = sorted(same, key=lambda border: border.seconds)[len(same) // 2]
+            _learn(sites, pair, middle, messages, now)
         return LearnedLinks(_newest(hosts), _newest(sites))
 
-    @classmethod
-    def recalled(cls, stored: Any) -> LearnedLinks:
-        """Return what a document holds; entries that make no sense are left out."""
-        document = stored if isinstance(stored, dict) else {}
-        return cls(_recalled(document.get("hosts")), _recalled(document.get("sites")))
 
-    def stored(self) -> dict[str, list[dict[str, Any]]]:
-        """Return them for a document."""
-        return {
-            name: [{"between": list(pair), **link.stored()} for pair, link in known.items()]
-            for name, known in (("hosts", self.hosts), ("sites", self.sites))
-        }
-
-
-def _recalled(entries: Any) -> dict[Pair, LearnedLink]:
-    found: dict[Pair, LearnedLink] = {}
-    for entry in entries[-MOST_LINKS:] if isinstance(entries, list) else ():
-        between = entry.get("between") if isinstance(entry, dict) else None
-        link = LearnedLink.recalled(entry)
-        if link and isinstance(between, list) and [type(x) for x in between] == [str, str]:
-            found[pair_of(*between)] = link
-    return found
-
-
-def _or_zero(value: Any) -> float:
-    return float(value) if is_positive(value) else 0.0
+def _learn(
+    known: dict[Pair, LearnedLink], pair: Pair, border: MeasuredBorder, messages: float, now: float
+) -> None:
+    """Learn one border; the pair becomes the newest."""
+    before = known.pop(pair, None)
+    known[pair] = (
+        before.after(border, messages, now)
+        if before
+        else LearnedLink.measured(border, messages, now, pair)
+    )
 
 
 def _newest(known: dict[Pair, LearnedLink]) -> dict[Pair, LearnedLink]:
-    return dict(list(known.items())[-MOST_LINKS:])
+    return dict(list(known.items())[-MAX_LINKS:])
 
 
 def _moved(now: float, then: float) -> float:
@@ -224,11 +244,6 @@ def _moved(now: float, then: float) -> float:
     if now <= 0 or then <= 0:
         return 1.0
     return now / then if not 1 / NOISE < now / then < NOISE else 1.0
-
-
-def _step(known: float, newer: float, weight: float) -> float:
-    """Return a geometric moving average."""
-    return float(known * limited(newer / known) ** weight)
 
 
 NO_LINKS = LearnedLinks()

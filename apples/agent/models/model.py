@@ -176,11 +176,6 @@ class ModelTemplate(ABC):
         """Return the pairs of hosts of a set that exchange borders, in the order of `border_seconds`."""
         return list(pairwise(resources))
 
-    def longest_border(self, resources: Sequence[Host]) -> float:
-        """Return the seconds of the longest border of a set without learned overlap; 0: the model does not say."""
-        del resources
-        return 0.0
-
     @property
     def shares_processors(self) -> bool:
         """Whether a host's computation depends on which others are in the set."""

@@ -139,10 +139,6 @@ class PartitionedModel(ModelTemplate):
         """Return the pairs of hosts that own partitions and exchange borders."""
         return self.working.touching(self._those(resources))
 
-    def longest_border(self, resources: Sequence[Host]) -> float:
-        """Return the seconds of the longest border of the hosts that own a partition."""
-        return self.working.longest_border(self._those(resources))
-
     def memory(self, rows: float) -> float:
         """Return the bytes a strip of `rows` rows needs."""
         return self.model.memory(rows)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from apples.agent.models.corrections import PLAIN
-from apples.agent.models.links import NO_LINKS
 from apples.agent.models.model import ModelTemplate, Seconds
 from apples.agent.models.strip import StripModel
 from apples.errors import ModelError
@@ -178,11 +176,6 @@ class RectangleModel(StripModel):
         """Return the seconds at the part of a side that each pair of `touching` shares."""
         return [float(each) for each in self._transfers(resources, contacts(self.rectangles))]
 
-    def longest_border(self, resources: Sequence[Host]) -> float:
-        """Return the seconds of the longest border as forecast, 0 for a host alone."""
-        plain = replace(self, overlap=PLAIN, links=NO_LINKS)
-        return max(plain.border_seconds(resources), default=0.0)
-
     def _at_contacts(self, touching: Contacts, seconds: Seconds, count: int) -> Seconds:
         """Return what each host spends at all its contacts: the sum, or where they go at once the longest."""
         if self.borders_at_once:
@@ -216,10 +209,7 @@ class RectangleModel(StripModel):
         share = touching.points / self.application.columns
         messages, sizes = parts[:, 0], parts[:, 1] * share
         if not self.links:
-            seconds = messages + sizes
-            if self.overlap != PLAIN:
-                seconds = np.array([self.overlap.cost(each) for each in seconds.tolist()])
-            return np.asarray(seconds)
+            return np.asarray(messages + sizes)
         least, most = np.minimum(site[first], site[second]), np.maximum(site[first], site[second])
         link = least * len(sites) + most
         crossing = np.bincount(link, sizes, len(sites) ** 2)[link]
@@ -232,7 +222,8 @@ class RectangleModel(StripModel):
             return border.messages, border.size
         ways = (self.conditions.link(a, b), self.conditions.link(b, a))
         return (
-            sum(way.seconds(0.0, self._messages, self.risk) for way in ways),
+            self._border_wait(a, b)
+            + sum(way.seconds(0.0, self._messages, self.risk) for way in ways),
             sum(way.seconds(self.application.border_bytes, 0.0, self.risk) for way in ways),
         )
 

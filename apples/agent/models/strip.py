@@ -16,7 +16,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from apples.agent.models.corrections import PLAIN, Overlap
 from apples.agent.models.links import NO_LINKS, LearnedLinks, Pair, crossings, pair_of
 from apples.agent.models.model import (
     CommunicationOf,
@@ -72,6 +71,24 @@ class _Border:
         return self.messages + borders * self.size
 
 
+SLICE_SECONDS = 0.004
+"""A process that shares its CPU may wait this long for its turn: a slice of the Linux scheduler (CFS, EEVDF)."""
+OWN_CPU = 0.95
+"""A process with at least this share has its CPU to itself."""
+
+
+def standstill(conditions: Conditions, host: Host) -> float:
+    """Return the longest time for which a process on a host may not run, in seconds.
+
+    Under a quota q it stands still for 1 - q of the period at most. Beside other processes on its CPU it waits for
+    a slice of the scheduler. On a CPU of its own it is 0.
+    """
+    quota = conditions.quota(host, host.slots)
+    if quota is not None:
+        return (1.0 - quota[0]) * quota[1]
+    return 0.0 if conditions.share(host, host.slots) >= OWN_CPU else SLICE_SECONDS
+
+
 def nobody_is_late(resources: Sequence[Host]) -> float:
     """Return the straggler factor of a set of which no run taught anything."""
     del resources
@@ -94,11 +111,9 @@ class StripModel(ModelTemplate):
         What runs measured of links. As soon as there is anything, borders are what a transfer was measured to
         be: both ways at once, a host's two borders at once, and those that cross from one site to another
         sharing that link. Before, they are the paper's sums.
-    overlap
-        Factor on each border that `links` does not know, learned from runs: 1 is the paper's sum of sends and
-        receives.
-    overlap_error
-        Relative standard deviation of that factor.
+    border_waits
+        Seconds that each border of a host waits because the host is throttled, learned from runs, by name; at
+        most one standstill of the host. 0 for others.
     straggler_factor_of
         By set of hosts: factor on the iteration learned from runs, where all hosts are done together: every
         iteration waits for the host that is late in it (`model.set_straggler_factor` has the other cases).
@@ -120,8 +135,7 @@ class StripModel(ModelTemplate):
     conditions: Conditions
     speeds: Mapping[str, SpeedFunction]
     links: LearnedLinks = NO_LINKS
-    overlap: Overlap = PLAIN
-    overlap_error: float = 0.0
+    border_waits: Mapping[str, float] = field(default_factory=dict)
     straggler_factor_of: Callable[[Sequence[Host]], float] = nobody_is_late
     risk: float = 0.0
     memory_limit: float | None = None
@@ -149,6 +163,7 @@ class StripModel(ModelTemplate):
             self._own_links.update(
                 host.name for host in self.conditions.hosts if host.identity in measured
             )
+        self._own_links.update(self.border_waits)
 
     @property
     def knows_co_run_slowdown(self) -> bool:
@@ -371,28 +386,28 @@ class StripModel(ModelTemplate):
         if measured is None:
             there = self.conditions.link(a, b).seconds(size, messages, self.risk)
             back = self.conditions.link(b, a).seconds(size, messages, self.risk)
-            return _Border(0.0, self.overlap.cost(there + back), self.overlap_error)
+            return _Border(self._border_wait(a, b), there + back, 0.0)
         link, longer = measured.under(self.conditions.slower_link(a, b)), 1.0
         longer += self.risk * measured.spread / MEAN_ABSOLUTE_TO_SD
         farther = self.conditions.farther(a, b)
         return _Border(
-            messages * link.latency * farther * longer,
+            messages * link.latency * farther * longer + self._border_wait(a, b),
             size / link.bandwidth * longer,
             measured.spread,
         )
+
+    def _border_wait(self, a: Host, b: Host) -> float:
+        """Return the seconds that a border waits for throttled ends, on average of an iteration."""
+        waits = (
+            min(self.border_waits.get(host.name, 0.0), standstill(self.conditions, host))
+            for host in (a, b)
+        )
+        return sum(waits) / self.sweeps
 
     @property
     def _messages(self) -> float:
         """Messages per border, direction and iteration."""
         return self.application.messages / self.sweeps
-
-    def longest_border(self, resources: Sequence[Host]) -> float:
-        """Return the seconds of the longest border of a set as forecast, 0 for a host alone.
-
-        Without what runs measured or learned of links.
-        """
-        plain = replace(self, overlap=PLAIN, links=NO_LINKS)
-        return max((plain.border(a, b) for a, b in pairwise(resources)), default=0.0)
 
     def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
         """Return the border between `host` and each of `others`."""

@@ -1,13 +1,11 @@
-"""What an agent adds to an actuator: moves while the application runs, and what past runs taught."""
+"""What an agent adds to an actuator: moves while the application runs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from apples.agent.information import InformationPool
-from apples.agent.models import recall
 from apples.errors import UsageError
 from apples.launch.actuator import Actuator
 
@@ -40,9 +38,3 @@ def malleable_of(
     from apples.malleable.actuator import MalleableActuator  # noqa: PLC0415 - for such jobs only
 
     return MalleableActuator(output, save=output is not None, through=through, **job)
-
-
-def with_learned(information: InformationPool) -> InformationPool:
-    """Return the pool with the calibrations and what past runs taught."""
-    template = information.template
-    return replace(information, learned=recall(template.name, template.version))

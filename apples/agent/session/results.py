@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from apples.agent.arrangement import Arrangement
 from apples.agent.coordinator import DecisionLog
 from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
-from apples.agent.information import InformationPool
-from apples.agent.models.conformal import LEVEL
+from apples.agent.information import InformationPool, speed_source
+from apples.agent.learned import described
+from apples.agent.models.conformal import LEVEL, MIN_RUNS
 from apples.agent.partitioning import partition_cost
 from apples.errors import VerificationError
+from apples.resources import Host
 from apples.resources.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
 from apples.weather.conditions import error_of
 
@@ -248,6 +250,7 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
             "iterations": application.iterations,
         },
         "chosen": _chosen(record.chosen, decided) if record.chosen else None,
+        "speeds": _speeds(record.chosen, decided) if record.chosen else {},
         "next_best": _next_best(record),
         "hosts": len(record.usable),
         "considered": record.considered,
@@ -270,6 +273,12 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
         **({"arrangement": _arrangement(record.arrangement)} if record.arrangement else {}),
         **_partitions(record.chosen, decided),
     }
+
+
+def _speeds(chosen: Estimate, decided: InformationPool) -> dict[str, Document]:
+    """Return by host of a plan where its speed is from."""
+    pool = decided.pool_of(chosen.schedule)
+    return {host.name: asdict(speed_source(pool, host)) for host in chosen.schedule.resources}
 
 
 def _partitions(chosen: Estimate | None, decided: InformationPool) -> Document:
@@ -315,7 +324,7 @@ def explained(
         }
         if equal
         else None,
-        "rests_on": _rests_on(chosen, record.information),
+        "rests_on": _rests_on(chosen, record.information, record.usable),
     }
 
 
@@ -352,14 +361,15 @@ def _objective(estimate: Estimate, information: InformationPool) -> Document:
 
 
 def _coverage(estimate: Estimate) -> Document | None:
-    """Return how the last promises to runs like this one held; None where nothing is promised."""
-    basis, (low, high) = estimate.basis, estimate.interval or (0.0, 0.0)
-    if basis is None or not low < high:
+    """Return the runs behind the interval, and how such intervals held; None of an estimate that was not chosen."""
+    basis = estimate.basis
+    if basis is None:
         return None
     return {
         "class": basis.set_class,
         "level": LEVEL,
         "runs": basis.runs,
+        "needed": MIN_RUNS,
         "inside": basis.inside,
         "of": basis.of,
     }
@@ -427,7 +437,7 @@ def _change(change: Threshold) -> Document:
     }
 
 
-def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
+def _rests_on(chosen: Estimate, information: InformationPool, usable: Sequence[Host]) -> Document:
     hosts = chosen.schedule.resources
     links, model = [], information.model_of(chosen.schedule)
     for (a, b), seconds in zip(model.touching(hosts), chosen.border_seconds, strict=True):
@@ -440,15 +450,13 @@ def _rests_on(chosen: Estimate, information: InformationPool) -> Document:
                 "method": link.method,
                 "assumed": link.link.assumed,
                 "seconds": seconds,
-                "measured_runs": measured.runs if measured else 0,
+                "measured_runs": measured.evidence.runs if measured else 0,
             }
         )
-    overlap, longest = information.learned.overlap, model.longest_border(hosts)
     learned, threads = information.learned, bool(chosen.schedule.threads)
     return {
         "links": links,
-        "overlap": overlap.factor(longest) if len(hosts) > 1 else 1.0,
-        "overlap_up_to": overlap.up_to,
+        "corrections": [asdict(known) for known in described(information, usable)],
         "drag": learned.straggler_factor_of(hosts, threads=threads),
         "company": information.learned.co_run_slowdown_of(hosts) if len(hosts) > 1 else {},
         "share_bias": {

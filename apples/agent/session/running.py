@@ -18,7 +18,7 @@ from apples.agent.information import InformationPool, measure_briefly
 from apples.agent.launching import host_survey, launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
 from apples.agent.rescheduling import AdaptiveExecution
-from apples.agent.session.actuation import malleable_of, with_learned
+from apples.agent.session.actuation import malleable_of
 from apples.agent.session.phases import PhaseTimes
 from apples.agent.session.planning import (
     blueprint_of,
@@ -288,7 +288,6 @@ def _prepared(
         )
         launcher = kind.name or kind.__qualname__
         information = load(spec, sensing, weather=weather, launcher=launcher, links_as_needed=True)
-        information = information if weather == spec.weather else with_learned(information)
     phases("plan")
     title, blueprint = blueprint_of(spec, information)
     rigid = actuator or actuator_of(name, spec.output, spec.slurm)

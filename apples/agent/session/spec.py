@@ -59,6 +59,9 @@ class PlanSpec:
         the user specifications prefer, else the default.
     weather
         ``live``, ``static``, or a recorded weather file.
+    learned
+        Whether a static or recorded weather uses the learned state too: measured speeds, and corrections from runs.
+        A live weather always does.
     fresh
         Whether a live weather is measured as a whole, whatever is remembered and whatever the plan depends on.
     on
@@ -79,10 +82,16 @@ class PlanSpec:
     planner: str | Callable[..., Any] | None = None
     distance: str | Callable[..., Any] | None = None
     model: str | None = None
+    learned: bool = field(default=False, kw_only=True)
     fresh: bool = field(default=False, kw_only=True)
     on: tuple[str, ...] = field(default=(), kw_only=True)
     silent: tuple[str, ...] = field(default=(), kw_only=True)
     messages: Path | None = field(default=None, kw_only=True)
+
+    @property
+    def uses_learned(self) -> bool:
+        """Whether the plan uses the learned state."""
+        return self.learned or self.weather == "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class RunSpec(PlanSpec):
         How the result is compared with that of a sequential run: ``full``, ``sample``, ``none``, or ``auto``: in
         full where that is short beside the run, else by a sample. True is ``auto``, False is ``none``.
     learn
-        Whether the next prediction learns from this run; None: unless the weather is static.
+        Whether the next prediction learns from this run; None: if its plan used the learned state.
     warm, commit_seconds, engine
         Of a job that can be resized: hosts on which a parked group may wait for a growth, the seconds between
         two committed states (0: none; None: in memory alone, as often as costs little),
@@ -122,8 +131,8 @@ class RunSpec(PlanSpec):
 
     @property
     def learns(self) -> bool:
-        """Whether the next prediction learns from this run; a static plan uses no model that learns."""
-        return self.weather != "static" if self.learn is None else self.learn
+        """Whether the next prediction learns from this run: only a plan that used the learned state can correct it."""
+        return self.uses_learned if self.learn is None else self.learn
 
 
 @dataclass(frozen=True, slots=True)

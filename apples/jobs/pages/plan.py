@@ -72,9 +72,8 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]
     # Nothing is measured here: a page that is opened or typed into would otherwise log in on
     # hosts.
     if wanted["weather"] != "static":
-        template = information.template
         known = remembered_weather(information.hosts, service_settings())
-        learned = recall(template.name, template.version)
+        learned = recall(information.learned_key)
         information = replace(information, conditions=known, learned=learned)
     return plan(spec, information).document()
 

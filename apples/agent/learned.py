@@ -1,0 +1,214 @@
+"""The learned state as users see it: each correction with its value, its runs and its two errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from apples.agent.information import InformationPool
+from apples.agent.models.corrections import (
+    BORDER_WAIT,
+    CO_RUN_SLOWDOWN,
+    KINDS,
+    LINK,
+    SHARE_BIAS,
+    SLOWDOWN,
+    START,
+    STRAGGLER_FACTOR,
+    Correction,
+    Evidence,
+)
+from apples.agent.models.learned import THREADS, Learned
+from apples.agent.models.links import LearnedLink
+from apples.resources import Host
+from apples.ui.units import counted, digits, duration
+
+DEAR = 1.05
+"""A correction by less than this factor is no reason to leave a host out."""
+LABELS = {
+    SLOWDOWN: "its slowdown",
+    CO_RUN_SLOWDOWN: "its co-run slowdown",
+    SHARE_BIAS: "its share bias",
+    BORDER_WAIT: "its border wait",
+    LINK: "its link",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedCorrection:
+    """A correction with its evidence.
+
+    Attributes
+    ----------
+    kind
+        One of `KINDS`.
+    of
+        Its hosts, by name where the host list has them; of a start, the launcher and the host; of a straggler
+        factor of any set, empty; of a link between sites, their names.
+    factor
+        On the time of its term, the value that is used or would be (of a share bias: on the share; of a link:
+        forecast over measured bandwidth). None for seconds.
+    seconds
+        Of a border wait or a start; else None.
+    applied
+        Whether the model uses it: it was tested, and its error is smaller than that of the model without it.
+    runs, first, last
+        Runs that taught it; seconds since the epoch of the first and the last.
+    tested
+        Runs that it predicted before they taught it.
+    error_with, error_without
+        Its mean absolute error on these runs, and that of the model without it: logarithms of factors, of a start
+        seconds.
+    bound
+        The largest factor either way, or the most seconds.
+    """
+
+    kind: str
+    of: tuple[str, ...]
+    factor: float | None
+    seconds: float | None
+    applied: bool
+    runs: int
+    first: float
+    last: float
+    tested: int
+    error_with: float
+    error_without: float
+    bound: float
+
+
+def described(information: InformationPool, usable: Sequence[Host]) -> list[DescribedCorrection]:
+    """Return each correction of a usable host, or of a link or a set of them, in use or not."""
+    names = {host.identity: host.name for host in usable}
+    names |= {f"{identity}{THREADS}": f"{name} by threads" for identity, name in names.items()}
+    sites = {host.site for host in usable}
+    launcher = information.launcher
+
+    def label(kind: str, key: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the names of a key, None where one of them is not of these hosts."""
+        if kind == START:
+            return (launcher, names[key[1]]) if key[0] == launcher and key[1] in names else None
+        return tuple(names[part] for part in key) if names.keys() >= set(key) else None
+
+    crossed = [
+        link for pair, link in information.learned.links.sites.items() if sites.issuperset(pair)
+    ]
+    return [*_described(information.learned, label), *map(_link, crossed)]
+
+
+def described_all(learned: Learned) -> list[DescribedCorrection]:
+    """Return all corrections of an application, hosts by identity."""
+    return [
+        *_described(learned, lambda _, key: tuple(key)),
+        *map(_link, learned.links.sites.values()),
+    ]
+
+
+def _described(
+    learned: Learned, label: Callable[[str, Sequence[str]], tuple[str, ...] | None]
+) -> Iterator[DescribedCorrection]:
+    for known in learned.corrections.values():
+        of = label(known.kind, known.key)
+        if of is not None:
+            yield _correction(known, of)
+    for pair, link in learned.links.hosts.items():
+        of = label(LINK, pair)
+        if of is not None:
+            yield replace(_link(link), of=of)
+
+
+def _correction(known: Correction, of: tuple[str, ...]) -> DescribedCorrection:
+    in_seconds = KINDS[known.kind].in_seconds
+    return _with_evidence(
+        known.kind,
+        of,
+        None if in_seconds else math.exp(known.candidate),
+        known.candidate if in_seconds else None,
+        known.evidence,
+    )
+
+
+def _link(link: LearnedLink) -> DescribedCorrection:
+    factor = link.forecast_bandwidth / link.bandwidth
+    return _with_evidence(LINK, link.between, factor, None, link.evidence)
+
+
+def _with_evidence(
+    kind: str,
+    of: tuple[str, ...],
+    factor: float | None,
+    seconds: float | None,
+    evidence: Evidence,
+) -> DescribedCorrection:
+    return DescribedCorrection(
+        kind,
+        of,
+        factor,
+        seconds,
+        evidence.helps,
+        evidence.runs,
+        evidence.first,
+        evidence.last,
+        evidence.tested,
+        evidence.error_with,
+        evidence.error_without,
+        KINDS[kind].bound,
+    )
+
+
+def dearest(
+    information: InformationPool, host: Host, others: Sequence[Host]
+) -> DescribedCorrection | None:
+    """Return the correction in use that makes a host beside others dearest; None where none does by much.
+
+    Share biases below 1 and the other factors above 1 make a host dearer. A border wait is compared with the
+    border that it is added to.
+    """
+    names = {other.name for other in others}
+    dear: list[tuple[float, DescribedCorrection]] = []
+    for known in described(information, [host, *others]):
+        if not known.applied or known.kind in (START, STRAGGLER_FACTOR):
+            continue
+        if known.kind == LINK:
+            between = set(known.of)
+            touches = bool(between & {host.name, host.site}) and (
+                host.name not in between or bool(between & names)
+            )
+        else:
+            touches = known.of == (host.name,)
+        if touches:
+            dear.append((_price(known, information, host, others), known))
+    price, dearest_of_all = max(dear, key=lambda pair: pair[0], default=(1.0, None))
+    return dearest_of_all if price > DEAR else None
+
+
+def _price(
+    known: DescribedCorrection, information: InformationPool, host: Host, others: Sequence[Host]
+) -> float:
+    """Return the factor by which a correction makes its term dearer."""
+    if known.kind == BORDER_WAIT:
+        border = min(information.model.borders(host, others).tolist(), default=0.0)
+        wait = known.seconds or 0.0
+        return border / (border - wait) if border > wait else math.inf
+    factor = known.factor or 1.0
+    return 1.0 / factor if known.kind == SHARE_BIAS else factor
+
+
+def dear_words(known: DescribedCorrection | None) -> str:
+    """Return a correction as the end of a reason, in parentheses; empty without one.
+
+    Examples
+    --------
+    >>> dear_words(DescribedCorrection("link", ("a", "b"), 2.1, None, True, 3, 0.0, 9.0, 2, 0.1, 0.7, 30.0))
+    ' (its link is learned: 2.1 times the forecast, 3 runs)'
+    """
+    if known is None:
+        return ""
+    runs = counted(known.runs, "run")
+    if known.seconds is not None:
+        value = f"{duration(known.seconds)} a border"
+    else:
+        against = "the forecast" if known.kind in (LINK, SHARE_BIAS) else "the model"
+        value = f"{digits(known.factor or 1.0, 2)} times {against}"
+    return f" ({LABELS[known.kind]} is learned: {value}, {runs})"

@@ -1,0 +1,587 @@
+"""The learned state of an application: measured speeds, corrections, links, past runs; one document each.
+
+A document belongs to one application: its name, its version and the folder of its template. A copy of the
+application in another folder therefore begins without a document. `Learned` is the document as a value, `taught`
+the rule by which a run changes it, `recall`, `learn` and `store_speeds` read and write it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from apples.agent.models.conformal import KEPT_RUNS, PastRun
+from apples.agent.models.corrections import (
+    BORDER_WAIT,
+    CO_RUN_SLOWDOWN,
+    KINDS,
+    SHARE_BIAS,
+    SLOWDOWN,
+    START,
+    STRAGGLER_FACTOR,
+    Correction,
+    Key,
+    is_positive,
+)
+from apples.agent.models.links import LearnedLink, LearnedLinks, MeasuredBorder, Pair, pair_of
+from apples.agent.models.model import SpeedFunction
+from apples.io import state
+from apples.resources import Host
+from apples.weather.conditions import Conditions
+
+MAX_CORRECTIONS = 1000
+"""Corrections that are remembered; those that were taught longest ago are forgotten first."""
+ANY_SET: Key = ()
+"""Key of the straggler factor of a set of several hosts that never ran."""
+ROUNDING = 1e-9
+"""A larger strip never takes less time, but for rounding."""
+PREFIX = "learned-"
+SCHEMA = "apples.learned-state/1"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedKey:
+    """The application that a document belongs to.
+
+    Attributes
+    ----------
+    application, version
+        Of the template.
+    folder
+        Of the template, resolved.
+
+    Examples
+    --------
+    >>> LearnedKey("heat", "1", "/home/ada/heat").document
+    'learned-heat-1-bd8ea9b6'
+    """
+
+    application: str
+    version: str
+    folder: str
+
+    @classmethod
+    def of(cls, application: str, version: str, folder: Path) -> LearnedKey:
+        """Return the key of an application whose template is in a folder."""
+        return cls(application, version, str(folder.resolve()))
+
+    @property
+    def document(self) -> str:
+        """Name of the state document."""
+        name = f"{self.application}-{self.version}"
+        safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+        return f"{PREFIX}{safe}-{hashlib.sha256(self.folder.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMeasurement:
+    """The share of a CPU that a run measured on a host.
+
+    Attributes
+    ----------
+    ratio
+        Measured over forecast share, the forecast without a share bias.
+    forecast
+        The forecast share of one new process.
+    """
+
+    ratio: float
+    forecast: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitMeasurement:
+    """The wait for a throttled host at one border.
+
+    Attributes
+    ----------
+    seconds
+        Measured seconds of a border beyond its link, at most one standstill of the host.
+    error_with, error_without
+        Errors of the modelled border with the wait known so far and without it, logarithms.
+    """
+
+    seconds: float
+    error_with: float
+    error_without: float
+
+
+@dataclass(frozen=True)
+class RunObservation:
+    """The measurements of one run beside the model; an empty field or None was not measured.
+
+    Each ratio is measured over modelled, the model without the correction that the ratio teaches. The host keys
+    are identities, by threads those of `by_threads`.
+
+    Attributes
+    ----------
+    hosts
+        Of its set.
+    slowdown
+        By host: of compute seconds.
+    co_run_slowdown
+        The same of calibrated hosts in a run of several, the model with the slowdown.
+    speeds
+        By host whose speed was not measured before: its implementation, and the speed that the run measured.
+    shares
+        By host.
+    borders
+        Borders long enough to measure a link.
+    messages
+        Of one border, one way.
+    waits
+        By host that is throttled.
+    straggler_factor
+        Factor on the seconds that hosts are busy, computing and at borders, that explains the iteration time.
+        One below 1 counts as 1: no lateness of hosts makes an iteration shorter.
+    past
+        The prediction of the run and its time.
+    """
+
+    hosts: Sequence[str] = ()
+    slowdown: Mapping[str, float] = field(default_factory=dict)
+    co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
+    speeds: Mapping[str, tuple[str, SpeedFunction]] = field(default_factory=dict)
+    shares: Mapping[str, ShareMeasurement] = field(default_factory=dict)
+    borders: Sequence[MeasuredBorder] = ()
+    messages: float = 1.0
+    waits: Mapping[str, WaitMeasurement] = field(default_factory=dict)
+    straggler_factor: float | None = None
+    past: PastRun | None = None
+
+
+Corrections = Mapping[tuple[str, Key], Correction]
+
+
+def by_kind_and_key(corrections: Iterable[Correction]) -> Corrections:
+    """Return corrections as `Learned` holds them."""
+    return {(known.kind, known.key): known for known in corrections}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The learned state of one application.
+
+    Attributes
+    ----------
+    speeds
+        Measured speed functions: host (`Host.identity`) -> implementation -> function.
+    corrections
+        By kind and key, those in use and those that still compete.
+    links
+        Measured links, likewise.
+    runs
+        Past runs, oldest first.
+    """
+
+    speeds: Mapping[str, Mapping[str, SpeedFunction]] = field(default_factory=dict)
+    corrections: Corrections = field(default_factory=dict)
+    links: LearnedLinks = field(default_factory=LearnedLinks)
+    runs: Sequence[PastRun] = ()
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of past runs that ended inside their printed interval; None where none was printed."""
+        held = [run.inside for run in self.runs if run.inside is not None]
+        return sum(held) / len(held) if held else None
+
+    def runs_of(self, set_class: str) -> Sequence[PastRun]:
+        """Return the past runs of one class of sets, oldest first."""
+        return [run for run in self.runs if run.set_class == set_class]
+
+    def factor(self, kind: str, *key: str) -> float:
+        """Return the factor of a correction; 1 where it is unknown or not in use."""
+        known = self.corrections.get((kind, key))
+        return known.factor if known else 1.0
+
+    def co_run_slowdown_of(self, hosts: Iterable[Host]) -> dict[str, float]:
+        """Return the co-run slowdowns in use by the hosts' names."""
+        factors = {host.name: self.factor(CO_RUN_SLOWDOWN, host.identity) for host in hosts}
+        return {name: factor for name, factor in factors.items() if factor != 1.0}
+
+    def share_bias_of(self, conditions: Conditions, *, threads: bool = False) -> dict[str, float]:
+        """Return the share biases in use, by the hosts' names; none whose load is another now."""
+        place = by_threads if threads else str
+        factors: dict[str, float] = {}
+        for host in conditions.hosts:
+            known = self.corrections.get((SHARE_BIAS, (place(host.identity),)))
+            if known and known.of_load(conditions.cpu(host).value) and known.factor != 1.0:
+                factors[host.name] = known.factor
+        return factors
+
+    def border_waits_of(self, hosts: Iterable[Host]) -> dict[str, float]:
+        """Return the border waits in use, in seconds, by the hosts' names."""
+        known = ((host, self.corrections.get((BORDER_WAIT, (host.identity,)))) for host in hosts)
+        waits = {host.name: wait.seconds for host, wait in known if wait}
+        return {name: seconds for name, seconds in waits.items() if seconds}
+
+    def straggler_factor_of(self, hosts: Sequence[Host], *, threads: bool = False) -> float:
+        """Return the factor of a set of hosts: its own if that was tested, else that of any set of several."""
+        place = by_threads if threads else str
+        own = self.corrections.get((STRAGGLER_FACTOR, set_key(place(h.identity) for h in hosts)))
+        if own is not None and own.evidence.tested:
+            return max(1.0, own.factor)
+        return max(1.0, self.factor(STRAGGLER_FACTOR)) if len(hosts) > 1 else 1.0
+
+    def starts(self, launcher: str) -> dict[str, float]:
+        """Return the seconds from the launch until a host is ready, by its identity; those in use."""
+        return {
+            known.key[1]: known.seconds
+            for known in self.corrections.values()
+            if known.kind == START and known.key[0] == launcher and known.evidence.helps
+        }
+
+    def speed(
+        self, host: str, implementation: str, *, threads: bool = False
+    ) -> SpeedFunction | None:
+        """Return the speed function of a host, corrected by its runs; None where it was never measured."""
+        measured = self.speeds.get(host, {}).get(implementation)
+        if measured is None:
+            return None
+        known = self.corrections.get((SLOWDOWN, (by_threads(host) if threads else host,)))
+        if known is None:
+            return measured
+        error = math.hypot(measured.error, known.error)
+        return replace(measured.scaled(known.factor), error=error)
+
+    def without_corrections(self) -> Learned:
+        """Return the measured speeds and past runs alone."""
+        return Learned(self.speeds, runs=self.runs)
+
+    def without_host(self, identity: str) -> Learned:
+        """Return the state without a host: its speeds, its links, and each correction that names it."""
+        return Learned(
+            {host: known for host, known in self.speeds.items() if host != identity},
+            {
+                key: known
+                for key, known in self.corrections.items()
+                if not {identity, by_threads(identity)}.intersection(known.key)
+            },
+            LearnedLinks(
+                {pair: link for pair, link in self.links.hosts.items() if identity not in pair},
+                self.links.sites,
+            ),
+            self.runs,
+        )
+
+    @property
+    def identities(self) -> list[str]:
+        """Identities of the hosts that it knows, sorted."""
+        named = set(self.speeds)
+        for known in self.corrections.values():
+            named.update(known.key[1:] if known.kind == START else known.key)
+        named.update(identity for pair in self.links.hosts for identity in pair)
+        return sorted({name.removesuffix(THREADS) for name in named})
+
+
+THREADS = "+threads"
+
+
+def by_threads(host: str) -> str:
+    """Return the key of the corrections of a host by threads: those of its ranks are others.
+
+    Where the system gives sessions equal shares of a CPU, ranks are several and the threads of a process are one.
+
+    Examples
+    --------
+    >>> by_threads("ada")
+    'ada+threads'
+    """
+    return f"{host}{THREADS}"
+
+
+def set_key(hosts: Iterable[str]) -> Key:
+    """Return the key of a set of hosts, in no order."""
+    return tuple(sorted(hosts))
+
+
+def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
+    """Return the learned state after a run.
+
+    A run-measured speed never replaces a measured one: a calibration measures more sizes. What runs taught about
+    a host whose speed is new is forgotten.
+    """
+    speeds = {host: dict(known) for host, known in learned.speeds.items()}
+    corrections = dict(learned.corrections)
+    for host, (implementation, function) in run.speeds.items():
+        if implementation not in speeds.setdefault(host, {}):
+            speeds[host][implementation] = function
+            _forget(corrections, host, (SLOWDOWN, CO_RUN_SLOWDOWN))
+    for kind, ratios in ((SLOWDOWN, run.slowdown), (CO_RUN_SLOWDOWN, run.co_run_slowdown)):
+        for host, ratio in ratios.items():
+            if is_positive(ratio):
+                _teach(corrections, kind, (host,), math.log(ratio), now)
+    for host, share in run.shares.items():
+        if is_positive(share.ratio):
+            known = corrections.get((SHARE_BIAS, (host,)))
+            if known and not known.of_load(share.forecast):
+                del corrections[SHARE_BIAS, (host,)]  # it was measured beside another load
+            value = math.log(share.ratio)
+            _teach(corrections, SHARE_BIAS, (host,), value, now, forecast=share.forecast)
+    for host, wait in run.waits.items():
+        errors = (wait.error_with, wait.error_without)
+        _teach(corrections, BORDER_WAIT, (host,), wait.seconds, now, errors)
+    if run.straggler_factor is not None and is_positive(run.straggler_factor):
+        value = math.log(max(1.0, run.straggler_factor))
+        for key in {set_key(run.hosts), ANY_SET if len(run.hosts) != 1 else set_key(run.hosts)}:
+            _teach(corrections, STRAGGLER_FACTOR, key, value, now)
+    links = learned.links.taught(run.borders, run.messages, now) if run.borders else learned.links
+    runs = learned.runs if run.past is None else (*learned.runs, run.past)[-KEPT_RUNS:]
+    return Learned(speeds, dict(list(corrections.items())[-MAX_CORRECTIONS:]), links, runs)
+
+
+def _teach(
+    corrections: dict[tuple[str, Key], Correction],
+    kind: str,
+    key: Key,
+    measured: float,
+    now: float,
+    errors: tuple[float, float] | None = None,
+    forecast: float = 0.0,
+) -> None:
+    """Teach one correction, which becomes the newest."""
+    known = corrections.pop((kind, key), None)
+    corrections[kind, key] = (
+        known.after(measured, now, errors, forecast)
+        if known
+        else Correction.first(kind, key, measured, now, forecast)
+    )
+
+
+def _forget(
+    corrections: dict[tuple[str, Key], Correction], host: str, kinds: Sequence[str]
+) -> None:
+    """Forget the corrections of a speed that holds no longer."""
+    for kind in kinds:
+        for place in (host, by_threads(host)):
+            corrections.pop((kind, (place,)), None)
+
+
+def taught_start(
+    learned: Learned, launcher: str, hosts: Sequence[Host], seconds: float, now: float
+) -> Learned:
+    """Return the learned state after a start, which took as long as its slowest host.
+
+    No host took longer: a slower memory of one moves down, and a host that never ran is taken at these seconds.
+    Where all are remembered as quicker, the slowest moves up. Runs without it show which host it was.
+    """
+    corrections = dict(learned.corrections)
+    known = {host.identity: corrections.get((START, (launcher, host.identity))) for host in hosts}
+    values = {identity: start.value for identity, start in known.items() if start}
+    slowest = max(values.values(), default=0.0)
+    with_it = max(
+        (values.get(host.identity, host.start_seconds or 0.0) for host in hosts), default=0.0
+    )
+    without = max((host.start_seconds or 0.0 for host in hosts), default=0.0)
+    errors = (abs(seconds - with_it), abs(seconds - without))
+    for host in hosts:
+        start = known[host.identity]
+        blamed = start is None or start.value > seconds
+        if start and start.value == slowest and len(values) == len(known):
+            blamed = True
+        measured = seconds if blamed or start is None else start.value
+        _teach(corrections, START, (launcher, host.identity), measured, now, errors)
+    return replace(learned, corrections=corrections)
+
+
+# ---------------------------------------------------------------- the document
+def recall(key: LearnedKey, clock: Callable[[], float] = time.time) -> Learned:
+    """Return the learned state of an application; entries that make no sense are left out.
+
+    Parameters
+    ----------
+    clock
+        Seconds since the epoch: corrections age.
+    """
+    return parsed(state.read(key.document), clock())
+
+
+def store_speeds(key: LearnedKey, host: str, measured: Mapping[str, SpeedFunction]) -> None:
+    """Remember the speed functions of a host; the corrections of its old ones are forgotten."""
+
+    def change(learned: Learned, now: float) -> Learned:
+        del now
+        corrections = dict(learned.corrections)
+        _forget(corrections, host, (SLOWDOWN, CO_RUN_SLOWDOWN, SHARE_BIAS))
+        speeds = {**learned.speeds, host: dict(measured)}
+        return replace(learned, speeds=speeds, corrections=corrections)
+
+    _update(key, change)
+
+
+def learn(key: LearnedKey, run: RunObservation, clock: Callable[[], float] = time.time) -> None:
+    """Remember the measurements of a run; `clock` returns the seconds since the epoch."""
+    _update(key, lambda learned, now: taught(learned, run, now), clock)
+
+
+def learn_starts(
+    key: LearnedKey,
+    launcher: str,
+    hosts: Sequence[Host],
+    seconds: float,
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Remember the seconds after its launch at which a run was ready on all of its hosts."""
+    if math.isfinite(seconds) and seconds >= 0:
+        _update(
+            key, lambda learned, now: taught_start(learned, launcher, hosts, seconds, now), clock
+        )
+
+
+def _update(
+    key: LearnedKey,
+    change: Callable[[Learned, float], Learned],
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Read, change and write a document under its lock."""
+
+    def changed(document: state.Document) -> state.Document:
+        now = clock()
+        return stored(key, change(parsed(document, now), now))
+
+    state.update(key.document, changed)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _entries(kind: type[T], values: Any) -> Iterator[T]:
+    """Yield the entries of a list that are of a type."""
+    for value in values if isinstance(values, list) else ():
+        try:
+            yield _adapter(kind).validate_python(value)
+        except ValidationError:
+            continue
+
+
+def parsed(document: Mapping[str, Any], now: float) -> Learned:
+    """Return the learned state in a document at a moment, seconds since the epoch."""
+    speeds: dict[str, dict[str, SpeedFunction]] = {}
+    for host, by_implementation in _mapping(document.get("speeds")).items():
+        for implementation, entry in _mapping(by_implementation).items():
+            function = _speed_function(entry)
+            if function is not None:
+                speeds.setdefault(host, {})[implementation] = function
+    corrections = [
+        replace(known, evidence=_aged(known, now))
+        for known in _entries(Correction, document.get("corrections"))
+        if known.kind in KINDS and (known.kind != START or len(known.key) == 2)
+    ]
+    return Learned(
+        speeds,
+        by_kind_and_key(corrections[-MAX_CORRECTIONS:]),
+        LearnedLinks(
+            _links(document.get("host_links"), now), _links(document.get("site_links"), now)
+        ),
+        tuple(_entries(PastRun, document.get("runs")))[-KEPT_RUNS:],
+    )
+
+
+def _aged(known: Correction | LearnedLink, now: float) -> Any:
+    return replace(known.evidence, age=max(0.0, now - known.evidence.last))
+
+
+def _links(values: Any, now: float) -> dict[Pair, LearnedLink]:
+    return {
+        pair_of(*link.between): replace(link, evidence=_aged(link, now))
+        for link in _entries(LearnedLink, values)
+    }
+
+
+def stored(key: LearnedKey, learned: Learned) -> state.Document:
+    """Return a learned state as a document."""
+
+    def dumped(kind: type[T], values: Iterable[T]) -> list[Any]:
+        age = {"evidence": {"age"}}
+        dump = _adapter(kind).dump_python
+        return [dump(value, mode="json", exclude=age) for value in values]
+
+    return {
+        "schema": SCHEMA,
+        "application": key.application,
+        "version": key.version,
+        "folder": key.folder,
+        "speeds": {
+            host: {name: _stored_speed(function) for name, function in known.items()}
+            for host, known in learned.speeds.items()
+        },
+        "corrections": dumped(Correction, learned.corrections.values()),
+        "host_links": dumped(LearnedLink, learned.links.hosts.values()),
+        "site_links": dumped(LearnedLink, learned.links.sites.values()),
+        "runs": dumped(PastRun, learned.runs),
+    }
+
+
+def documents(clock: Callable[[], float] = time.time) -> Iterator[tuple[LearnedKey, Learned]]:
+    """Yield the learned state of every application that has any, by name."""
+    for name in state.names(PREFIX):
+        document = state.read(name)
+        names = [document.get(part) for part in ("application", "version", "folder")]
+        if document.get("schema") == SCHEMA and all(isinstance(part, str) for part in names):
+            key = LearnedKey(*map(str, names))
+            if key.document == name:
+                yield key, parsed(document, clock())
+
+
+def forget(key: LearnedKey) -> None:
+    """Remove the document of an application."""
+    state.remove(key.document)
+
+
+def forget_host(key: LearnedKey, identity: str) -> None:
+    """Remove a host from the document of an application."""
+    _update(key, lambda learned, _: learned.without_host(identity))
+
+
+def _stored_speed(function: SpeedFunction) -> Mapping[str, Any]:
+    return {
+        "rows": function.rows,
+        "seconds_per_point": function.seconds_per_point,
+        "error": function.error,
+        "columns": function.columns,
+        "memory": function.memory if math.isfinite(function.memory) else None,
+        "points": function.points,
+    }
+
+
+def _speed_function(entry: Any) -> SpeedFunction | None:
+    entry = _mapping(entry)
+    rows = [float(r) for r in _sequence(entry.get("rows")) if is_positive(r)]
+    points = [float(s) for s in _sequence(entry.get("seconds_per_point")) if is_positive(s)]
+    error = entry.get("error", 0.0)
+    if not rows or len(rows) != len(points) or rows != sorted(set(rows)):
+        return None
+    times = [r * s for r, s in zip(rows, points, strict=True)]
+    if any(more < less * (1 - ROUNDING) for less, more in pairwise(times)):
+        return None
+    error = float(error) if is_positive(error) else 0.0
+    columns, memory, grid = entry.get("columns", 0), entry.get("memory"), entry.get("points")
+    return SpeedFunction(
+        tuple(rows),
+        tuple(points),
+        error,
+        int(columns) if is_positive(columns) else 0,
+        float(memory) if is_positive(memory) else math.inf,
+        float(grid) if is_positive(grid) else 0.0,
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
