@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nws.engine import layout as at
+from nws.engine.level import LevelWatch
 from nws.engine.single_series import SeriesEngine, SingleSeriesEngine
 from nws.engine.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
 from nws.errors import InputError
@@ -119,8 +120,8 @@ def make_engine(engine: str, series: SeriesFields, wide: Array, narrow: Array) -
     )
 
 
-SCHEMA = "nws.ladder/2"
-"""1 knew no analogs: its blocks have other places, and a series begins again with what is kept of it."""
+SCHEMA = "nws.ladder/3"
+"""1 knew no analogs, 2 no level: a series with such a state begins again with what is kept of it."""
 
 
 class MultiHorizonForecaster(FrameForecaster):
@@ -161,6 +162,7 @@ class MultiHorizonForecaster(FrameForecaster):
         self._which = _place_of(criterion)
         self.horizons = at.checked_horizons(horizons)
         self.engine = chosen_engine(engine)
+        self._level = LevelWatch()
         self._start()
 
     def _start(self) -> None:
@@ -172,8 +174,19 @@ class MultiHorizonForecaster(FrameForecaster):
         self._engine = make_engine(self.engine, self._series, self._wide, self._narrow)
 
     def update(self, value: float) -> None:
-        """Take in the next value."""
+        """Take in the next value; where it completes a shift of level, forget all before the shift."""
         value = checked_value(value)
+        if self._level.shifts(value):
+            latest = self._level.latest
+            self._level.clear()
+            self._start_anew()
+            for each in latest:
+                self._level.shifts(each)
+                self._take(each)
+        else:
+            self._take(value)
+
+    def _take(self, value: float) -> None:
         if not self._samples:
             self._base = self._least = self._greatest = value
         elif value < self._least:
@@ -312,13 +325,14 @@ class MultiHorizonForecaster(FrameForecaster):
             "ladder": list(self.horizons),
             "tick": self._tick,
             "values": self._samples,
+            "level": self._level.state(),
             "wide": base64.b64encode(self._wide.astype("<f8").tobytes()).decode(),
             "narrow": base64.b64encode(self._narrow.astype("<f4").tobytes()).decode(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, of either engine."""
-        names = ("schema", "ladder", "tick", "values", "wide", "narrow")
+        names = ("schema", "ladder", "tick", "values", "level", "wide", "narrow")
         given = checked_object(state, names, "a forecaster of several horizons")
         if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
             held = f"{given['schema']!r:.40} of the horizons {given['ladder']!r:.60}"
@@ -333,6 +347,9 @@ class MultiHorizonForecaster(FrameForecaster):
             raise ValueError(f"tick {tick!r:.40}: a count is wanted, not below {values!r:.40}")
         wide = _numbers(given["wide"], "<f8", self._wide.size)
         narrow = _numbers(given["narrow"], "<f4", self._narrow.size)
+        level = LevelWatch()
+        level.restore(given["level"])
+        self._level = level
         self._start()
         self._wide[0], self._narrow[0] = wide, narrow
         self._tick, self._samples = tick, values

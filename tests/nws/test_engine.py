@@ -162,7 +162,7 @@ def test_a_state_of_the_profile_without_analogs_is_refused_by_name():
     with pytest.raises(InputError) as raised:
         MultiHorizonForecaster().restore(state)
     assert raised.value.code == "state-invalid"
-    assert raised.value.fields == {"value": "nws.ladder/1", "known": ["nws.ladder/2"]}
+    assert raised.value.fields == {"value": "nws.ladder/1", "known": ["nws.ladder/3"]}
 
 
 def test_the_first_18_experts_are_the_classic_primaries():
@@ -193,7 +193,7 @@ def test_a_state_of_other_horizons_is_refused():
     state = MultiHorizonForecaster(horizons=(1, 3)).state()
     with pytest.raises(InputError) as raised:
         MultiHorizonForecaster(horizons=(1,)).restore(state)
-    assert (raised.value.code, raised.value.fields["value"]) == ("state-invalid", "nws.ladder/2")
+    assert (raised.value.code, raised.value.fields["value"]) == ("state-invalid", "nws.ladder/3")
 
 
 def test_a_series_that_starts_later_has_no_forecast_before():
