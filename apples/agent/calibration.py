@@ -83,7 +83,6 @@ def calibrate_hosts(
         Runs the program's kernel on a host; tests pass their own.
     """
     tell = unkept or (lambda error: talk(f"warning: {error.filename}: {error.strerror}"))
-    template = information.template
     places: dict[str | tuple[int, ...], list[Host]] = {}
     for host in information.hosts:
         if reason := refusal(information, host):

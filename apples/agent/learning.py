@@ -131,8 +131,8 @@ def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
 def remember(result: PredictionCheck, information: InformationPool) -> None:
     """Teach the corrections of the model: slowdowns, shares, links, border waits, straggler factor, errors.
 
-    A run is compared with the mean that the model predicts without the corrections that it teaches: the user's risk
-    is part of no host's slowdown.
+    A run is compared with the mean that the model predicts without the corrections that it teaches: the risk of
+    the user is part of no host's slowdown.
     """
     learned = information.learned
     plain = replace(without_risk(information), learned=learned.without_corrections())

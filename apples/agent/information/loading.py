@@ -62,7 +62,7 @@ def load_information(
         ``static`` (the host list's values alone), ``live`` (the weather service that is configured, else sensors,
         here and over ssh; and the learned state), or a recorded weather file.
     learned
-        Whether a static or recorded weather uses the learned state too: measured speeds, and corrections from runs.
+        Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
         Without it the same files give the same plan on every machine and after any run.
     model
         In place of the specification's and the template's.

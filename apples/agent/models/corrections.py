@@ -172,6 +172,8 @@ class Evidence:
         return Evidence(self.runs + 1, first, now, tested, with_it, without)
 
 
+UNTESTED = Evidence()
+"""Before the first run."""
 PROVEN = Evidence(MAX_EFFECTIVE_RUNS, tested=1, error_with=0.0, error_without=1.0)
 """Evidence of a correction that has passed its test, for example of a what-if question."""
 
@@ -226,7 +228,7 @@ class Correction:
     key: Key
     value: Finite = 0.0
     spread: NotNegative = FIRST_SPREAD
-    evidence: Evidence = Evidence()
+    evidence: Evidence = UNTESTED
     forecast: NotNegative = 0.0
 
     @classmethod

@@ -64,7 +64,7 @@ class LearnedKey:
     Examples
     --------
     >>> LearnedKey("heat", "1", "/home/ada/heat").document
-    'learned-heat-1-bd8ea9b6'
+    'learned-heat-1-4ed319c5'
     """
 
     application: str
@@ -318,6 +318,21 @@ def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
         if implementation not in speeds.setdefault(host, {}):
             speeds[host][implementation] = function
             _forget(corrections, host, (SLOWDOWN, CO_RUN_SLOWDOWN))
+    _teach_hosts(corrections, run, now)
+    if run.straggler_factor is not None and is_positive(run.straggler_factor):
+        value = math.log(max(1.0, run.straggler_factor))
+        own = set_key(run.hosts)
+        for key in {own, own if len(run.hosts) == 1 else ANY_SET}:
+            _teach(corrections, STRAGGLER_FACTOR, key, value, now)
+    links = learned.links.taught(run.borders, run.messages, now) if run.borders else learned.links
+    runs = learned.runs if run.past is None else (*learned.runs, run.past)[-KEPT_RUNS:]
+    return Learned(speeds, dict(list(corrections.items())[-MAX_CORRECTIONS:]), links, runs)
+
+
+def _teach_hosts(
+    corrections: dict[tuple[str, Key], Correction], run: RunObservation, now: float
+) -> None:
+    """Teach slowdowns, share biases and border waits."""
     for kind, ratios in ((SLOWDOWN, run.slowdown), (CO_RUN_SLOWDOWN, run.co_run_slowdown)):
         for host, ratio in ratios.items():
             if is_positive(ratio):
@@ -332,13 +347,6 @@ def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
     for host, wait in run.waits.items():
         errors = (wait.error_with, wait.error_without)
         _teach(corrections, BORDER_WAIT, (host,), wait.seconds, now, errors)
-    if run.straggler_factor is not None and is_positive(run.straggler_factor):
-        value = math.log(max(1.0, run.straggler_factor))
-        for key in {set_key(run.hosts), ANY_SET if len(run.hosts) != 1 else set_key(run.hosts)}:
-            _teach(corrections, STRAGGLER_FACTOR, key, value, now)
-    links = learned.links.taught(run.borders, run.messages, now) if run.borders else learned.links
-    runs = learned.runs if run.past is None else (*learned.runs, run.past)[-KEPT_RUNS:]
-    return Learned(speeds, dict(list(corrections.items())[-MAX_CORRECTIONS:]), links, runs)
 
 
 def _teach(
@@ -453,16 +461,26 @@ def _update(
     state.update(key.document, changed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Adapters:
+    """Check and write the entries of a document."""
+
+    correction: TypeAdapter[Correction]
+    link: TypeAdapter[LearnedLink]
+    run: TypeAdapter[PastRun]
+
+
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapters() -> _Adapters:
+    """Return the adapters, made when a document is first read: a static plan reads none."""
+    return _Adapters(TypeAdapter(Correction), TypeAdapter(LearnedLink), TypeAdapter(PastRun))
 
 
-def _entries(kind: type[T], values: Any) -> Iterator[T]:
-    """Yield the entries of a list that are of a type."""
+def _entries(adapter: TypeAdapter[T], values: Any) -> Iterator[T]:
+    """Yield the entries of a list that make sense."""
     for value in values if isinstance(values, list) else ():
         try:
-            yield _adapter(kind).validate_python(value)
+            yield adapter.validate_python(value)
         except ValidationError:
             continue
 
@@ -477,7 +495,7 @@ def parsed(document: Mapping[str, Any], now: float) -> Learned:
                 speeds.setdefault(host, {})[implementation] = function
     corrections = [
         replace(known, evidence=_aged(known, now))
-        for known in _entries(Correction, document.get("corrections"))
+        for known in _entries(_adapters().correction, document.get("corrections"))
         if known.kind in KINDS and (known.kind != START or len(known.key) == 2)
     ]
     return Learned(
@@ -486,7 +504,7 @@ def parsed(document: Mapping[str, Any], now: float) -> Learned:
         LearnedLinks(
             _links(document.get("host_links"), now), _links(document.get("site_links"), now)
         ),
-        tuple(_entries(PastRun, document.get("runs")))[-KEPT_RUNS:],
+        tuple(_entries(_adapters().run, document.get("runs")))[-KEPT_RUNS:],
     )
 
 
@@ -497,17 +515,16 @@ def _aged(known: Correction | LearnedLink, now: float) -> Any:
 def _links(values: Any, now: float) -> dict[Pair, LearnedLink]:
     return {
         pair_of(*link.between): replace(link, evidence=_aged(link, now))
-        for link in _entries(LearnedLink, values)
+        for link in _entries(_adapters().link, values)
     }
 
 
 def stored(key: LearnedKey, learned: Learned) -> state.Document:
     """Return a learned state as a document."""
 
-    def dumped(kind: type[T], values: Iterable[T]) -> list[Any]:
+    def dumped(adapter: TypeAdapter[T], values: Iterable[T]) -> list[Any]:
         age = {"evidence": {"age"}}
-        dump = _adapter(kind).dump_python
-        return [dump(value, mode="json", exclude=age) for value in values]
+        return [adapter.dump_python(value, mode="json", exclude=age) for value in values]
 
     return {
         "schema": SCHEMA,
@@ -518,10 +535,10 @@ def stored(key: LearnedKey, learned: Learned) -> state.Document:
             host: {name: _stored_speed(function) for name, function in known.items()}
             for host, known in learned.speeds.items()
         },
-        "corrections": dumped(Correction, learned.corrections.values()),
-        "host_links": dumped(LearnedLink, learned.links.hosts.values()),
-        "site_links": dumped(LearnedLink, learned.links.sites.values()),
-        "runs": dumped(PastRun, learned.runs),
+        "corrections": dumped(_adapters().correction, learned.corrections.values()),
+        "host_links": dumped(_adapters().link, learned.links.hosts.values()),
+        "site_links": dumped(_adapters().link, learned.links.sites.values()),
+        "runs": dumped(_adapters().run, learned.runs),
     }
 
 

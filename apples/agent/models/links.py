@@ -24,6 +24,7 @@ from apples.agent.models.corrections import (
     FIRST_SPREAD,
     KINDS,
     LINK,
+    UNTESTED,
     Evidence,
     NotNegative,
     stepped,
@@ -112,7 +113,7 @@ class LearnedLink:
     forecast_latency: NotNegative
     forecast_bandwidth: Positive
     spread: NotNegative = FIRST_SPREAD
-    evidence: Evidence = Evidence()
+    evidence: Evidence = UNTESTED
 
     def under(self, forecast: Link) -> Link:
         """Return the link under a forecast: moved with it, shrunk towards it, and within the bound of it."""
@@ -177,7 +178,7 @@ class LearnedLink:
             min(max(bandwidth, LEAST), MOST),
             forecast.latency,
             forecast.bandwidth,
-            evidence=Evidence().after(now, None),
+            evidence=UNTESTED.after(now, None),
         )
 
 

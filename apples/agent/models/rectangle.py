@@ -8,7 +8,7 @@ neighbours on a side. A message to each of them costs the latency in full, the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt

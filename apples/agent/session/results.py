@@ -361,7 +361,7 @@ def _objective(estimate: Estimate, information: InformationPool) -> Document:
 
 
 def _coverage(estimate: Estimate) -> Document | None:
-    """Return the runs behind the interval, and how such intervals held; None of an estimate that was not chosen."""
+    """Return the runs behind the interval, and how such intervals held; None if it was not chosen."""
     basis = estimate.basis
     if basis is None:
         return None

@@ -60,7 +60,7 @@ class PlanSpec:
     weather
         ``live``, ``static``, or a recorded weather file.
     learned
-        Whether a static or recorded weather uses the learned state too: measured speeds, and corrections from runs.
+        Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
         A live weather always does.
     fresh
         Whether a live weather is measured as a whole, whatever is remembered and whatever the plan depends on.
@@ -131,7 +131,7 @@ class RunSpec(PlanSpec):
 
     @property
     def learns(self) -> bool:
-        """Whether the next prediction learns from this run: only a plan that used the learned state can correct it."""
+        """Whether the next prediction learns from this run. Only a plan with the learned state can correct it."""
         return self.uses_learned if self.learn is None else self.learn
 
 
