@@ -15,7 +15,6 @@ import numpy as np
 from apples.agent.information import InformationPool
 from apples.agent.models.rectangle import contacts
 from apples.resources import names
-from apples.resources.distances import between
 from apples.resources.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ def arranged(
     if messages is None:
         return None
     from apples.agent.launching import distances  # noqa: PLC0415 - strips in the selector's order need none of it
+    from apples.resources.distances import between  # noqa: PLC0415
     from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415
     from apples.topology.message_matrix import MOST_RANKS_SHOWN  # noqa: PLC0415
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,8 +21,7 @@ from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
 from apples.agent.text import explained_text, plan_text
 from apples.launch.remote.addresses import remote_hosts
-from apples.resources import read_host_list
-from apples.topology.message_matrix import messages_of
+from apples.resources import HostList
 from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
@@ -48,20 +48,29 @@ def plan(
     """
     spec = PlanSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint, weather,
-        planner, distance, model, fresh=fresh, messages=messages_of(messages),
+        planner, distance, model, fresh=fresh, messages=_messages_of(messages),
     )  # fmt: skip
     result = planning.plan(spec, explain=explain, log=say)
     document = result.document()
     text = explained_text if explain else plan_text
-    show_answer(document, lambda: text(document, run_command(spec)), json)
+    run_it = run_command(result.information.hosts)
+    show_answer(document, lambda: text(document, run_it), json)
     if result.refusal is not None:
         raise result.refusal
     return 0
 
 
-def run_command(spec: PlanSpec) -> str:
+def _messages_of(run: str | None) -> Path | None:
+    if run is None:
+        return None
+    from apples.topology.message_matrix import messages_of  # noqa: PLC0415 - where the option is given
+
+    return messages_of(run)
+
+
+def run_command(hosts: HostList) -> str:
     """Return the command that runs what was planned, with this command's own options."""
     words = [word for word in sys.argv[2:] if word not in {"--explain", "--json"}]
-    if remote_hosts(read_host_list(spec.hosts)):
+    if remote_hosts(hosts):
         words = [*words, "--actuator", "ssh"]
     return shlex.join(["apples", "run", *words])

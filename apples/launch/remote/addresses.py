@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
 
-from apples.launch.remote import ssh
-from apples.launch.remote.ask import RemoteQuestion, ask
-from apples.launch.remote.ssh import Reach
 from apples.resources import Host, HostList
+
+if TYPE_CHECKING:
+    from apples.launch.remote.ssh import Reach
 
 LOOKUP_SECONDS = 2.0
 """For ssh's configuration and for the resolver each; a name that takes longer is not known."""
@@ -24,6 +22,8 @@ def is_number(address: str) -> bool:
     >>> is_number("10.0.0.1"), is_number("fe80::1%eth0"), is_number("ada"), is_number("10.0.0.1\n")
     (True, True, False, False)
     """
+    import ipaddress  # noqa: PLC0415 - a list without addresses does not pay for it
+
     number, _, zone = address.partition("%")
     if zone and not zone.replace("-", "").replace(".", "").isalnum():
         return False
@@ -38,7 +38,9 @@ def is_here(host: Host) -> bool:
     """Whether a host of the list is this machine, or a part of it."""
     if host.cpus:
         return True
-    import psutil  # noqa: PLC0415 - a decision about other machines only does not pay for it
+    import socket  # noqa: PLC0415 - a list without addresses does not pay for them
+
+    import psutil  # noqa: PLC0415
 
     own = {"localhost", "localhost.localdomain", socket.gethostname()}
     own |= {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
@@ -63,6 +65,9 @@ def numbers(reaches: Mapping[str, Reach]) -> dict[str, str]:
 
     ssh's configuration is asked first, then the resolver.
     """
+    from apples.launch.remote import ssh  # noqa: PLC0415 - for names only
+    from apples.launch.remote.ask import RemoteQuestion, ask  # noqa: PLC0415
+
     found = {name: one.address for name, one in reaches.items() if is_number(one.address)}
     named = {name: one for name, one in reaches.items() if name not in found}
     if not named:
@@ -85,6 +90,8 @@ def _hostname(output: bytes) -> str:
 
 def _looked_up(named: Mapping[str, str]) -> dict[str, str]:
     """Return what the resolver says in time; threads that still wait end with the process."""
+    from concurrent.futures import Future, ThreadPoolExecutor, wait  # noqa: PLC0415 - as above
+
     pool = ThreadPoolExecutor(max(1, min(32, len(named))))
     asked: dict[Future[str], str] = {pool.submit(_number, w): name for name, w in named.items()}
     done, _ = wait(asked, LOOKUP_SECONDS)
@@ -93,6 +100,8 @@ def _looked_up(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _number(name: str) -> str:
+    import socket  # noqa: PLC0415 - as above
+
     try:
         return str(socket.getaddrinfo(name, None)[0][4][0])
     except (OSError, UnicodeError):
