@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 Cause = Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
 
-MIN_FACTOR = 1.6
+MIN_FACTOR = 1.55
 """Mean factor of the reports from which a host is named: a host that is twice as slow is below it in few runs."""
-NOISE_BOUND = 1.43
+NOISE_BOUND = 1.45
 """Bound of the log-ratio's mean, times the square root of the reports: 3.4 standard deviations of 30 % noise on
 each of two hosts. A window is tested with each report, so that fewer deviations would name quiet hosts."""
 MIN_REPORTS, MAX_REPORTS = 6, 10
 """Reports of a window: of fewer, four would not be a majority that spikes reach in no quiet run."""
 MAJORITY_FACTOR = 1.28
 """Factor that the lower median of a window must reach: most reports agree, whatever the longest are."""
-MAX_STEP = 1.4
+MAX_STEP = 1.2
 """Log-ratio of one report at most, either way."""
 WARM_UP_REPORTS = 2
 """Reports that are skipped at the start and after a change of hosts: caches are cold, code is compiled."""
@@ -48,6 +48,8 @@ MIN_REPORT_SECONDS = 0.005
 """Reports with less computing are merged with the next: a timer tick is a large part of them."""
 FAULTS_PER_SECOND = 20.0
 """Major page faults from which on a host pages: a disk takes 0.1 to 10 ms for each."""
+QUOTA_ERROR = 1.1
+"""A host gets no more than its quota within this factor: periods do not begin with reports."""
 EXPLAINED = 0.5
 """A cause explains a slow host if it accounts for this part of the time lost."""
 
@@ -476,8 +478,11 @@ def _standstill_cause(
     if all(one.cpu_wait is not None for one in reports):
         waited = _mean(reports, "cpu_wait") - _mean(quiet, "cpu_wait")
         return "other load" if waited >= EXPLAINED * lost else "stalls"
-    bound = 0.0 if planned.quota is None else planned.quota * compute
-    return "quota" if _mean(reports, "processor") <= bound < compute else "other load"
+    at_quota = (
+        planned.quota is not None
+        and _mean(reports, "processor") <= QUOTA_ERROR * planned.quota * compute
+    )
+    return "quota" if at_quota else "other load"
 
 
 def _mean(reports: Sequence[_Report], name: str) -> float:
