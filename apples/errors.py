@@ -151,6 +151,12 @@ def place_in_users_code(error: BaseException) -> dict[str, Any]:
     return place
 
 
+def place_of_function(function: object) -> dict[str, Any]:
+    """Return `file` and `line` where a function, or the function of a `partial`, begins; empty for others."""
+    code = getattr(getattr(function, "func", function), "__code__", None)
+    return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}
+
+
 SYSTEM_CODES: Mapping[int | None, str] = {errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full"}
 
 

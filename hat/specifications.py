@@ -49,7 +49,9 @@ class Constraints(StrictTable):
     maximum_hosts: Count | None = Field(None, description="Most hosts of a schedule.")
     maximum_sites: Count | None = Field(None, description="Most sites of a schedule.")
     maximum_distance: AtLeastZero | None = Field(
-        None, description="Largest logical distance from the locus, in the distance's own unit."
+        None,
+        description="Largest logical distance of the locus, one of the hosts, from the others, in the "
+        "distance's own unit.",
     )
     deadline: Positive | None = Field(
         None,

@@ -112,6 +112,7 @@ from apples.agent.selector.filters import HOST_FILTERS as HOST_FILTERS
 from apples.agent.selector.filters import negative_strip as negative_strip
 from apples.agent.selector.filters import one_row_of_memory as one_row_of_memory
 from apples.agent.selector.filters import strip_memory as strip_memory
+from apples.agent.selector.limits import Limits as Limits
 from apples.agent.selector.search import SubsetSearch as SubsetSearch
 from apples.agent.selector.search import prefix_seconds as prefix_seconds
 from apples.agent.selector.selector import ResourceSelector as ResourceSelector

@@ -7,7 +7,7 @@ various other subsystems to derive a schedule, initiate the application, and mon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -341,12 +341,21 @@ class Coordinator:
         self.decision_log.usable = hosts
         self.decision_log.reject(refused)
         if sets == "search":
-            yield from self.selector.resource_sets(hosts, self.information)
+            began = len(self.decision_log.estimates)
+            yield from self.selector.resource_sets(
+                hosts, self.information, lambda: self._estimates_since(began)
+            )
         elif sets == "single":
             yield from ((host,) for host in hosts)
         elif hosts:
             chain = sets == "chain"
             yield self.selector.whole_set(hosts, self.information) if chain else hosts
+
+    def _estimates_since(self, began: int) -> Sequence[Estimate]:
+        """Return the estimates made under this pool since there were `began` of them."""
+        log = self.decision_log
+        estimates = log.estimates if log.information is self.information else []
+        return estimates[began if began <= len(estimates) else 0 :]
 
     # ------------------------------------------------------- planning and judging
     def plan(self, resources: ResourceSet, planner: Planner | None = None) -> Schedule:

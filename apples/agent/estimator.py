@@ -339,21 +339,19 @@ def waiting(estimate: Estimate, seconds: float, information: InformationPool) ->
 
 
 def preferred(ranked: Sequence[Estimate], preferences: Preferences) -> Estimate:
-    """Return the one the user likes best among those nearly as good as the best."""
+    """Return the estimate the user likes best among those nearly as good as the best.
+
+    Fewer avoided hosts first, then the largest part of hosts that are preferred, then the better value.
+    """
     if not preferences.prefer and not preferences.avoid:
         return ranked[0]
     best = ranked[0].value  # below 0 where a user's metric is the higher the better
     within = best + abs(best) * preferences.prefer_within
 
-    def liking(estimate: Estimate) -> tuple[int, int]:
+    def liking(estimate: Estimate) -> tuple[int, float]:
         hosts = estimate.schedule.resources
-        avoided = sum(h.name in preferences.avoid or h.site in preferences.avoid for h in hosts)
-        other = sum(
-            bool(preferences.prefer)
-            and h.name not in preferences.prefer
-            and h.site not in preferences.prefer
-            for h in hosts
-        )
-        return avoided, other
+        avoided = sum(bool({h.name, h.site} & {*preferences.avoid}) for h in hosts)
+        liked = sum(bool({h.name, h.site} & {*preferences.prefer}) for h in hosts)
+        return avoided, -liked / len(hosts)
 
     return min((e for e in ranked if e.value <= within), key=liking)

@@ -1,8 +1,9 @@
 """Chains: the order in which hosts would become strip neighbours (Berman et al. 1996, Figure 3).
 
-From a locus, append the host nearest to the tail until none is left or the maximum logical distance from the
-locus is reached. For many hosts the chain is built site by site: inside a site, hosts that have no link of
-their own are alike to their neighbours, so no pair is ever looked at twice and no N x N structure exists.
+From a locus, append the host nearest to the tail until none is left; `limits` leaves out the hosts beyond the
+maximum logical distance from the locus. For many hosts the chain is built site by site: inside a site, hosts that
+have no link of their own are alike to their neighbours, so no pair is ever looked at twice and no N x N structure
+exists.
 
 Which host is nearest is a logical distance, meaningful only in terms of how the application uses the hosts. A
 `Distance` is a plain callable from one host to many: ``distance(host, others, information)`` returns one
@@ -97,11 +98,7 @@ def chain(
 
     Ties go to the faster host (`speed` is seconds per row), then to the one listed first.
     """
-    limit = information.specifications.constraints.maximum_distance
     order, left = [locus], [i for i in range(len(hosts)) if i != locus]
-    if limit is not None:
-        reach = measured(distance, hosts[locus], [hosts[i] for i in left], information)
-        left = [i for i, far in zip(left, reach, strict=True) if far <= limit]
     while left:
         distances = measured(distance, hosts[order[-1]], [hosts[i] for i in left], information)
         nearest = min(range(len(left)), key=lambda k: (distances[k], speed[left[k]], left[k]))

@@ -11,15 +11,38 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from apples.agent.estimator import caution_for
-from apples.agent.information import InformationPool, refusal, start_seconds
+from apples.agent.information import InformationPool, refusal
 from apples.agent.models.rectangle import covered_once
+from apples.agent.selector.limits import Limits
+from apples.errors import UsageError, place_of_function
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Rejection, Schedule
-from apples.ui.units import amount, duration
+from apples.ui.units import amount, duration, listed
 
 HostFilter = Callable[[Host, InformationPool], Rejection | None]
 Filter = Callable[[Schedule, InformationPool], Rejection | None]
+
+
+def checked(refuse: Callable[..., object], answer: object) -> Rejection | None:
+    """Return what a filter answered.
+
+    Raises
+    ------
+    UsageError
+        It is neither a `Rejection` nor None; the message has the line where the filter begins. Permanent.
+    """
+    if answer is None or isinstance(answer, Rejection):
+        return answer
+    place = place_of_function(refuse)
+    where = f"{place['file']}:{place['line']}: " if place else ""
+    name = getattr(refuse, "__name__", type(refuse).__name__)
+    raise UsageError(
+        f"{where}filter {name} returned {answer!r:.80}; a filter returns None or a Rejection",
+        code="filter-invalid",
+        value=f"{answer!r:.80}",
+        filter=name,
+        **place,
+    )
 
 
 def access(host: Host, information: InformationPool) -> Rejection | None:
@@ -65,7 +88,7 @@ def implementation(host: Host, information: InformationPool) -> Rejection | None
 
 def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host whose free memory does not hold a strip of a single row."""
-    available, needed = _memory_for_strip(host, information), information.model.memory(1)
+    available, needed = Limits(information).memory(host), information.model.memory(1)
     if available >= needed:
         return None
     return Rejection(
@@ -74,19 +97,6 @@ def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | N
         (available, needed),
         "memory",
     )
-
-
-def _memory_for_strip(host: Host, information: InformationPool) -> float:
-    """Return the bytes a strip on `host` may take: forecast less the user's risk, at most his limit.
-
-    Where it lies in a GPU's memory, at most what of that was free when it was calibrated.
-    """
-    limits, preferences = (
-        information.specifications.constraints,
-        information.specifications.preferences,
-    )
-    free = information.conditions.memory_for_strip(host, preferences.risk, limits.memory)
-    return min(free, information.speeds[host.name].memory)
 
 
 def negative_strip(schedule: Schedule, information: InformationPool) -> Rejection | None:
@@ -169,7 +179,7 @@ def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection 
     caps = model.caps(schedule.resources, information.application.rows)
     for allocation, cap in zip(schedule.allocations, caps, strict=True):
         host, mine = allocation.host, allocation.rectangle
-        needed, available = model.memory_of(allocation), _memory_for_strip(host, information)
+        needed, available = model.memory_of(allocation), Limits(information).memory(host)
         if needed > available if mine else allocation.rows > cap:
             what = (
                 f"rectangle of {mine.rows} x {mine.columns} points"
@@ -186,70 +196,29 @@ def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection 
     return None
 
 
-def host_count(schedule: Schedule, information: InformationPool) -> Rejection | None:
+def allowed_set(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse fewer or more hosts, or more sites, than the user asks for."""
-    limits = information.specifications.constraints
-    used = len(schedule.resources)
-    sites = len({host.site for host in schedule.resources})
-    for what, count, least, most in (
-        ("hosts", used, limits.minimum_hosts, limits.maximum_hosts),
-        ("sites", sites, 1, limits.maximum_sites),
-    ):
-        if count < least or (most is not None and count > most):
-            limit = least if count < least or most is None else most
-            bound = "least" if count < least else "most"
-            return Rejection(
-                names(schedule.resources),
-                f"uses {count} {what}, the user asks for at {bound} {limit}",
-                (float(count), float(limit)),
-                "limits",
-            )
-    return None
+    return Limits(information).refuse_count(schedule.resources)
 
 
 def partition_count(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse ranks of which none is left to have a partition, where the user wants some to have none."""
-    asked = information.decomposition
-    if asked is None:
-        return None
-    from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
-
+    """Refuse ranks of which none is left to have a partition, where the user prefers some to have none."""
+    needed = Limits(information).min_ranks
     ranks = sum(allocation.ranks for allocation in schedule.allocations)
-    if ranks > idle_ranks(asked):
+    if ranks >= needed:
         return None
+    asked = information.specifications.preferences.partitions
     return Rejection(
         names(schedule.resources),
-        f'has {ranks} ranks, partitions = "{asked}" needs at least {idle_ranks(asked) + 1}',
-        (float(ranks), float(idle_ranks(asked) + 1)),
+        f'{listed(names(schedule.resources))}: {ranks} ranks, partitions = "{asked}" needs at least {needed}',
+        (float(ranks), float(needed)),
         "partitions",
     )
 
 
 def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse a schedule whose execution is predicted to take longer, or to cost more, than allowed."""
-    limits = information.specifications.constraints
-    if limits.deadline is None and limits.maximum_cost is None:
-        return None
-    iteration = information.model_of(schedule).iteration_seconds(schedule)
-    seconds = caution_for(schedule.resources, information) * iteration
-    seconds *= information.application.iterations
-    if limits.deadline is not None and seconds > limits.deadline:
-        return Rejection(
-            names(schedule.resources),
-            f"takes {duration(seconds)}, the deadline is {duration(limits.deadline)}",
-            (seconds, limits.deadline),
-            "deadline",
-        )
-    held = start_seconds(information, schedule.resources) + seconds
-    cost = held * sum(host.cost_per_second for host in schedule.resources)
-    if limits.maximum_cost is not None and cost > limits.maximum_cost:
-        return Rejection(
-            names(schedule.resources),
-            f"costs {cost:.4g}, at most {limits.maximum_cost:.4g} is allowed",
-            (cost, limits.maximum_cost),
-            "cost",
-        )
-    return None
+    return Limits(information).refuse_time_and_cost(schedule)
 
 
 def every_host_used(
@@ -277,7 +246,7 @@ FILTERS: Sequence[Filter] = (
     negative_strip,
     whole_grid,
     strip_memory,
-    host_count,
+    allowed_set,
     partition_count,
     deadline_and_cost,
 )

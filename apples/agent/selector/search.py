@@ -22,16 +22,15 @@ from apples.agent.estimator import PerformanceEstimator, alone_seconds
 from apples.agent.information import InformationPool, queue_seconds, start_seconds
 from apples.agent.models.model import CommunicationOf, Orders
 from apples.agent.planners.planner import schedule
+from apples.agent.selector.limits import Allows, Limits
 from apples.resources import Host
 
 Order = tuple[int, ...]
-Floats = float | np.float64 | npt.NDArray[np.float64]
+Array = npt.NDArray[np.float64]
+Floats = float | np.float64 | Array
 
 MISSING_ROWS = 1e250
 """Added to the value of a set whose memory does not hold the grid: worse than any time or cost."""
-OVER_LIMIT = 1e150
-"""Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
-
 FEW = 64
 """Of so many hosts all borders are worked out at once, whatever sets are looked at."""
 LONGEST_BEST = 16
@@ -43,81 +42,53 @@ TIE = 1e-9
 def balanced_seconds(
     p: Sequence[float], border: Sequence[float], cap: Sequence[float], total: float
 ) -> float:
-    """Return the least T with strips from one row to the cap that add up to the grid; inf if none do.
-
-    Strips need not be whole. The rows that fit into T are piecewise linear in T: between two
-    breakpoints the answer is a division.
+    """Return `balanced_seconds_of_sets` of a single set.
 
     Examples
     --------
     >>> balanced_seconds([1.0, 1.0], [0.0, 0.0], [3.0, 100.0], 10.0)
     7.0
     """
-    speed = rows = 0.0
-    for q, c, most in zip(p, border, cap, strict=True):
-        speed += 1.0 / q
-        rows += c / q
-        if most < 1:
-            return float("inf")
-    seconds = (total + rows) / speed
-    if all(1 <= (seconds - c) / q <= m for q, c, m in zip(p, border, cap, strict=True)):
-        return seconds
-    return _between_breakpoints(p, border, cap, total)
+    speed, borders, caps = (np.array([values], dtype=float) for values in (p, border, cap))
+    return float(balanced_seconds_of_sets(speed, borders, caps, total)[0])
 
 
-def _between_breakpoints(
-    p: Sequence[float], border: Sequence[float], cap: Sequence[float], total: float
-) -> float:
-    """Return the same where some strip is bound by one row or by its cap."""
-    q, c, most = np.asarray(p), np.asarray(border), np.asarray(cap, dtype=float)
-    if most.sum() < total:
-        return float("inf")
-    # Host i holds one row until T = c_i + q_i, then 1 / q_i rows more a second, until its cap at c_i + q_i most_i.
-    start, stop = c + q, c + q * most
-    least = float(start.max())
-    if len(q) >= total:
-        return least
-    # The slope of all rows held by T changes at these 2 n points only.
-    points = np.concatenate([start, stop])
-    slopes = np.concatenate([1.0 / q, -1.0 / q])
-    order = np.argsort(points, kind="stable")
-    points, slopes = points[order], np.cumsum(slopes[order])
-    gained = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(points))])
-    held = len(q) + gained  # rows held at each point, the one row of every host included
-    k = max(0, int(np.searchsorted(held, total)) - 1)
-    if slopes[k] <= 0 or held[k] >= total:
-        return max(least, float(points[k]))
-    return max(least, float(points[k] + (total - held[k]) / slopes[k]))
+def balanced_seconds_of_sets(p: Array, border: Array, cap: Array | Orders, total: float) -> Array:
+    """Return the least T of each set with strips from one row to the cap that add up to the grid; inf if none do.
 
+    Strips need not be whole. The rows that fit into T are piecewise linear in T: between two breakpoints the
+    answer is a division.
 
-def balanced_seconds_of_sets(
-    p: npt.NDArray[np.float64], border: npt.NDArray[np.float64], cap: Orders, total: float
-) -> npt.NDArray[np.float64]:
-    """Return `balanced_seconds` of many sets of one size; all arguments have the shape (sets, size)."""
+    Parameters
+    ----------
+    p, border, cap
+        Seconds per row, seconds at the borders and most rows of each host, shape (sets, size).
+    """
     speed = 1.0 / p
     seconds = (total + (border * speed).sum(axis=1)) / speed.sum(axis=1)
     strips = (seconds[:, None] - border) * speed
     bound = ((strips < 1.0) | (strips > cap)).any(axis=1)
-    seconds[bound] = _between_breakpoints_of_sets(p[bound], border[bound], cap[bound], total)
+    seconds[bound] = _between_breakpoints(p[bound], border[bound], cap[bound], total)
     seconds[(cap < 1).any(axis=1)] = np.inf
     return np.asarray(seconds)
 
 
-def _between_breakpoints_of_sets(
-    q: npt.NDArray[np.float64], c: npt.NDArray[np.float64], cap: Orders, total: float
-) -> npt.NDArray[np.float64]:
-    """Return `_between_breakpoints` of many sets of one size."""
+def _between_breakpoints(q: Array, c: Array, cap: Array | Orders, total: float) -> Array:
+    """Return the same where some strip is bound by one row or by its cap."""
     sets, size = q.shape
+    # Host i holds one row until T = c_i + q_i, then 1 / q_i rows more a second, until its cap at c_i + q_i cap_i.
     start, stop = c + q, c + q * cap
     least = start.max(axis=1, initial=0.0)
     if size >= total:
         return np.where(cap.sum(axis=1) < total, np.inf, least)
     points = np.concatenate([start, stop], axis=1)
-    order = np.argsort(points, axis=1)
+    order = np.argsort(points, axis=1, kind="stable")
     points = np.take_along_axis(points, order, axis=1)
     slopes = np.take_along_axis(np.concatenate([1.0 / q, -1.0 / q], axis=1), order, axis=1)
     slopes = np.cumsum(slopes, axis=1)
-    held = np.full((sets, 2 * size), float(size))
+    held = np.full(
+        (sets, 2 * size), float(size)
+    )  # at each point, the one row of every host included
     held[:, 1:] += np.cumsum(slopes[:, :-1] * np.diff(points, axis=1), axis=1)
     rows = np.arange(sets)
     k = np.maximum(0, (held < total).sum(axis=1) - 1)
@@ -130,18 +101,23 @@ def _between_breakpoints_of_sets(
 class SubsetSearch:
     """Values of ordered subsets of `hosts` under the user's objective, and the way downhill.
 
-    Where `brisk`, long sets are improved by the first move that helps and keep the order of their chain.
-
     The value is the balanced time (or time times cost) with whole rows not yet enforced: the planner
-    does that for the few sets that are worth it.
+    does that for the few sets that are worth it. Only sets that `limits` allow are proposed.
+
+    Where `brisk`, long sets are improved by the first move that helps and keep the order of their chain.
     """
 
-    def __init__(self, hosts: Sequence[Host], information: InformationPool, budget: int) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        information: InformationPool,
+        budget: int,
+        limits: Limits | None = None,
+    ) -> None:
         self.hosts = hosts
-        metric = information.metric is not None
-        self.alone_seconds = alone_seconds(information, hosts) if metric else None
         self.information = information
         self.budget = budget
+        self.limits = limits or Limits(information)
         self.brisk = False
         self.total = information.application.rows
         self.caps = information.model.caps(hosts, self.total)
@@ -149,28 +125,39 @@ class SubsetSearch:
         self.rates = np.array([host.cost_per_second for host in hosts])
         self.starts = np.array([start_seconds(information, (host,)) for host in hosts])
         self.waits = np.array([queue_seconds((host,)) for host in hosts])
+        self.alone_seconds = alone_seconds(information, hosts) if self.by_estimate else None
         self._among: dict[bytes, CommunicationOf] = {}
+        self._allows: dict[bytes, Allows | None] = {}
         self._descents: dict[tuple[Order, bytes], Order] = {}
-        self._border: dict[tuple[int, int], float] = {}
-        self._row_seconds: dict[int, npt.NDArray[np.float64]] = {}
+        self._row_seconds: dict[int, Array] = {}
         self._values: dict[bytes, float] = {}
         self._seen: set[bytes] = set()
 
-    @property
-    def _one_by_one(self) -> bool:
-        """Whether the metric or the hosts' processors need to be asked for one set at a time."""
-        return self.information.metric is not None or self.information.model.shares_processors
+    @cached_property
+    def by_estimate(self) -> bool:
+        """Whether a set is worth what the estimate of its strips is: for a user's metric, and for partitions."""
+        return self.information.metric is not None or self.limits.cuts_unevenly
 
+    @cached_property
+    def _one_by_one(self) -> bool:
+        """Whether the estimate or the hosts' processors need to be asked for one set at a time."""
+        return self.by_estimate or self.information.model.shares_processors
+
+    @property
+    def may_fit_otherwise(self) -> bool:
+        """Whether a plan may keep to limits that the search finds exceeded: by rectangles, or by whole rows."""
+        return self.information.takes_rectangles or self.by_estimate
+
+    # ---------------------------------------------------------------- values
     def value(self, order: Order) -> float:
         """Return the objective of a set; far above any real one when the user's limits forbid it."""
         key = _key(order)
         known = self._values.get(key)
-        if known is None and key in self._seen:
-            known = self._values[key] = float(self._evaluate_together(np.array([order]))[0])
-        elif known is None:
-            self.budget -= 1 + len(order) // 8 if self.brisk else 1
-            self._seen.add(key)
-            known = self._values[key] = self._evaluate(order)
+        if known is None:
+            if key not in self._seen:
+                self.budget -= 1 + len(order) // 8 if self.brisk else 1
+                self._seen.add(key)
+            known = self._values[key] = float(self._evaluate(np.array([order]))[0])
         return known
 
     def values(self, orders: Iterable[Order]) -> dict[Order, float]:
@@ -192,7 +179,7 @@ class SubsetSearch:
         for size, sets in sizes.items():
             flat = np.fromiter(chain.from_iterable(sets), np.intc, size * len(sets))
             together = flat.reshape(len(sets), size)
-            found = self._evaluate_together(together).tolist()
+            found = self._evaluate(together).tolist()
             self._values.update(zip(self._count(together), found, strict=True))
         return {order: self._values[_key(order)] for order in wanted}
 
@@ -210,11 +197,11 @@ class SubsetSearch:
         what it is exactly is worked out only where the bound does not answer already.
         """
         self._count(orders)
-        values, bound = self._bounds_together(orders)
+        values, bound = self._bounds(orders)
         known = np.where(bound, np.inf, values)
         open_ = np.flatnonzero(bound & (values < min(below, float(known.min()))))
         if len(open_):
-            known[open_] = self._evaluate_together(orders[open_])
+            known[open_] = self._evaluate(orders[open_])
         best = int(known.argmin())
         if not known[best] < below:
             return None
@@ -222,11 +209,9 @@ class SubsetSearch:
         self._values[_key(order)] = value
         return order, value
 
-    def _bounds_together(
-        self, orders: Orders
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def _bounds(self, orders: Orders) -> tuple[Array, npt.NDArray[np.bool_]]:
         """Return lower bounds of `_evaluate` of many sets of one size, and which of them are no more than that."""
-        p, border, caps = self._terms(orders)
+        p, border, caps = self.terms(orders)
         speed = 1.0 / p
         seconds = (self.total + (border * speed).sum(axis=1)) / speed.sum(axis=1)
         strips = (seconds[:, None] - border) * speed
@@ -234,89 +219,78 @@ class SubsetSearch:
         least = np.maximum(seconds, (border + p).max(axis=1)) * (1.0 - 1e-12)
         return self._judged(orders, np.where(bound, least, seconds)), bound
 
-    def _terms(
-        self, orders: Orders
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], Orders]:
-        """Return p_i, C_i and the most rows of each host of many sets of one size."""
+    def terms(self, orders: Orders) -> tuple[Array, Array, Orders]:
+        """Return p_i, C_i and the most rows of each host of many sets of one size, shape (sets, size)."""
+        model, size = self.information.model, orders.shape[1]
+        if model.shares_processors or (len(orders) == 1 and len(self.hosts) > FEW):
+            sets = [[self.hosts[i] for i in order] for order in orders.tolist()]
+            borders = np.array([model.communication(hosts) for hosts in sets])
+            if model.shares_processors:
+                p = np.array([model.seconds_per_row(hosts, self.total) for hosts in sets])
+                return p, borders, self.caps[orders]
+            return self._rows(size, orders[0])[orders], borders, self.caps[orders]
         if len(self.hosts) <= FEW:
-            return (
-                self._rows(orders.shape[1])[orders],
-                self._communication(orders),
-                self.caps[orders],
-            )
-        chosen = np.zeros(len(self.hosts), dtype=bool)
-        chosen[orders] = True
-        members, places = np.flatnonzero(chosen), (np.cumsum(chosen) - 1)[orders]
-        among = self._among.get(members.tobytes())
+            members, places = list(range(len(self.hosts))), orders
+        else:
+            chosen = np.zeros(len(self.hosts), dtype=bool)
+            chosen[orders] = True
+            members, places = np.flatnonzero(chosen).tolist(), (np.cumsum(chosen) - 1)[orders]
+        key = _key(members)
+        among = self._among.get(key)
         if among is None:
-            hosts = [self.hosts[i] for i in members.tolist()]
-            among = self._among[members.tobytes()] = self.information.model.communication_among(
-                hosts
-            )
-        p = np.array([self._alone(i, orders.shape[1]) for i in members.tolist()])
-        return p[places], among(places), self.caps[orders]
+            among = self._among[key] = model.communication_among([self.hosts[i] for i in members])
+        return self._rows(size, members)[orders], among(places), self.caps[orders]
 
-    @cached_property
-    def _communication(self) -> CommunicationOf:
-        """C_i of any sets, where the hosts are few."""
-        return self.information.model.communication_among(self.hosts)
-
-    def _rows(self, count: int) -> npt.NDArray[np.float64]:
-        """Return p_i of every host, at equal strips on so many hosts."""
+    def _rows(self, count: int, members: Iterable[int]) -> Array:
+        """Return p_i at equal strips on so many hosts, by index; of `members` alone it is known."""
         known = self._row_seconds.get(count)
-        if known is None or np.isnan(known).any():
-            for i in range(len(self.hosts)):
-                self._alone(i, count)
-        return self._row_seconds[count]
+        if known is None:
+            known = self._row_seconds[count] = np.full(len(self.hosts), np.nan)
+        rows = np.array([self.total / count])
+        for i in members:
+            if np.isnan(known[i]):
+                known[i] = (self.information.model.computation((self.hosts[i],), rows) / rows)[0]
+        return known
 
-    def _evaluate_together(self, orders: Orders) -> npt.NDArray[np.float64]:
-        """Return `_evaluate` of many sets of one size."""
-        p, border, caps = self._terms(orders)
+    def _evaluate(self, orders: Orders) -> Array:
+        """Return the values of many sets of one size."""
+        p, border, caps = self.terms(orders)
         seconds = balanced_seconds_of_sets(p, border, caps, self.total)
         held = np.isfinite(seconds)
         missing = MISSING_ROWS * (1.0 + self.total / (1.0 + caps.sum(axis=1)))
-        return np.where(held, self._judged(orders, np.where(held, seconds, 0.0)), missing)
+        if not self.by_estimate:
+            value = self._judged(orders, np.where(held, seconds, 0.0))
+            return np.asarray(np.where(held, value, missing))
+        for k in np.flatnonzero(held).tolist():
+            rows = np.clip((seconds[k] - border[k]) / p[k], 1.0, caps[k])
+            missing[k] = self._by_estimate(orders[k].tolist(), rows)
+        return np.asarray(missing)
 
-    def _judged(self, orders: Orders, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _judged(self, orders: Orders, seconds: Array) -> Array:
         """Return `judge` of many sets of one size."""
         rate = self.rates[orders].sum(axis=1) if self.rates.any() else 0.0
         start = self.starts[orders].max(axis=1) if self.starts.any() else 0.0
         wait = self.waits[orders].max(axis=1) if self.waits.any() else 0.0
         return np.asarray(self.judge(seconds, rate, start, wait))
 
-    def _evaluate(self, order: Order) -> float:
-        cap = [self.cap[i] for i in order]
-        seconds = balanced_seconds(self.per_row(order), self.borders(order), cap, self.total)
-        if seconds == float("inf"):
-            return MISSING_ROWS * (1.0 + self.total / (1.0 + sum(cap)))
-        return self.judged(order, seconds)
-
     def judged(self, order: Order, seconds: float) -> float:
         """Return the objective of a set whose iterations take `seconds`, its strips balanced but not whole."""
-        if self.information.metric is not None:
-            return self._by_metric(order, seconds)
-        chosen = list(order)
-        rate, start = self.rates[chosen].sum(), self.starts[chosen].max()
-        return float(self.judge(np.float64(seconds), rate, start, self.waits[chosen].max()))
+        orders = np.array([order])
+        if not self.by_estimate:
+            return float(self._judged(orders, np.array([seconds]))[0])
+        p, border, caps = self.terms(orders)
+        return self._by_estimate(order, np.clip((seconds - border[0]) / p[0], 1.0, caps[0]))
 
-    def _by_metric(self, order: Order, seconds: float) -> float:
-        """Return what the user's metric says of a set; far above that where the user's limits forbid it."""
-        information, count = self.information, len(order)
-        if count > self.total:
+    def _by_estimate(self, order: Sequence[int], rows: Array) -> float:
+        """Return the value of the estimate of some strips; far above that where the user's limits forbid it."""
+        information = self.information
+        if len(order) > self.total:
             return MISSING_ROWS
-        rows = [
-            min(max((seconds - border) / q, 1.0), float(self.cap[i]))
-            for i, q, border in zip(order, self.per_row(order), self.borders(order), strict=True)
-        ]
         resources = [self.hosts[i] for i in order]
-        made = schedule(information, resources, rows, "search")
+        made = schedule(information, resources, rows.tolist(), "search")
         estimate = PerformanceEstimator().estimate(made, information, self.alone_seconds)
-        limits = information.specifications.constraints
-        if limits.deadline is not None and estimate.execution_seconds > limits.deadline:
-            return OVER_LIMIT * estimate.execution_seconds
-        if limits.maximum_cost is not None and estimate.cost > limits.maximum_cost:
-            return OVER_LIMIT * estimate.cost
-        return estimate.value
+        value = self.limits.measured(estimate)
+        return float(self.limits.judge(value, estimate.execution_seconds, estimate.cost))
 
     def judge(self, seconds: Floats, rate: Floats, start: Floats, wait: Floats) -> Floats:
         """Return the user's objective for iterations of `seconds` on hosts that cost `rate` a second.
@@ -326,64 +300,37 @@ class SubsetSearch:
         start, wait
             Seconds until the slowest of the hosts has started, and until all of them can be had.
         """
-        specifications = self.information.specifications
-        limits = specifications.constraints
         execution = seconds * self.information.application.iterations
         cost = rate * (start + execution)
         value = wait + start + execution
-        if specifications.objective.measure == "cost":
+        if self.information.specifications.objective.measure == "cost":
             value = cost + TIE * float(self.rates.max() or 1.0) * value
-        if limits.deadline is not None:
-            value = np.where(execution > limits.deadline, OVER_LIMIT * seconds, value)
-        if limits.maximum_cost is not None:
-            value = np.where(
-                cost > limits.maximum_cost, np.maximum(OVER_LIMIT * cost, value), value
-            )
-        return value
-
-    def per_row(self, order: Order) -> list[float]:
-        """Return p_i of each host of the set, at equal strips."""
-        model = self.information.model
-        if model.shares_processors:
-            chosen = [self.hosts[i] for i in order]
-            return [float(x) for x in model.seconds_per_row(chosen, self.total)]
-        return [self._alone(i, len(order)) for i in order]
-
-    def _alone(self, i: int, count: int) -> float:
-        known = self._row_seconds.get(count)
-        if known is None:
-            known = self._row_seconds[count] = np.full(len(self.hosts), np.nan)
-        if np.isnan(known[i]):
-            rows = np.array([self.total / count])
-            known[i] = (self.information.model.computation((self.hosts[i],), rows) / rows)[0]
-        return float(known[i])
+        return self.limits.judge(value, execution, cost)
 
     def borders(self, order: Order) -> list[float]:
         """Return C_i of each host of the set; where the model has borders share links, as many as the set has."""
-        model = self.information.model
-        if model.borders_at_once:
-            seconds = model.communication([self.hosts[i] for i in order])
-            return [float(c) for c in seconds]
-        sums = [0.0] * len(order)
-        for k in range(len(order) - 1):
-            border = self.border(order[k], order[k + 1])
-            sums[k] += border
-            sums[k + 1] += border
-        return sums
+        seconds = self.information.model.communication([self.hosts[i] for i in order])
+        return [float(c) for c in seconds]
 
-    def border(self, i: int, j: int) -> float:
-        """Return the seconds at the border between two hosts, by index."""
-        known = self._border.get((i, j))
-        if known is None:
-            known = float(self.information.model.borders(self.hosts[i], [self.hosts[j]])[0])
-            self._border[i, j] = self._border[j, i] = known
-        return known
+    # ----------------------------------------------------------------- moves
+    def allowed(self, orders: Orders, pool: Sequence[int]) -> Orders:
+        """Return those of many sets of one size, all from `pool`, that the limits allow."""
+        key = _key(pool)
+        if key not in self._allows:
+            self._allows[key] = self.limits.allows([self.hosts[i] for i in pool])
+        allows = self._allows[key]
+        if allows is None:
+            return orders
+        place = np.zeros(len(self.hosts), dtype=np.intp)
+        place[np.asarray(pool)] = np.arange(len(pool))
+        kept: Orders = orders[allows(place[orders])]
+        return kept
 
     def descend(self, start: Order, pool: Sequence[int]) -> Order:
         """Return the set reached from `start` by taking the best move while one helps."""
         best, value = start, self.value(start)
         on_the_way = []
-        where = np.array(pool).tobytes()
+        where = _key(pool)
         while self.budget > 0 and (best, where) not in self._descents:
             on_the_way.append(best)
             least = value - 1e-12 * abs(value)
@@ -407,18 +354,19 @@ class SubsetSearch:
         if self._one_by_one:
             values = self.values(self._moves(order, pool))
             return min(values, key=values.__getitem__, default=order)
-        limits = self.information.specifications.constraints
         outside = [i for i in pool if i not in order]
         places = np.array([*order, *outside], dtype=np.intc)
         best, least = order, below
-        for moves in _places_after_moves(
-            len(order),
-            len(outside),
-            len(order) > (limits.minimum_hosts or 1),
-            len(order) < (limits.maximum_hosts or len(self.hosts)),
-        ):
-            best, least = self._best_of(places[moves], least) or (best, least)
+        for moves in _places_after_moves(len(order), len(outside), *self._may_change(order)):
+            orders = self.allowed(places[moves], pool)
+            if len(orders):
+                best, least = self._best_of(orders, least) or (best, least)
         return best
+
+    def _may_change(self, order: Order) -> tuple[bool, bool]:
+        """Return whether a set may lose a host, and whether it may get one more."""
+        sizes = self.limits.sizes(len(self.hosts))
+        return len(order) > max(1, sizes.start), len(order) + 1 < sizes.stop
 
     def _beside_its_site(self, order: Order, i: int) -> Order:
         """Return the set with one more host, behind the last one of its site, else at the end."""
@@ -428,24 +376,30 @@ class SubsetSearch:
         return (*order[:place], i, *order[place:])
 
     def _moves(self, order: Order, pool: Sequence[int]) -> Iterator[Order]:
-        limits = self.information.specifications.constraints
-        most = limits.maximum_hosts or len(self.hosts)
+        return (
+            order
+            for order in self._any_moves(order, pool)
+            if len(self.allowed(np.array([order]), pool))
+        )
+
+    def _any_moves(self, order: Order, pool: Sequence[int]) -> Iterator[Order]:
+        shorter, longer = self._may_change(order)
         outside = [i for i in pool if i not in order]
-        if len(order) > (limits.minimum_hosts or 1):
+        if shorter:
             yield from _dropped(order)
         if self.brisk and len(order) > LONGEST_BEST:  # of thousands of moves few can help
-            if len(order) < most:
+            if longer:
                 yield from (self._beside_its_site(order, i) for i in outside)
             yield from _replaced(order, outside)
             return
-        if len(order) < most:
+        if longer:
             yield from _inserted(order, outside)
         yield from _replaced(order, outside)
         yield from _moved(order)
         yield from _reversed(order)
 
 
-def _key(order: Order) -> bytes:
+def _key(order: Iterable[int]) -> bytes:
     """Return what a set is remembered under: as short as that of a row of `_keys`, and the same."""
     return array("i", order).tobytes()
 
@@ -496,9 +450,6 @@ def _reversed(order: Order) -> Iterator[Order]:
     for k in range(len(order) - 1):
         for j in range(k + 2, len(order) + 1):
             yield order[:k] + order[k:j][::-1] + order[j:]
-
-
-Array = npt.NDArray[np.float64]
 
 
 def prefix_seconds(

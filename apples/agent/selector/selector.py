@@ -1,18 +1,20 @@
 """`ResourceSelector`: which hosts, in which order, are worth planning for.
 
-Hosts are filtered one by one; the rest are chained by a logical distance from every locus; the best
-prefixes of the chains are found from cumulative sums, and a local search improves on them. Only the
-few sets that come out on top are handed on, best first.
+Hosts are filtered one by one. Of up to five, every ordered subset is judged. More are chained by a logical
+distance from every locus; the best prefixes of the chains are found from cumulative sums, and a local search
+improves on them. Only the few sets that come out on top are handed on, best first; more of them while the filters
+refuse all of those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise, permutations
 
 import numpy as np
 
 from apples.agent.information import InformationPool
+from apples.agent.models.model import Orders
 from apples.agent.selector.chains import (
     FEW_HOSTS,
     Distance,
@@ -24,7 +26,8 @@ from apples.agent.selector.chains import (
     site_chains,
 )
 from apples.agent.selector.cheapest import cheapest_orders, worked_out
-from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFilter
+from apples.agent.selector.filters import FILTERS, HOST_FILTERS, Filter, HostFilter, checked
+from apples.agent.selector.limits import Group, Limits
 from apples.agent.selector.search import (
     MISSING_ROWS,
     Order,
@@ -34,20 +37,38 @@ from apples.agent.selector.search import (
 )
 from apples.errors import UsageError
 from apples.resources import Host, ResourceSet
-from apples.resources.schedule import Rejection, Schedule
+from apples.resources.schedule import Estimate, Rejection, Schedule
 
 BUDGET, BUDGET_OF_METRIC = 60_000, 10_000
 """Sets of few hosts that a search may evaluate: about a second; a user's metric takes an estimate of each."""
+EXHAUSTIVE_HOSTS = 5
+"""Up to here every ordered subset is judged: 165, in a few milliseconds."""
+MARGIN, MARGIN_OF_ESTIMATES = 1.02, 1.25
+"""Orders of a set are planned up to this factor above the best estimate so far. The value of the search is a lower
+bound but for speeds that change with the rows; a metric or partitions of strips that are not whole are none."""
 STARTS = 24
 SETS_OF_FEW = 40
 SETS_OF_MANY = 8
-MOST_PAIRED = 1000
-"""Hosts that a distance other than communication may order: it looks at every pair."""
+MAX_SETS_REFUSED = 400
+"""Sets that are handed on while the filters refuse all of them."""
+HOPELESS = 1e100
+"""Values above it are of sets that lack memory or exceed the user's deadline or cost."""
+MAX_HOPELESS = 4
+"""Sets of those that are handed on, for the refusals to have numbers."""
+MAX_PAIRED_HOSTS = 1000
+"""Hosts that a distance other than communication may order: it is asked for every pair."""
 STARTS_BY_COST, CHAINS_OF_METRIC, NEAR = 3, 4, 16
 MOMENTS = 6
-"""So many groups of hosts that are ready together are looked at."""
+"""Groups of hosts that are ready together that are searched."""
 LONGEST_SEARCHED, LONGEST_BY_COST = 48, 96
 """Longer chains are not searched: a move on them costs more than it can gain."""
+
+Estimates = Callable[[], Sequence[Estimate]]
+
+
+def no_estimates() -> Sequence[Estimate]:
+    """Return no estimate: of a caller that makes none between two sets."""
+    return ()
 
 
 class ResourceSelector:
@@ -77,7 +98,7 @@ class ResourceSelector:
         """Return the hosts no filter refuses, in the order of the list, and the refusals."""
         usable, refused = [], []
         for host in information.hosts:
-            reasons = (refuse(host, information) for refuse in self.host_filters)
+            reasons = (checked(refuse, refuse(host, information)) for refuse in self.host_filters)
             rejection = next((r for r in reasons if r is not None), None)
             if rejection is None:
                 usable.append(host)
@@ -86,9 +107,21 @@ class ResourceSelector:
         return tuple(usable), tuple(refused)
 
     def rejection(self, schedule: Schedule, information: InformationPool) -> Rejection | None:
-        """Return why a schedule is infeasible, or None when it is feasible."""
-        reasons = (refuse(schedule, information) for refuse in self.filters)
-        return next((r for r in reasons if r is not None), None)
+        """Return why a schedule is infeasible, or None when it is feasible.
+
+        Raises
+        ------
+        UsageError
+            A user's own filter returned something else than a `Rejection` or None. Permanent.
+        """
+        for refuse in self.filters:
+            if rejection := checked(refuse, refuse(schedule, information)):
+                return rejection
+        return self.limits(information).refuse_distance(schedule.resources)
+
+    def limits(self, information: InformationPool) -> Limits:
+        """Return the limits of a pool."""
+        return Limits(information, self.distance)
 
     def whole_set(self, hosts: Sequence[Host], information: InformationPool) -> ResourceSet:
         """Return all of `hosts` as one chain.
@@ -102,7 +135,7 @@ class ResourceSelector:
         if len(hosts) > FEW_HOSTS:
             return tuple(hosts[i] for i in next(by_site)[0])
         search = SubsetSearch(hosts, information, BUDGET)
-        chains = self._chains(range(len(hosts)), hosts, information)
+        chains = self._chains(Group(tuple(range(len(hosts)))), hosts, information)
         whole = [tuple(c) for c in chains if len(c) == len(hosts)]
         whole += [tuple(order.tolist()) for order, _ in by_site]
         best = min(
@@ -115,93 +148,120 @@ class ResourceSelector:
         return tuple(hosts[i] for i in best)
 
     def resource_sets(
-        self, hosts: Sequence[Host], information: InformationPool
+        self,
+        hosts: Sequence[Host],
+        information: InformationPool,
+        estimates: Estimates = no_estimates,
     ) -> Iterator[ResourceSet]:
-        """Yield the sets worth planning for, the most promising first; none twice, reversed or not."""
+        """Yield the sets worth planning for, the most promising first; none twice, reversed or not.
+
+        Parameters
+        ----------
+        estimates
+            Returns the estimates of the sets that were accepted so far: while there is none, more sets are
+            yielded, and orders of a set that cannot be as good as the best of them are left out.
+        """
         seen: set[tuple[str, ...]] = set()
+        handed = 0
         for pool in _pools(hosts, information):
-            for order in self._orders(pool, information):
+            for order in self._orders(pool, information, estimates):
                 key = tuple(pool[i].name for i in order)
-                if key not in seen:
+                handed += 1
+                if key not in seen and (handed <= MAX_SETS_REFUSED or estimates()):
                     seen.update((key, key[::-1]))
                     yield tuple(pool[i] for i in order)
         for host in _by_threads(hosts, information):
             if (host.name,) not in seen:
                 yield (host,)
 
-    def _orders(self, hosts: Sequence[Host], information: InformationPool) -> Iterable[Order]:
+    def _orders(
+        self, hosts: Sequence[Host], information: InformationPool, estimates: Estimates
+    ) -> Iterator[Order]:
         own = information.metric is not None
-        search = SubsetSearch(hosts, information, BUDGET_OF_METRIC if own else BUDGET)
+        limits = self.limits(information)
+        search = SubsetSearch(hosts, information, BUDGET_OF_METRIC if own else BUDGET, limits)
+        if not hosts:
+            return
         if len(hosts) > FEW_HOSTS:
-            return self._orders_of_many(hosts, information, search)
-        chains = self._chains(range(len(hosts)), hosts, information)
-        prefixes = {
-            tuple(c[:k])
-            for group in _ready_together(search)
-            for c in (
-                self._chains(group, hosts, information) if len(group) < len(hosts) else chains
-            )
-            for k in _sizes(len(c), information)
-        }
-        if self.distance is not communication:
-            return sorted(prefixes, key=lambda order: (len(order), order))
-        prefixes.update(order for _, order in _by_cost(hosts, information, search))
+            yield from self._orders_of_many(hosts, information, search)
+        elif self.distance is not communication:  # Figure 3 by that distance, and no more
+            prefixes = self._prefixes(hosts, information, search)
+            yield from sorted(prefixes, key=lambda order: (len(order), order))
+        elif len(hosts) <= EXHAUSTIVE_HOSTS:
+            yield from _all_orders(hosts, search, estimates)
+        else:
+            yield from self._orders_of_few(hosts, information, search, estimates)
+
+    def _prefixes(
+        self, hosts: Sequence[Host], information: InformationPool, search: SubsetSearch
+    ) -> dict[Order, None]:
+        """Return the prefixes of all chains that the limits allow."""
+        found: dict[Order, None] = {}
+        for group in _groups(hosts, search):
+            for chain_ in self._chains(group, hosts, information):
+                sizes = search.limits.sizes(len(chain_))
+                found.update(dict.fromkeys(tuple(chain_[:k]) for k in sizes))
+        return found
+
+    def _orders_of_few(
+        self,
+        hosts: Sequence[Host],
+        information: InformationPool,
+        search: SubsetSearch,
+        estimates: Estimates,
+    ) -> Iterator[Order]:
+        prefixes = self._prefixes(hosts, information, search)
+        longest = max(prefixes, key=len, default=())  # holds the most memory
+        prefixes.update(dict.fromkeys(order for _, order in _by_cost(hosts, information, search)))
         search.values(prefixes)
         ranked = sorted(prefixes, key=lambda order: (search.value(order), order))
-        found = [search.descend(start, range(len(hosts))) for start in ranked[:STARTS]]
-        found += [tuple(c) for c in chains[:1]]  # holds the most memory
-        ranked = sorted({*ranked, *found}, key=lambda order: (search.value(order), order))
-        return ranked[:SETS_OF_FEW]
+        reached = [search.descend(start, range(len(hosts))) for start in ranked[:STARTS]]
+        reached += [longest] if longest else []
+        ranked = sorted({*ranked, *reached}, key=lambda order: (search.value(order), order))
+        yield from _worth_planning(ranked, SETS_OF_FEW, search, estimates)
 
     def _chains(
-        self, group: Sequence[int], hosts: Sequence[Host], information: InformationPool
+        self, group: Group, hosts: Sequence[Host], information: InformationPool
     ) -> list[list[int]]:
-        """Return the chains of some of the hosts, one from each as locus."""
-        members = [hosts[i] for i in group]
+        """Return the chains of a group of the hosts, from its locus, else one from each as locus."""
+        members = [hosts[i] for i in group.members]
         speed = _speed(members, information).tolist()
         distance = self.distance
         if distance is communication:
             distance = communication_between(members, information)
-        found = (
-            chain(locus, members, speed, distance, information) for locus in range(len(members))
-        )
-        return [[group[i] for i in order] for order in found]
+        loci = range(len(members)) if group.locus is None else [group.members.index(group.locus)]
+        chains = (chain(locus, members, speed, distance, information) for locus in loci)
+        return [[group.members[i] for i in order] for order in chains]
 
     def _orders_of_many(
         self, hosts: Sequence[Host], information: InformationPool, search: SubsetSearch
     ) -> Iterable[Order]:
         speed = _speed(hosts, information)
         caps = np.array(search.cap, dtype=float)
+        groups = _groups(hosts, search)
         if self.distance is communication:
             chains: Iterable[tuple[Indices, Floats]] = (
-                (members[order], border)
-                for members in map(np.array, _ready_together(search))
-                for order, border in site_chains(
-                    [hosts[i] for i in members], speed[members], information
-                )
+                pair for group in groups for pair in _chains_of_sites(group, hosts, speed, search)
             )
             by_cost = _by_cost(hosts, information, search)
         else:
-            if len(hosts) > MOST_PAIRED:
+            if len(hosts) > MAX_PAIRED_HOSTS:
                 raise UsageError(
-                    f"a distance that looks at every pair takes at most {MOST_PAIRED} hosts, "
+                    f"a distance that looks at every pair takes at most {MAX_PAIRED_HOSTS} hosts, "
                     f"not {len(hosts)}: use --distance communication",
                     code="too-many-hosts",
                     value=len(hosts),
-                    bound=MOST_PAIRED,
+                    bound=MAX_PAIRED_HOSTS,
                 )
-            locus = int(np.argmin(speed))
-            order = chain(locus, hosts, speed.tolist(), self.distance, information)
-            steps = [search.border(a, b) for a, b in pairwise(order)]
-            chains, by_cost = [(np.array(order), np.array([*steps, 0.0]))], []
-        if information.metric is None:
-            best = [
-                found
-                for order, border in chains
-                for found in _best_prefixes(order, border, speed, caps, search)
-            ]
-        else:
+            chains, by_cost = self._paired_chains(groups, hosts, speed, information), []
+        if search.by_estimate:
             best = _some_prefixes(islice(chains, CHAINS_OF_METRIC), speed, caps, search)
+        else:
+            best = [
+                prefix
+                for order, border in chains
+                for prefix in _best_prefixes(order, border, speed, caps, search)
+            ]
         values = {order: value for value, order in reversed([*best, *by_cost])}
         ranked = sorted(values, key=lambda order: (values[order], len(order)))[:SETS_OF_MANY]
         search.brisk = bool(by_cost)
@@ -214,16 +274,114 @@ class ResourceSelector:
                 ranked.insert(0, better)
         return sorted(dict.fromkeys(ranked), key=lambda order: (values[order], len(order)))
 
+    def _paired_chains(
+        self,
+        groups: Iterable[Group],
+        hosts: Sequence[Host],
+        speed: Floats,
+        information: InformationPool,
+    ) -> Iterator[tuple[Indices, Floats]]:
+        """Yield the chain of each group from its locus, else from its fastest host, by the user's own distance."""
+        for group in groups:
+            fastest = min(group.members, key=lambda i: (speed[i], i))
+            locus = fastest if group.locus is None else group.locus
+            (order,) = self._chains(Group(group.members, locus), hosts, information)
+            steps = information.model.border_seconds([hosts[i] for i in order])
+            yield np.array(order), np.array([*steps, 0.0])
+
+
+def _groups(hosts: Sequence[Host], search: SubsetSearch) -> list[Group]:
+    """Return the groups to search in: of all hosts, then of those that are ready together, within the limits."""
+    speed = _speed(hosts, search.information)
+    found: dict[Group, None] = {}
+    for ready in _ready_together(search):
+        for group in search.limits.groups([hosts[i] for i in ready], speed[list(ready)]):
+            locus = None if group.locus is None else ready[group.locus]
+            found[Group(tuple(ready[i] for i in group.members), locus)] = None
+    return list(found)
+
+
+def _chains_of_sites(
+    group: Group, hosts: Sequence[Host], speed: Floats, search: SubsetSearch
+) -> Iterator[tuple[Indices, Floats]]:
+    """Yield chains of a group of many hosts, site by site, with their borders; one that begins at the locus."""
+    members = np.array(group.members)
+    chains = site_chains([hosts[i] for i in members], speed[members], search.information)
+    for order, border in chains:
+        if group.locus is None or members[order[0]] == group.locus:
+            yield members[order], border
+
+
+def _all_orders(
+    hosts: Sequence[Host], search: SubsetSearch, estimates: Estimates
+) -> Iterator[Order]:
+    """Yield every ordered subset of very few hosts that the limits allow and that may be the best.
+
+    First the best order of each subset, then others of it, which differ in their borders. What cannot be better
+    than the best estimate so far is left out, unless the user prefers some hosts.
+    """
+    sizes = search.limits.sizes(len(hosts))
+    ranked: list[tuple[float, Order]] = []
+    for size in sizes:
+        orders = np.array([c for c in permutations(range(len(hosts)), size) if c[0] <= c[-1]])
+        orders = search.allowed(orders.reshape(-1, size), range(len(hosts)))
+        if len(orders):
+            values = search.values(map(tuple, _distinct(orders, search).tolist()))
+            ranked += [(value, order) for order, value in values.items()]
+    if not ranked:  # no set is large enough: the largest are refused
+        groups = _groups(hosts, search)
+        ranked = [(search.value(g.members), g.members) for g in groups if g.members]
+    ranked.sort()
+    best: dict[frozenset[int], Order] = {}
+    for _, order in ranked:
+        best.setdefault(frozenset(order), order)
+    first = [*best.values()]
+    yield from _worth_planning(first, len(first), search, estimates)
+    margin = MARGIN_OF_ESTIMATES if search.by_estimate else MARGIN
+    preferences = search.information.specifications.preferences
+    if preferences.prefer or preferences.avoid:
+        margin = max(margin, 1.0 + preferences.prefer_within)
+    chosen = set(first)
+    for value, order in ranked:
+        if order in chosen:
+            continue
+        accepted = [search.limits.measured(estimate) for estimate in estimates()]
+        bound = min(accepted, default=HOPELESS)
+        if value > bound + (margin - 1.0) * abs(bound):
+            return
+        yield order
+
+
+def _distinct(orders: Orders, search: SubsetSearch) -> Orders:
+    """Return orders of one size without those that give each host of a set the same borders as another order."""
+    border = search.terms(orders)[1]
+    places = np.full((len(orders), len(search.hosts)), -1.0)
+    np.put_along_axis(places, orders, border, axis=1)
+    kinds = {
+        tuple(float(f"{c:.12g}") for c in row): k
+        for k, row in reversed([*enumerate(places.tolist())])
+    }
+    kept: Orders = orders[sorted(kinds.values())]
+    return kept
+
+
+def _worth_planning(
+    ranked: Sequence[Order], count: int, search: SubsetSearch, estimates: Estimates
+) -> Iterator[Order]:
+    """Yield the first sets; more of them while all were refused; of those without hope only a few."""
+    hopeless = 0
+    for k, order in enumerate(ranked):
+        without_hope = search.value(order) >= HOPELESS
+        hopeless += without_hope
+        if (k >= count or without_hope) and estimates():
+            return
+        if hopeless > MAX_HOPELESS and not search.may_fit_otherwise:
+            return
+        yield order
+
 
 def _speed(hosts: Sequence[Host], information: InformationPool) -> Floats:
     return information.model.seconds_per_row(hosts, information.application.rows)
-
-
-def _sizes(length: int, information: InformationPool) -> range:
-    limits = information.specifications.constraints
-    return range(
-        min(length, limits.minimum_hosts or 1), min(length, limits.maximum_hosts or length) + 1
-    )
 
 
 def _ready_together(search: SubsetSearch) -> list[Sequence[int]]:
@@ -255,15 +413,14 @@ def _by_cost(
     looks = specifications.objective.measure == "cost" or information.metric is not None
     if not looks and specifications.constraints.maximum_cost is None:
         return []
-    if not hosts:  # the filters left none
-        return []
-    speed, sizes = _speed(hosts, information), _sizes(len(hosts), information)
-    found = [
+    speed, sizes = _speed(hosts, information), search.limits.sizes(len(hosts))
+    pairs = (
         pair
-        for members in map(np.array, _ready_together(search))
-        for pair in cheapest_orders(members, hosts, speed, search)
-    ]
-    return [(value, order) for value, order in found if len(order) in sizes]
+        for group in _groups(hosts, search)
+        for pair in cheapest_orders(np.array(group.members), hosts, speed, search)
+        if group.locus is None or group.locus in pair[1]
+    )
+    return [(value, order) for value, order in pairs if len(order) in sizes]
 
 
 def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequence[Host]]:
@@ -286,7 +443,7 @@ def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequ
 
 def _by_threads(hosts: Sequence[Host], information: InformationPool) -> list[Host]:
     """Return the hosts that take least by threads, alone: what is searched for goes by ranks."""
-    if _sizes(len(hosts), information).start > 1:
+    if information.specifications.constraints.minimum_hosts > 1:
         return []
     total = information.application.rows
     seconds = {
@@ -311,7 +468,7 @@ def _best_prefixes(
     seconds, feasible = prefix_seconds(p, border, search.total, model.borders_at_once)
     enough = np.cumsum(cap) >= search.total
     sizes = np.arange(1, len(order) + 1)
-    limit = _sizes(len(order), search.information)
+    limit = search.limits.sizes(len(order))
     usable = feasible & enough & (sizes >= limit.start) & (sizes < limit.stop)
     usable &= sizes <= search.total
     rate = np.cumsum(search.rates[order])
@@ -351,7 +508,7 @@ def _some_prefixes(
     """
     orders: list[Order] = [(i,) for i in range(len(speed)) if caps[i] >= search.total]
     for order, _ in chains:
-        limit = _sizes(len(order), search.information)
+        limit = search.limits.sizes(len(order))
         sizes = {limit.start, limit.stop - 1, *(2**k for k in range(len(order).bit_length()))}
         orders += [tuple(order[:k].tolist()) for k in sorted(sizes) if k in limit]
     sets = [np.array(order) for order in dict.fromkeys(orders)]

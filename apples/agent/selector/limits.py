@@ -1,0 +1,299 @@
+"""`Limits`: the hosts, sets of hosts and schedules that user and hosts allow under one information pool.
+
+Generators, search, filters and explanation all ask it. So the search proposes only sets that the filters accept,
+as far as a set alone shows it; filters refuse afterwards what depends on the planner's rows. A user's own filters
+come on top of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from apples.agent.estimator import caution_for
+from apples.agent.information import InformationPool, start_seconds
+from apples.agent.models.model import Orders
+from apples.agent.selector.chains import FEW_HOSTS, Distance, communication, measured
+from apples.resources import Host, names
+from apples.resources.schedule import Estimate, Rejection, Schedule
+from apples.ui.units import duration, listed
+
+Booleans = npt.NDArray[np.bool_]
+Allows = Callable[[Orders], Booleans]
+Numbers = float | np.float64 | npt.NDArray[np.float64]
+
+MAX_SITE_CHOICES = 24
+"""Choices of sites of which each is searched; of more, those that reach from each site to the nearest others."""
+OVER_LIMIT = 1e150
+"""Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Hosts, by index, of which any subset that has the locus is allowed; without a locus any subset."""
+
+    members: tuple[int, ...]
+    locus: int | None = None
+
+
+class Limits:
+    """What is allowed under one pool.
+
+    Parameters
+    ----------
+    distance
+        The logical distance that `maximum_distance` bounds.
+    """
+
+    def __init__(self, information: InformationPool, distance: Distance = communication) -> None:
+        self.information = information
+        self.distance = distance
+        self.constraints = information.specifications.constraints
+
+    # ---------------------------------------------------------------- hosts
+    def memory(self, host: Host) -> float:
+        """Return the bytes a strip may take on a host: forecast less the user's risk, at most the user's limit.
+
+        If it lies in a GPU's memory, at most the bytes of it that were free when it was calibrated.
+        """
+        information = self.information
+        free = information.conditions.memory_for_strip(
+            host, information.specifications.preferences.risk, self.constraints.memory
+        )
+        return min(free, information.speeds[host.name].memory)
+
+    # ----------------------------------------------------------------- sets
+    def sizes(self, count: int) -> range:
+        """Return the sizes that a set of up to `count` hosts may have; `count` itself if all are too few."""
+        least, most = self.constraints.minimum_hosts, self.constraints.maximum_hosts
+        return range(min(count, least), min(count, most or count) + 1)
+
+    def refuse_set(self, hosts: Sequence[Host]) -> Rejection | None:
+        """Refuse too few or too many hosts, too many sites, and hosts too far from each other."""
+        return self.refuse_count(hosts) or self.refuse_distance(hosts)
+
+    def refuse_count(self, hosts: Sequence[Host]) -> Rejection | None:
+        """Refuse too few or too many hosts, and too many sites."""
+        limits, sites = self.constraints, sorted({host.site for host in hosts})
+        for what, found, least, most in (
+            ("hosts", names(hosts), limits.minimum_hosts, limits.maximum_hosts),
+            ("sites", sites, 1, limits.maximum_sites),
+        ):
+            count = len(found)
+            if count < least or (most is not None and count > most):
+                limit = least if count < least or most is None else most
+                bound = "least" if count < least else "most"
+                return Rejection(
+                    names(hosts),
+                    f"{listed(found)}: uses {count} {what}, the user asks for at {bound} {limit}",
+                    (float(count), float(limit)),
+                    "limits",
+                )
+        return None
+
+    def refuse_distance(self, hosts: Sequence[Host]) -> Rejection | None:
+        """Refuse hosts of which none, as the locus, is near enough to all others."""
+        most = self.constraints.maximum_distance
+        if most is None or len(hosts) < 2:
+            return None
+        apart = self._apart(hosts)
+        reach = apart.max(axis=1)
+        if reach.min() <= most:
+            return None
+        locus = int(reach.argmin())
+        far = hosts[int(apart[locus].argmax())].name
+        return Rejection(
+            names(hosts),
+            f"{far} is at distance {reach[locus]:.4g} from {hosts[locus].name}, the host nearest to all others; "
+            f"the user allows {most:.4g}",
+            (float(reach[locus]), float(most)),
+            "distance",
+        )
+
+    def _apart(self, hosts: Sequence[Host]) -> npt.NDArray[np.float64]:
+        """Return the distances from each host to each, shape (hosts, hosts)."""
+        apart = np.zeros((len(hosts), len(hosts)))
+        for i, host in enumerate(hosts):
+            others = [*hosts[:i], *hosts[i + 1 :]]
+            apart[i, np.arange(len(hosts)) != i] = measured(
+                self.distance, host, others, self.information
+            )
+        return apart
+
+    def allows(self, hosts: Sequence[Host]) -> Allows | None:
+        """Return a function: ordered subsets, by index, shape (sets, size) -> whether they are allowed.
+
+        It knows sites, distance and ranks; sizes are apart. None: every subset is allowed.
+        """
+        limits = self.constraints
+        numbers: dict[str, int] = {}
+        sites = np.array([numbers.setdefault(host.site, len(numbers)) for host in hosts])
+        few_sites = limits.maximum_sites is None or len(numbers) <= limits.maximum_sites
+        slots = np.array([host.slots for host in hosts])
+        enough_ranks = bool((slots >= self.min_ranks).all())
+        if few_sites and enough_ranks and limits.maximum_distance is None:
+            return None
+        near = None
+        if limits.maximum_distance is not None:
+            near = self._apart(hosts) <= limits.maximum_distance
+
+        def allows(orders: Orders) -> Booleans:
+            allowed = slots[orders].sum(axis=1) >= self.min_ranks
+            if limits.maximum_sites is not None and not few_sites:
+                there = np.sort(sites[orders], axis=1)
+                allowed &= (np.diff(there, axis=1) > 0).sum(axis=1) < limits.maximum_sites
+            if near is not None:
+                within = near[orders[:, :, None], orders[:, None, :]]
+                allowed &= np.any(np.all(within, axis=2), axis=1)
+            return np.asarray(allowed)
+
+        return allows
+
+    def groups(self, hosts: Sequence[Host], speed: npt.NDArray[np.float64]) -> list[Group]:
+        """Return groups of some hosts, by index, such that the search may take its sets from each without asking.
+
+        Every set that sites and distance allow lies in one of them, but for very many sites.
+
+        Parameters
+        ----------
+        speed
+            Seconds per row of each host.
+        """
+        found: dict[Group, None] = {}
+        for group in self._by_distance(hosts, speed):
+            for members in self._by_sites(hosts, speed, group):
+                found[Group(members, group.locus)] = None
+        return list(found)
+
+    def _by_distance(
+        self, hosts: Sequence[Host], speed: npt.NDArray[np.float64]
+    ) -> Iterator[Group]:
+        most = self.constraints.maximum_distance
+        if most is None:
+            yield Group(tuple(range(len(hosts))))
+            return
+        loci: Iterable[int] = range(len(hosts))
+        if len(hosts) > FEW_HOSTS:
+            fastest: dict[str, int] = {}
+            for i in np.argsort(speed, kind="stable").tolist():
+                fastest.setdefault(hosts[i].site, i)
+            loci = fastest.values()
+        for locus in loci:
+            others = [i for i in range(len(hosts)) if i != locus]
+            reach = measured(
+                self.distance, hosts[locus], [hosts[i] for i in others], self.information
+            )
+            near = [i for i, far in zip(others, reach, strict=True) if far <= most]
+            yield Group(tuple(sorted([locus, *near])), locus)
+
+    def _by_sites(
+        self, hosts: Sequence[Host], speed: npt.NDArray[np.float64], group: Group
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield the hosts of each choice of sites, the fastest together first."""
+        by_site: dict[str, list[int]] = {}
+        for i in group.members:
+            by_site.setdefault(hosts[i].site, []).append(i)
+        most = self.constraints.maximum_sites
+        if most is None or len(by_site) <= most:
+            yield group.members
+            return
+        own = None if group.locus is None else hosts[group.locus].site
+        choices = [
+            choice
+            for choice in self._choices(hosts, by_site, most)
+            if own is None or own in choice
+        ]
+        members = [tuple(sorted(i for s in choice for i in by_site[s])) for choice in choices]
+        yield from sorted(members, key=lambda those: -float((1.0 / speed[list(those)]).sum()))
+
+    def _choices(
+        self, hosts: Sequence[Host], by_site: dict[str, list[int]], most: int
+    ) -> Iterable[tuple[str, ...]]:
+        sites = sorted(by_site)
+        if math.comb(len(sites), most) <= MAX_SITE_CHOICES:
+            return combinations(sites, most)
+        heads = [hosts[by_site[site][0]] for site in sites]
+        apart = [self.information.model.borders(head, heads) for head in heads]
+        nearest = [np.argsort(row, kind="stable").tolist() for row in apart]
+        return {
+            tuple(sorted(sites[k] for k in [i, *(k for k in row if k != i)][:most]))
+            for i, row in enumerate(nearest)
+        }
+
+    # ------------------------------------------------------------ schedules
+    def execution_seconds(self, schedule: Schedule) -> float:
+        """Return the seconds of a schedule's iterations, with the caution that the user's risk asks for."""
+        information = self.information
+        iteration = information.model_of(schedule).iteration_seconds(schedule)
+        caution = caution_for(schedule.resources, information)
+        return caution * iteration * information.application.iterations
+
+    def refuse_time_and_cost(self, schedule: Schedule) -> Rejection | None:
+        """Refuse a schedule whose execution takes longer, or costs more, than the user allows."""
+        limits, hosts = self.constraints, schedule.resources
+        if limits.deadline is None and limits.maximum_cost is None:
+            return None
+        seconds = self.execution_seconds(schedule)
+        if limits.deadline is not None and seconds > limits.deadline:
+            return Rejection(
+                names(hosts),
+                f"{listed(names(hosts))}: takes {duration(seconds)}, the deadline is "
+                f"{duration(limits.deadline)}",
+                (seconds, limits.deadline),
+                "deadline",
+            )
+        held = start_seconds(self.information, hosts) + seconds
+        cost = held * sum(host.cost_per_second for host in hosts)
+        if limits.maximum_cost is not None and cost > limits.maximum_cost:
+            return Rejection(
+                names(hosts),
+                f"{listed(names(hosts))}: costs {cost:.4g}, at most {limits.maximum_cost:.4g} is allowed",
+                (cost, limits.maximum_cost),
+                "cost",
+            )
+        return None
+
+    @cached_property
+    def cuts_unevenly(self) -> bool:
+        """Whether the user's partitions have hosts compute more or less than their rows."""
+        asked = self.information.decomposition
+        return asked is not None and asked.kind != "tight"
+
+    def measured(self, estimate: Estimate) -> float:
+        """Return an estimate's value in the unit in which the search judges sets: seconds, cost or the metric."""
+        if self.information.metric is not None:
+            return estimate.value
+        by_cost = self.information.specifications.objective.measure == "cost"
+        return estimate.cost if by_cost else estimate.turnaround_seconds
+
+    def judge(self, value: Numbers, execution: Numbers, cost: Numbers) -> Numbers:
+        """Return the value of sets, far above any real one beyond the user's deadline or cost.
+
+        Parameters
+        ----------
+        execution, cost
+            Seconds and price of the whole execution, one a set.
+        """
+        limits = self.constraints
+        if limits.deadline is not None:
+            value = np.where(execution > limits.deadline, OVER_LIMIT * execution, value)
+        if limits.maximum_cost is not None:
+            dear = np.maximum(OVER_LIMIT * cost, value)
+            value = np.where(cost > limits.maximum_cost, dear, value)
+        return value
+
+    @cached_property
+    def min_ranks(self) -> int:
+        """The fewest ranks of a schedule: with fewer none would own a partition."""
+        asked = self.information.decomposition
+        if asked is None:
+            return 1
+        from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
+
+        return idle_ranks(asked) + 1
