@@ -1,12 +1,13 @@
 """Which implementations are measured on which hosts: those that a run of the list could use."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 import hat
 from apples import Host
-from apples.agent import InformationPool, calibrate_hosts, recall
+from apples.agent import InformationPool, LearnedKey, calibrate_hosts, recall
 from apples.errors import LaunchError
 from apples.launch import Calibration
 from apples.resources import HostList, Network
@@ -25,6 +26,7 @@ sweeps = 4
 [[implementation]]
 name = "plain"
 """
+KEY = LearnedKey.of("heat", "", Path())
 HOSTS = [Host(name, cpus=(k // 2,)) for k, name in enumerate(("ada", "bob", "cyd", "dot"))]
 
 
@@ -66,7 +68,7 @@ def test_hosts_that_share_cpus_are_measured_once_with_all_that_one_of_them_may_r
     assert {host: sorted(speeds) for host, speeds in found.items()} == {
         "ada": ["fast", "plain"], "bob": ["fast", "plain"], "cyd": ["plain"], "dot": ["plain"],
     }  # fmt: skip
-    assert set(recall("heat", "").speeds) == {host.identity for host in HOSTS}
+    assert set(recall(KEY).speeds) == {host.identity for host in HOSTS}
 
 
 def test_a_number_of_sweeps_that_every_host_can_make_is_measured(measured):
@@ -78,6 +80,6 @@ def test_a_number_of_sweeps_that_every_host_can_make_is_measured(measured):
 @pytest.mark.parametrize("fails", [("plain",), ("fast", "blocked", "plain")])
 def test_a_failed_calibration_keeps_the_speeds_of_the_last_one(measured, fails):
     measured("{}")
-    before = recall("heat", "").speeds
+    before = recall(KEY).speeds
     measured("{}", fails=fails)
-    assert recall("heat", "").speeds == before
+    assert recall(KEY).speeds == before

@@ -416,13 +416,18 @@ def recall(key: LearnedKey, clock: Callable[[], float] = time.time) -> Learned:
 
 
 def store_speeds(key: LearnedKey, host: str, measured: Mapping[str, SpeedFunction]) -> None:
-    """Remember the speed functions of a host; the corrections of its old ones are forgotten."""
+    """Remember the speed functions of a host; the corrections of its old ones are forgotten.
+
+    Earlier speeds of implementations that are not `measured` now stay. If none is, nothing changes.
+    """
+    if not measured:
+        return
 
     def change(learned: Learned, now: float) -> Learned:
         del now
         corrections = dict(learned.corrections)
         _forget(corrections, host, (SLOWDOWN, CO_RUN_SLOWDOWN, SHARE_BIAS))
-        speeds = {**learned.speeds, host: dict(measured)}
+        speeds = {**learned.speeds, host: {**learned.speeds.get(host, {}), **measured}}
         return replace(learned, speeds=speeds, corrections=corrections)
 
     _update(key, change)
