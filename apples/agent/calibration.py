@@ -20,7 +20,7 @@ from apples.agent.information import (
     speed_source,
 )
 from apples.agent.launching import calibration_plan
-from apples.agent.models import recall, store_speeds
+from apples.agent.models import StripModel, recall, store_speeds
 from apples.agent.models.model import SpeedFunction
 from apples.errors import ApplesError
 from apples.io.log import Log, discard
@@ -126,7 +126,7 @@ def measure_first(
     Each of them runs the implementation that it was planned to run, on strips around its own. Then the plan is
     made anew; if it has other hosts that were never measured, these follow. Hosts on the same CPUs are measured
     one after the other, all others at once. A host that cannot be measured keeps the speed that it had, and its
-    plan stays marked (`apples.agent.information.speed_source`).
+    plan stays marked (`apples.agent.information.speed_source`). Nothing is measured for a model of the user's own.
 
     Parameters
     ----------
@@ -139,6 +139,8 @@ def measure_first(
     measure
         Runs the program's kernel on a host; tests pass their own.
     """
+    if not isinstance(information.model, StripModel):
+        return information  # another model need not have speeds of strips
     template, tried = information.template, set[str]()
     deadline = clock() + FIRST_SECONDS
     while clock() < deadline:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from apples.errors import ApplicationError
 from apples.launch import ssh
-from apples.launch.events import Calibration, Talk, to_stderr
+from apples.launch.events import Calibration, Outcome, Progress, Talk, to_stderr
 from apples.launch.hydra import RankGroup, command
 from apples.launch.plan import Parameters, calibrate_task
 from apples.launch.processes import job_name
@@ -28,6 +30,7 @@ def calibrate(
     sizes: Sequence[int],
     *,
     silence_seconds: float = CALIBRATION_SECONDS,
+    within_seconds: float = math.inf,
     talk: Talk = to_stderr,
     target: LaunchTarget | None = None,
     threads: int = 0,
@@ -42,6 +45,8 @@ def calibrate(
         Argument list that starts the implementation.
     sizes
         Rows of the strips to measure.
+    within_seconds
+        The program is ended after this time if it has measured a size by then; the other sizes are left out.
     target
         Where the host is another machine: how it is reached there, with the program as it is there.
     threads
@@ -52,7 +57,7 @@ def calibrate(
     LaunchError
         The program cannot be started or was never ready.
     ApplicationError
-        It failed, broke the protocol, or left a size out.
+        It failed, broke the protocol, left a size out, or ran where it was to calibrate.
     DeadlineError
         It was silent for `silence_seconds`.
     """
@@ -68,7 +73,22 @@ def calibrate(
     run = Run(
         order, rank_groups, silence_seconds=silence_seconds, talk=talk, job=job, remote=remote
     )
-    found = tuple(event for event in run.events() if isinstance(event, Calibration))
+    found: list[Calibration] = []
+    began = time.monotonic()
+    for event in run.events():
+        if isinstance(event, Calibration):
+            found.append(event)
+        elif isinstance(event, Progress | Outcome):
+            run.cancel()
+            raise ApplicationError(
+                f"{implementation} on {host.name}: ran the application in mode 'calibrate'",
+                code="calibration-missing",
+                implementation=implementation,
+                host=host.name,
+            )
+        if found and len(found) < len(sizes) and time.monotonic() - began > within_seconds:
+            run.cancel()
+            return tuple(found)
     run.finish()
     missing = set(sizes) - {one.rows for one in found}
     if missing:
@@ -79,4 +99,4 @@ def calibrate(
             host=host.name,
             rows=min(missing),
         )
-    return found
+    return tuple(found)
