@@ -34,6 +34,14 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "apples.agent.commands.calibrate:calibrate",
             "Measure the application's own kernel.",
         ),
+        "learned": (
+            "apples.agent.commands.learned:learned",
+            "Show the speeds and corrections that runs taught.",
+        ),
+        "forget": (
+            "apples.agent.commands.learned:forget",
+            "Remove the learned state of an application or a host.",
+        ),
     },
     "Runs and jobs": {
         "runs": ("apples.jobs.commands.runs:runs", "Show what was recorded of runs and jobs."),

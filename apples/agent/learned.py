@@ -19,7 +19,14 @@ from apples.agent.models.corrections import (
     Correction,
     Evidence,
 )
-from apples.agent.models.learned import THREADS, Learned
+from apples.agent.models.learned import (
+    THREADS,
+    Learned,
+    LearnedKey,
+    documents,
+    forget,
+    forget_host,
+)
 from apples.agent.models.links import LearnedLink
 from apples.resources import Host
 from apples.ui.units import counted, digits, duration
@@ -155,6 +162,77 @@ def _with_evidence(
         evidence.error_without,
         KINDS[kind].bound,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationState:
+    """The learned state of one application, for display.
+
+    Attributes
+    ----------
+    key
+        The application.
+    learned
+        Its state.
+    """
+
+    key: LearnedKey
+    learned: Learned
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Words that choose it: its name and its folder."""
+        return self.key.application, self.key.folder
+
+    @property
+    def hosts(self) -> list[str]:
+        """Its hosts, by name and by identity."""
+        identities = self.learned.identities
+        return list(dict.fromkeys([*map(host_name, identities), *identities]))
+
+
+def host_name(identity: str) -> str:
+    """Return the name in a host's identity.
+
+    Examples
+    --------
+    >>> host_name("ada@10.0.0.1#0,1")
+    'ada'
+    """
+    return identity.partition("@")[0].partition("#")[0]
+
+
+def applications() -> list[ApplicationState]:
+    """Return the learned state of each application, by name."""
+    return [ApplicationState(key, learned) for key, learned in documents()]
+
+
+def forget_named(name: str) -> list[str]:
+    """Remove the applications of a name or folder; if there are none, a host from all applications.
+
+    Returns
+    -------
+    list[str]
+        A line for each application that changed; empty where the name is unknown.
+    """
+    known = applications()
+    removed = [state for state in known if name in state.names]
+    for state in removed:
+        forget(state.key)
+    if removed:
+        return [_of(state) for state in removed]
+    lines: list[str] = []
+    for state in known:
+        for identity in state.learned.identities:
+            if name in (identity, host_name(identity)):
+                forget_host(state.key, identity)
+                lines.append(f"host {identity} of {_of(state)}")
+    return lines
+
+
+def _of(state: ApplicationState) -> str:
+    version = f" {state.key.version}" if state.key.version else ""
+    return f"{state.key.application}{version} in {state.key.folder}"
 
 
 def dearest(

@@ -8,11 +8,15 @@ from __future__ import annotations
 import math
 import shlex
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from apples.agent.explanation import MOST_HOSTS
 from apples.agent.information.pool import MEASURED, SIMILAR_SIZE
+from apples.agent.learned import ApplicationState, described_all
+from apples.agent.models.corrections import START
 from apples.agent.models.model import SpeedFunction
 from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
@@ -314,10 +318,8 @@ def _rests_on(document: Document) -> Iterator[str]:
         speed = f"{amount(link['bandwidth'])}/s"
         yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
-    yield from _learned_factors(document["rests_on"])
     yield f"  risk   {digits(document['risk'], 2)}"
-    for host, factor in document["rests_on"]["share_bias"].items():
-        yield f"         CPU share of {host} times {digits(factor)} (share bias), learned from runs"
+    yield from _corrections(document)
     past = coverage_words(document["chosen"].get("coverage"))
     if past:
         yield f"  past   {past}"
@@ -325,13 +327,85 @@ def _rests_on(document: Document) -> Iterator[str]:
         yield from _wrapped(f"assumed: {line}")
 
 
-def _learned_factors(basis: Document) -> Iterator[str]:
-    """Yield what runs taught that the model multiplies by."""
-    straggler_factor = basis["drag"]
-    if straggler_factor != 1:
-        yield f"         all of it times {digits(straggler_factor)} (straggler factor), learned from runs"
-    for host, factor in basis["company"].items():
-        yield f"         computing of {host} times {digits(factor)} (co-run slowdown), learned from runs"
+def _corrections(document: Document) -> Iterator[str]:
+    """Yield each correction of a usable host, link or set, in use or not."""
+    for known in document["rests_on"]["corrections"]:
+        yield from _wrapped(f"learned: {correction_words(known)}")
+
+
+def correction_words(known: Document) -> str:
+    """Return a correction with its value, its evidence and its two errors, as one line.
+
+    Examples
+    --------
+    >>> correction_words({"kind": "slowdown", "of": ["ada"], "factor": 1.42, "seconds": None, "applied": True,
+    ...     "runs": 3, "first": 0.0, "last": 86400.0, "tested": 2, "error_with": 0.03, "error_without": 0.35})
+    'slowdown of ada times 1.42, used: 3 runs, 1970-01-01 to 1970-01-02, error 3.0 % with it, 35 % without'
+    """
+    of = f" of {', '.join(known['of'])}" if known["of"] else " of any set"
+    value = (
+        f"times {digits(known['factor'])}"
+        if known["seconds"] is None
+        else duration(known["seconds"])
+    )
+    days = [time.strftime("%Y-%m-%d", time.gmtime(known[end])) for end in ("first", "last")]
+    when = days[0] if days[0] == days[1] else " to ".join(days)
+    used = "used" if known["applied"] else "not used"
+    line = f"{known['kind'].replace('_', ' ')}{of} {value}, {used}: {counted(known['runs'], 'run')}, {when}"
+    if not known["tested"]:
+        return f"{line}, not tested by a later run"
+    errors = [_error(known, known[key]) for key in ("error_with", "error_without")]
+    return f"{line}, error {errors[0]} with it, {errors[1]} without"
+
+
+def _error(known: Document, error: float) -> str:
+    """Return an error of a correction: of a factor in per cent, of a start in seconds."""
+    if known["kind"] == START:
+        return duration(error)
+    return f"{digits(100 * math.expm1(min(error, 10.0)), 2)} %"
+
+
+def learned_document(states: Sequence[ApplicationState]) -> Document:
+    """Return the learned state of applications as ``apples.learned/1``."""
+    return {
+        "schema": "apples.learned/1",
+        "applications": [
+            {
+                "application": state.key.application,
+                "version": state.key.version,
+                "folder": state.key.folder,
+                "speeds": {
+                    host: {name: _curve(speed) for name, speed in known.items()}
+                    for host, known in state.learned.speeds.items()
+                },
+                "corrections": [asdict(known) for known in described_all(state.learned)],
+                "runs": len(state.learned.runs),
+                "coverage": state.learned.coverage,
+            }
+            for state in states
+        ],
+    }
+
+
+def learned_text(states: Sequence[ApplicationState]) -> str:
+    """Return the learned state of applications for the terminal."""
+    if not states:
+        return "Nothing learned yet: apples calibrate and apples run teach speeds and corrections."
+    return "\n\n".join(
+        "\n".join(_learned_lines(entry)) for entry in learned_document(states)["applications"]
+    )
+
+
+def _learned_lines(entry: Document) -> Iterator[str]:
+    version = f" {entry['version']}" if entry["version"] else ""
+    yield f"{entry['application']}{version} in {entry['folder']}: {counted(entry['runs'], 'run')}"
+    for host, speeds in entry["speeds"].items():
+        for implementation, curve in speeds.items():
+            points = zip(curve["rows"], curve["seconds_per_point"], strict=True)
+            figures = ", ".join(f"{digits(1e9 * s)} at {digits(r)} rows" for r, s in points)
+            yield from _wrapped(f"speed of {host}, {implementation}: ns a point: {figures}")
+    for known in entry["corrections"]:
+        yield from _wrapped(correction_words(known))
 
 
 def _equal(document: Document) -> Iterator[str]:

@@ -855,6 +855,30 @@ class CalibrationDocument(TypedDict):
     hosts: dict[str, dict[str, _Speed]]
 
 
+class _LearnedApplication(TypedDict):
+    application: str
+    version: str
+    folder: str
+    speeds: dict[str, dict[str, _Speed]]
+    corrections: list[_Correction]
+    runs: int
+    coverage: float | None
+
+
+class LearnedDocument(TypedDict):
+    """``apples learned --json``: measured speeds and corrections by application."""
+
+    schema: Literal["apples.learned/1"]
+    applications: list[_LearnedApplication]
+
+
+class ForgottenDocument(TypedDict):
+    """``apples forget --json``: a line for each application that changed."""
+
+    schema: Literal["apples.forgotten/1"]
+    removed: list[str]
+
+
 class HostsDocument(TypedDict):
     """``apples hosts import --json``: entries of a host list."""
 
@@ -1650,6 +1674,8 @@ DOCUMENTS: dict[str, Any] = {
             "compare": CompareDocument,
             "doctor": DoctorDocument,
             "calibration": CalibrationDocument,
+            "learned": LearnedDocument,
+            "forgotten": ForgottenDocument,
             "hosts": HostsDocument,
             "lab": LabStatusDocument,
             "topology": TopologyDocument,

@@ -92,6 +92,7 @@ class JobSpec:
             "on": list(run.on),
             "silent": list(run.silent),
             "count_messages": run.count_messages,
+            "calibrate": run.calibrate,
             "messages": None if run.messages is None else str(run.messages),
         }
 
@@ -113,6 +114,7 @@ class JobSpec:
             on=tuple(document.get("on", ())),
             silent=tuple(document.get("silent", ())),
             count_messages=bool(document.get("count_messages", False)),
+            calibrate=bool(document.get("calibrate", True)),
             messages=Path(document["messages"]) if document.get("messages") else None,
         )
         return cls(run, Path(document["directory"]))

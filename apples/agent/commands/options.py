@@ -13,6 +13,13 @@ BlueprintName = Annotated[
 WeatherName = Annotated[
     str, typer.Option("--weather", help="static, live, or a recorded weather file.")
 ]
+Learned = Annotated[
+    bool,
+    typer.Option(
+        "--learned",
+        help="Use learned speeds and corrections under a static or recorded weather too.",
+    ),
+]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
 ]

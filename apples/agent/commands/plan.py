@@ -13,6 +13,7 @@ from apples.agent.commands.options import (
     BlueprintName,
     DistanceName,
     Fresh,
+    Learned,
     ModelName,
     PlannerName,
     WeatherName,
@@ -37,6 +38,7 @@ def plan(
     planner: PlannerName = None,
     distance: DistanceName = None,
     model: ModelName = None,
+    learned: Learned = False,
     fresh: Fresh = False,
     messages: Messages = None,
     explain: Annotated[bool, typer.Option("--explain", help="The whole argument.")] = False,
@@ -48,7 +50,7 @@ def plan(
     """
     spec = PlanSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint, weather,
-        planner, distance, model, fresh=fresh, messages=_messages_of(messages),
+        planner, distance, model, fresh=fresh, learned=learned, messages=_messages_of(messages),
     )  # fmt: skip
     result = planning.plan(spec, explain=explain, log=say)
     document = result.document()

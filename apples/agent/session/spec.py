@@ -117,6 +117,9 @@ class RunSpec(PlanSpec):
         and how it is resized (``auto``, ``merge`` or ``restart``).
     count_messages
         Whether the messages between its ranks are counted.
+    calibrate
+        Whether hosts of the plan on which the application was never measured at this size are measured first. Only
+        under live weather: no other plan uses a measured speed.
     """
 
     actuator: str | None = None
@@ -128,6 +131,7 @@ class RunSpec(PlanSpec):
     commit_seconds: float | None = None
     engine: str = "auto"
     count_messages: bool = False
+    calibrate: bool = field(default=True, kw_only=True)
 
     @property
     def learns(self) -> bool:

@@ -12,6 +12,7 @@ from apples.agent.commands.options import (
     BlueprintName,
     DistanceName,
     Fresh,
+    Learned,
     ModelName,
     PlannerName,
     WeatherName,
@@ -25,6 +26,9 @@ from apples.ui import options
 from apples.ui.command_line import say, show_answer
 
 VERIFY_HELP = "Compare with one process: full, sample, none; full where that is short beside the run, else sample."
+CALIBRATE_HELP = (
+    "Whether hosts never measured for this program at this size are measured first (default)."
+)
 SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
 
 
@@ -38,6 +42,7 @@ def run(
     planner: PlannerName = None,
     distance: DistanceName = None,
     model: ModelName = None,
+    learned: Learned = False,
     fresh: Fresh = False,
     messages: Messages = None,
     actuator: ActuatorName = None,
@@ -73,6 +78,10 @@ def run(
     count_messages: Annotated[
         bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
     ] = False,
+    calibrate: Annotated[
+        bool | None,
+        typer.Option("--calibrate/--no-calibrate", help=CALIBRATE_HELP, show_default=False),
+    ] = None,
     program: Annotated[
         bool,
         typer.Option("--program", help="Run CMD, which knows nothing of us; can be migrated."),
@@ -95,6 +104,13 @@ def run(
     """
     _check_words(words, engine, program)
     _check_report(report, detach, program)
+    _check_calibrate(calibrate, weather, program)
+    if program and learned:
+        raise UsageError(
+            "--learned: not with --program; a program without a template has no learned state",
+            code="option-conflict",
+            options=["--learned", "--program"],
+        )
     if program and count_messages:
         raise UsageError(
             "--count-messages: not with --program; it needs the MPI library of apples",
@@ -116,8 +132,8 @@ def run(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
         how_verified(verify, no_verify) or "auto",
-        warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh,
-        count_messages=count_messages, messages=messages_of(messages),
+        warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh, learned=learned,
+        count_messages=count_messages, messages=messages_of(messages), calibrate=calibrate is not False,
     )  # fmt: skip
     if dry_run:
         return _show_dry_run(spec, json)
@@ -146,6 +162,20 @@ def _show_dry_run(spec: RunSpec, json: bool) -> int:
     document = dry_document(prepared.plan.document(), prepared.command())
     show_answer(document, dry_text(document["command"]), json)
     return 0
+
+
+def _check_calibrate(calibrate: bool | None, weather: str, program: bool) -> None:
+    """Refuse the option where nothing is calibrated in any case."""
+    if calibrate is None or (weather == "live" and not program):
+        return
+    option = "--calibrate" if calibrate else "--no-calibrate"
+    other = "--program" if program else "--weather"
+    reason = (
+        "a program that is not planned" if program else "only a run under live weather measures"
+    )
+    raise UsageError(
+        f"{option}: not with {other}: {reason}", code="option-conflict", options=[option, other]
+    )
 
 
 def _check_report(report: Path | None, detach: bool, program: bool) -> None:
