@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, Start
 from apples.agent.information import InformationPool
+from apples.agent.learned import dear_words, dearest
 from apples.agent.planners.time_balancing import balance, rows_by
 from apples.errors import ApplesError
 from apples.resources import Host, ResourceSet
@@ -204,9 +205,11 @@ def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     others = [host for host in decision_log.usable if host.name not in used]
     for host in others[:EXPLAINED]:
         if chosen.schedule.rectangles:
-            yield _by_sets(host, chosen, decision_log.estimates)
+            found = _by_sets(host, chosen, decision_log.estimates)
         else:
-            yield _reason(host, chosen, information)
+            found = _reason(host, chosen, information)
+        learned = dear_words(dearest(information, host, chosen.schedule.resources))
+        yield replace(found, reason=found.reason + learned)
 
 
 def _by_sets(host: Host, chosen: Estimate, estimates: Sequence[Estimate]) -> LeftOut:

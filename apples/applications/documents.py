@@ -46,6 +46,7 @@ _Coverage = TypedDict(
         "class": Literal["alone", "site", "sites"],
         "level": float,
         "runs": int,
+        "needed": int,
         "inside": int,
         "of": int,
     },
