@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,6 +73,8 @@ class PredictionCheck:
         What the program measured of each border, in strip order; empty where it reports none.
     past
         What was promised and what came, for the next interval; None where nothing was promised of the whole.
+    steady
+        The same without timing spikes, from which the model learns; None where the run had none.
     """
 
     off: float
@@ -81,41 +83,68 @@ class PredictionCheck:
     hosts: tuple[HostCheck, ...]
     borders: tuple[BorderTimes, ...] = ()
     past: PastRun | None = None
+    steady: PredictionCheck | None = None
 
 
 def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
     """Return the comparison of an estimate with what was measured."""
-    times = {one.host: one for one in outcome.hosts}
-    count = max(1, outcome.iterations)
+    hosts = _host_checks(estimate, outcome.hosts, outcome.iterations)
+    inside, (low, high) = None, estimate.interval or (0.0, 0.0)
+    if low < high and estimate.iterations == outcome.iterations:
+        inside = low <= outcome.seconds <= high
+    off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
+    found = PredictionCheck(
+        off,
+        inside,
+        outcome.iteration_seconds,
+        hosts,
+        outcome.borders,
+        _past_run(estimate, outcome),
+    )
+    steady_hosts = _host_checks(
+        estimate,
+        [
+            replace(
+                one,
+                compute_seconds=one.steady_compute_seconds,
+                processor_seconds=one.steady_processor_seconds,
+            )
+            for one in outcome.hosts
+        ],
+        outcome.iterations,
+    )
+    seconds = outcome.seconds if outcome.clipped_seconds is None else outcome.clipped_seconds
+    steady = replace(
+        found,
+        iteration_seconds=seconds / max(1, outcome.iterations),
+        hosts=steady_hosts,
+    )
+    return found if steady == found else replace(found, steady=steady)
+
+
+def _host_checks(
+    estimate: Estimate, measured: Iterable[HostTimes], iterations: int
+) -> tuple[HostCheck, ...]:
+    """Return the comparison of each host of an estimate with its times over so many iterations."""
+    times, count = {one.host: one for one in measured}, max(1, iterations)
     hosts = []
     for predicted in estimate.hosts:
-        measured = times.get(predicted.host.name) or HostTimes(predicted.host.name, 0.0, 0.0)
+        host = times.get(predicted.host.name) or HostTimes(predicted.host.name, 0.0, 0.0)
         hosts.append(
             HostCheck(
                 predicted.host.name,
                 predicted.rows,
                 predicted.compute_seconds,
-                measured.compute_seconds / count,
-                None if measured.processor_seconds is None else measured.processor_seconds / count,
+                host.compute_seconds / count,
+                None if host.processor_seconds is None else host.processor_seconds / count,
                 predicted.communicate_seconds,
-                measured.communicate_seconds / count,
-                None if measured.wait_seconds is None else measured.wait_seconds / count,
+                host.communicate_seconds / count,
+                None if host.wait_seconds is None else host.wait_seconds / count,
                 predicted.rectangle,
                 predicted.threads,
             )
         )
-    inside, (low, high) = None, estimate.interval or (0.0, 0.0)
-    if low < high and estimate.iterations == outcome.iterations:
-        inside = low <= outcome.seconds <= high
-    off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    return PredictionCheck(
-        off,
-        inside,
-        outcome.iteration_seconds,
-        tuple(hosts),
-        outcome.borders,
-        _past_run(estimate, outcome),
-    )
+    return tuple(hosts)
 
 
 def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
@@ -132,8 +161,9 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     """Teach the corrections of the model: slowdowns, shares, links, border waits, straggler factor, errors.
 
     A run is compared with the mean that the model predicts without the corrections that it teaches: the risk of
-    the user is part of no host's slowdown.
+    the user is part of no host's slowdown. Timing spikes are part of no correction.
     """
+    result = result.steady or result
     learned = information.learned
     plain = replace(without_risk(information), learned=learned.without_corrections())
     if any(check.rectangle for check in result.hosts):

@@ -29,7 +29,7 @@ LEAST_SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class IterationRate:
-    """Means over a window of a run.
+    """Means over a window of a run, without timing spikes.
 
     Attributes
     ----------
@@ -171,22 +171,23 @@ class PerformanceMonitor:
             return None
         first, last = self._window[0], self._window[-1]
         iterations, seconds = last.iteration - first.iteration, last.seconds - first.seconds
-        if iterations <= 0 or seconds <= 0:
+        steady = last.steady_seconds - first.steady_seconds
+        if iterations <= 0 or steady <= 0:
             return None
         compute = {h: s for h, s in _between(first, last).items() if s > 0}
         parts = [_between(a, b) for a, b in pairwise(self._window) if b.iteration > a.iteration]
         error = max(
             (_relative_error([p[h] for p in parts], m) for h, m in compute.items()), default=0
         )
-        return IterationRate(seconds / iterations, compute, seconds, iterations, error)
+        return IterationRate(steady / iterations, compute, seconds, iterations, error)
 
 
 def _between(first: Progress, last: Progress) -> dict[str, float]:
-    """Return, by host, the seconds of computing in an iteration between two progress messages."""
-    before = {one.host: one.compute_seconds for one in first.hosts}
+    """Return, by host, the seconds of computing in an iteration between two messages, without timing spikes."""
+    before = {one.host: one.steady_compute_seconds for one in first.hosts}
     iterations = last.iteration - first.iteration
     return {
-        one.host: (one.compute_seconds - before.get(one.host, 0.0)) / iterations
+        one.host: (one.steady_compute_seconds - before.get(one.host, 0.0)) / iterations
         for one in last.hosts
     }
 
