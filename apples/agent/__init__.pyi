@@ -30,6 +30,7 @@ at_a_glance = measure_briefly
 from apples.agent.arrangement import TOLERANCE as TOLERANCE
 from apples.agent.arrangement import arranged as arranged
 from apples.agent.calibration import calibrate_hosts as calibrate_hosts
+from apples.agent.calibration import measure_first as measure_first
 from apples.agent.calibration import probe_hosts as probe_hosts
 from apples.agent.coordinator import decide_over_horizon as decide_over_horizon
 from apples.agent.doctor import gpu_finding as gpu_finding
@@ -42,6 +43,7 @@ from apples.agent.explanation import left_out as left_out
 from apples.agent.explanation import remedy as remedy
 from apples.agent.explanation import thresholds as thresholds
 from apples.agent.information.pool import offers as offers
+from apples.agent.information.pool import speed_source as speed_source
 from apples.agent.information.pool import start_seconds as start_seconds
 from apples.agent.launching import distances as distances
 from apples.agent.learning import remember_start as remember_start
