@@ -122,7 +122,7 @@ class Conditions:
     machines
         By host: the machine that it is a part of; a host that is not named is a machine of its own.
     here
-        What this machine gives to hosts that are none of their own but are played on it, by their names.
+        What this machine gives to the hosts that are emulated on it, by their names.
     """
 
     hosts: HostList
@@ -139,7 +139,7 @@ class Conditions:
     def cpu(self, host: Host) -> Forecast:
         """Return the forecast share of a CPU one new process gets on `host`.
 
-        A host that is played on this machine gets what the list says, and no more than the machine gives.
+        A host that is emulated on this machine gets what the list says, and no more than the machine gives.
         """
         known = self.weather.cpu.get(host.name)
         if known is not None:
@@ -147,8 +147,8 @@ class Conditions:
         given = self.here.cpu.get(host.name)
         return given if given is not None and given.value < host.cpu else _stated(host.cpu)
 
-    def played(self, host: Host) -> bool:
-        """Whether `host` is none of its own but is played on this machine, whose weather is known."""
+    def emulated(self, host: Host) -> bool:
+        """Whether `host` is emulated on this machine, whose weather is known, and is no machine of its own."""
         return host.name in self.here.cpu and not self.measured(host)
 
     def quota(self, host: Host, ours: int) -> tuple[float, float] | None:
@@ -156,7 +156,7 @@ class Conditions:
 
         None where no quota is known, or the processes get less than it anyway.
         """
-        if self.played(host):
+        if self.emulated(host):
             from apples.launch import quota as quotas  # noqa: PLC0415 - for a live weather only
 
             quota, period = host.cpu, quotas.limits(host.cpu)[1] / 1e6
@@ -171,7 +171,7 @@ class Conditions:
 
     def machine(self, host: Host) -> str:
         """Return the name of the machine that `host` is a part of."""
-        return HERE if self.played(host) else self.machines.get(host.name, host.name)
+        return HERE if self.emulated(host) else self.machines.get(host.name, host.name)
 
     def share(
         self, host: Host, ours: int, elsewhere: float = 0.0, sharing: float | None = None
@@ -186,7 +186,7 @@ class Conditions:
         sharing
             How many of all these have to share the quota of this host; None: all, 0: as if there were none.
         """
-        if self.played(host):
+        if self.emulated(host):
             width = self.width(host)
             given = self._shared(host.name, width, self.here, ours + elsewhere)
             return max(LEAST_SHARE, min(host.cpu, given))
@@ -280,7 +280,7 @@ class Conditions:
         static = self.hosts.network.link(source, target)
         if latency is None and bandwidth is None and not self.latency_factor:
             return LinkForecast(static)
-        factor = self.farther(source, target)
+        factor = self.what_if_latency_factor(source, target)
         return LinkForecast(
             Link(
                 factor * (min(latency.value, LONGEST) if latency else static.latency),
@@ -296,14 +296,18 @@ class Conditions:
         """Return the forecast bytes a second from one host to another, by their names."""
         return self.link(self.hosts[source], self.hosts[target]).link.bandwidth
 
-    def farther(self, source: Host, target: Host) -> float:
-        """Return by what factor a what-if question takes two hosts to be farther from one another."""
+    def what_if_latency_factor(self, source: Host, target: Host) -> float:
+        """Return the factor by which a what-if question multiplies the latency between two hosts."""
         factor = self.latency_factor
         return factor.get(source.name, 1.0) * factor.get(target.name, 1.0)
 
     def slower_link(self, a: Host, b: Host) -> Link:
         """Return the slower of the two directions between two hosts, what-if questions apart."""
-        there, back, factor = self.link(a, b).link, self.link(b, a).link, self.farther(a, b)
+        there, back, factor = (
+            self.link(a, b).link,
+            self.link(b, a).link,
+            self.what_if_latency_factor(a, b),
+        )
         return Link(
             max(there.latency, back.latency) / factor, min(there.bandwidth, back.bandwidth)
         )
@@ -384,7 +388,7 @@ def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
     return {name: frozenset(others) for name, others in shared.items()}
 
 
-class Neighbourhood(NamedTuple):
+class SharedMachine(NamedTuple):
     """The hosts on a host's machine whose busy CPUs change its share, itself among them.
 
     Attributes
@@ -399,30 +403,30 @@ class Neighbourhood(NamedTuple):
     quota: frozenset[str]
 
 
-NOBODY_BESIDE = Neighbourhood(frozenset(), frozenset())
+NOT_SHARED = SharedMachine(frozenset(), frozenset())
 
 
-def beside(conditions: Conditions) -> dict[str, Neighbourhood]:
-    """Return the neighbourhoods of hosts whose share others change by being busy on other CPUs of the machine.
+def shared_machines(conditions: Conditions) -> dict[str, SharedMachine]:
+    """Return the shared machine of each host whose share changes when others are busy on other CPUs of it.
 
-    Hosts that nothing of the kind holds for are left out: no crowding, and a quota that is enough for all.
+    Hosts without crowding, and with a quota that is enough for all, are left out.
     """
     weather = conditions.weather
     machines: dict[str, dict[str | None, list[Host]]] = {}
     for host in conditions.hosts:
-        if conditions.measured(host) or conditions.played(host):
+        if conditions.measured(host) or conditions.emulated(host):
             parts = machines.setdefault(conditions.machine(host), {})
             parts.setdefault(host.address, []).append(host)
-    found: dict[str, Neighbourhood] = {}
+    found: dict[str, SharedMachine] = {}
     for parts in machines.values():
         names = frozenset(host.name for hosts in parts.values() for host in hosts)
         for hosts in parts.values() if len(names) > 1 else ():
-            around = Neighbourhood(names, frozenset(host.name for host in hosts))
+            around = SharedMachine(names, frozenset(host.name for host in hosts))
             slots = sum(host.slots for host in hosts)
             for host in hosts:
                 crowding, quota = weather.crowding.get(host.name), weather.cpu_quota.get(host.name)
                 crowded = crowding is not None and crowding.value >= NEGLIGIBLE
                 limited = quota is not None and quota.value < slots
-                if crowded or limited or conditions.played(host):
+                if crowded or limited or conditions.emulated(host):
                     found[host.name] = around
     return found

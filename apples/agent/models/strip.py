@@ -31,12 +31,12 @@ from apples.agent.models.model import (
 from apples.resources import Host
 from apples.weather.conditions import (
     LEAST_SHARE,
-    NOBODY_BESIDE,
+    NOT_SHARED,
     Conditions,
-    Neighbourhood,
-    beside,
+    SharedMachine,
     co_located,
     error_of,
+    shared_machines,
     shortfall_of,
 )
 from hat import Application
@@ -143,7 +143,7 @@ class StripModel(ModelTemplate):
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     share_bias: Mapping[str, float] = field(default_factory=dict)
     _co_located: dict[str, frozenset[str]] = field(default_factory=dict, init=False, repr=False)
-    _beside: dict[str, Neighbourhood] = field(default_factory=dict, init=False, repr=False)
+    _shared: dict[str, SharedMachine] = field(default_factory=dict, init=False, repr=False)
     _seconds_per_row: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _free_memory: dict[tuple[str, float | None], float] = field(
         default_factory=dict, init=False, repr=False
@@ -156,7 +156,7 @@ class StripModel(ModelTemplate):
 
     def __post_init__(self) -> None:
         self._co_located.update(co_located(self.conditions))
-        self._beside.update(beside(self.conditions))
+        self._shared.update(shared_machines(self.conditions))
         self._own_links.update(self.conditions.hosts_with_own_links())
         measured = {identity for pair in self.links.hosts for identity in pair}
         if measured:
@@ -197,10 +197,10 @@ class StripModel(ModelTemplate):
         busy: dict[frozenset[str], float] = {}
         shares = {name: self._wanted(hosts[name], present, duty, busy) for name in present}
         within = dict(shares)
-        for name in present & self._beside.keys():
+        for name in present & self._shared.keys():
             own = hosts[name]
-            if not self.conditions.played(own):
-                others = (self._beside[name].quota & present) - {name}
+            if not self.conditions.emulated(own):
+                others = (self._shared[name].quota & present) - {name}
                 busy_there = [(hosts[n].slots * duty.get(n, 1.0), shares[n]) for n in others]
                 wants = [(float(own.slots), shares[name]), *busy_there]
                 most = self.conditions.most_within_quota(own, wants)
@@ -221,7 +221,7 @@ class StripModel(ModelTemplate):
         hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
         ours = host.slots + sum(hosts[name].slots for name in neighbours)
-        around = self._beside.get(host.name)
+        around = self._shared.get(host.name)
         if around is None:
             return self.conditions.share(host, ours)
 
@@ -261,7 +261,7 @@ class StripModel(ModelTemplate):
 
     def _constant_row_seconds(self, host: Host) -> float | None:
         """Return p_i where it depends on nothing but the host, else None."""
-        shared = host.name in self._co_located or host.name in self._beside
+        shared = host.name in self._co_located or host.name in self._shared
         if shared or len(self.speeds[host.name].rows) > 1:
             return None
         known = self._seconds_per_row.get(host.name)
@@ -273,7 +273,7 @@ class StripModel(ModelTemplate):
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
         """Return A_i P_i; a host that is done early leaves shared CPUs to the others, and is no straggler."""
         seconds = self._at_full_crowd(resources, rows)
-        if len(resources) > 1 and any(host.name in self._beside for host in resources):
+        if len(resources) > 1 and any(host.name in self._shared for host in resources):
             for _ in range(DUTY_ROUNDS):  # who waits leaves more to the others of its machine
                 duty = seconds / max(float(seconds.max()), MOMENT)
                 busy = dict(zip((h.name for h in resources), duty.tolist(), strict=True))
@@ -389,9 +389,9 @@ class StripModel(ModelTemplate):
             return _Border(self._border_wait(a, b), there + back, 0.0)
         link, longer = measured.under(self.conditions.slower_link(a, b)), 1.0
         longer += self.risk * measured.spread / MEAN_ABSOLUTE_TO_SD
-        farther = self.conditions.farther(a, b)
+        factor = self.conditions.what_if_latency_factor(a, b)
         return _Border(
-            messages * link.latency * farther * longer + self._border_wait(a, b),
+            messages * link.latency * factor * longer + self._border_wait(a, b),
             size / link.bandwidth * longer,
             measured.spread,
         )
@@ -491,7 +491,7 @@ class StripModel(ModelTemplate):
         total = self.application.rows
         slots = np.array([host.slots for host in hosts])
 
-        around = [self._beside.get(host.name, NOBODY_BESIDE) for host in hosts]
+        around = [self._shared.get(host.name, NOT_SHARED) for host in hosts]
 
         def processes(groups: Iterable[frozenset[str]]) -> Orders:
             return np.array(
