@@ -134,12 +134,12 @@ class WeatherSource:
                 notes += self._own.remarks
                 notes += probe_notes(self._own.remembered)
         elsewhere = {host.name for host in (*far, *here)}
-        played = [
+        emulated = [
             host.name
             for host in unknown
             if host.name not in elsewhere and host.queue_seconds is None
         ]
-        if played and self._sample is None:
+        if emulated and self._sample is None:
             self._sample = quick_sample()
 
         def conditions(known: Weather) -> Conditions:
@@ -150,7 +150,7 @@ class WeatherSource:
                 tuple(dict.fromkeys(notes)),
                 over,
                 machines=self._machines(here),
-                here=self._sample.of(played) if self._sample else Weather(),
+                here=self._sample.of(emulated) if self._sample else Weather(),
             )
 
         if far:
