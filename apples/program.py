@@ -533,9 +533,8 @@ class _Clock:
         self.begin = self._wall = time.perf_counter()
         self._threads = threads
         self._processor = self._processor_time()
-        self.spikes, self.long_iterations = Spikes(), Spikes()
-        self.unexplained = 0.0
-        self._counted = self.compute, self.processor, self._wall
+        self.spikes, self.unexplained = Spikes(), 0.0
+        self._counted = self.compute, self.processor
         self._explained = self.spikes.excess, 0.0
 
     def lap(self) -> tuple[float, float]:
@@ -557,10 +556,9 @@ class _Clock:
 
     def count(self) -> None:
         """Count an iteration that has just been computed; its spike, if it has one, is remembered."""
-        compute, processor, wall = self._counted
-        self._counted = self.compute, self.processor, self._wall
+        compute, processor = self._counted
+        self._counted = self.compute, self.processor
         self.spikes.add(self.compute - compute, self.processor - processor)
-        self.long_iterations.add(self._wall - wall)
 
     def explain(self, stopped: float) -> float:
         """Return the seconds of spikes in computing that nothing explains.
@@ -750,7 +748,6 @@ class ProgramTask:
         self._samples: list[tuple[float, float]] = []
         self._sample = [0.0, 0.0, 0.0]
         self._due, self._last = 0, (0, 0.0)
-        self._clipped, self._seen = 0.0, (0.0, 0.0)
 
     # ------------------------------------------------------------------ what is asked
 
@@ -1163,7 +1160,7 @@ class ProgramTask:
                 sha256=sha256.hexdigest(),
                 files=said,
                 hosts=self._hosts(every),
-                **self._clipped_seconds(every, seconds),
+                **_clipped(every, seconds),
             )
 
     def _in_order(self, rows: Any) -> Iterator[Any]:
@@ -1317,40 +1314,25 @@ class ProgramTask:
                 seconds=round(seconds, 6),
                 residual=self.residual,
                 hosts=self._hosts(every),
-                **self._clipped_seconds(every, seconds),
+                **_clipped(every, seconds),
             )
 
     def _gathered(self) -> list[array[float]]:
         """Return every rank's seconds since the first barrier.
 
         They are: computing, on the processor, communicating; the part of the first two that is a timing spike;
-        longer than usual in all; without a CPU, and throttled; then major page faults, and all seconds.
+        without a CPU, and throttled; then major page faults, and all seconds.
         """
         clock, size = self._clock, self.size
         wait, throttled, faults = self._kernel.since_begin()
         spikes = clock.explain(max(0.0, wait) + throttled) if wait >= 0 else 0.0
-        long = clock.long_iterations.excess if wait >= 0 else 0.0
         own = clock.spikes.processor_excess
         mine = array("d", [
-            clock.compute, clock.processor, clock.communicate, spikes, own, long, wait, throttled, faults,
-            clock.elapsed,
+            clock.compute, clock.processor, clock.communicate, spikes, own, wait, throttled, faults, clock.elapsed,
         ])  # fmt: skip
         every = array("d", bytes(8 * len(mine) * size))
         _wait(self.comm.Iallgather(mine, every).Test)
         return [every[len(mine) * k :][: len(mine)] for k in range(size)]
-
-    def _clipped_seconds(
-        self, every: Sequence[Sequence[float]], seconds: float
-    ) -> dict[str, float]:
-        """Return the seconds of the loop without timing spikes, where it had any; for rank 0.
-
-        An iteration may be long because another rank was without a CPU: that is no timing spike.
-        """
-        long = max(row[5] for row in every)
-        stopped = max(max(0.0, row[6]) + row[7] for row in every)
-        self._clipped += max(0.0, long - self._seen[0] - max(0.0, stopped - self._seen[1]))
-        self._seen = long, stopped
-        return {"clipped_seconds": round(seconds - self._clipped, 6)} if self._clipped else {}
 
     def _hosts(self, every: Sequence[Sequence[float]]) -> list[dict[str, object]]:
         """Return each host's times, the mean over its ranks; what is zero, or not counted, is left out."""
@@ -1359,7 +1341,7 @@ class ProgramTask:
         names = list(dict.fromkeys(of))
         for name in names:
             rows = [row for host, row in zip(of, every, strict=True) if host == name]
-            compute, processor, communicate, spikes, own, _, wait, throttled, faults, _ = (
+            compute, processor, communicate, spikes, own, wait, throttled, faults, _ = (
                 statistics.fmean(column) for column in zip(*rows, strict=True)
             )
             one: dict[str, object] = {
@@ -1535,6 +1517,19 @@ class ProgramTask:
         every = array("d", bytes(8 * len(mine)))
         _wait(self.comm.Iallreduce(mine, every, operation).Test)
         return list(every)
+
+
+def _clipped(every: Sequence[Sequence[float]], seconds: float) -> dict[str, float]:
+    """Return the seconds of the loop without the timing spikes of its ranks, where there were any.
+
+    A spike of one rank delays all. Spikes of several ranks in one iteration overlap, but no rank computes for
+    longer than the loop takes.
+    """
+    spikes = sum(row[3] for row in every)
+    if not spikes:
+        return {}
+    longest = max(row[0] - row[3] for row in every)
+    return {"clipped_seconds": round(max(seconds - spikes, longest), 6)}
 
 
 def _without_spike(seconds: Sequence[float]) -> float:
