@@ -131,7 +131,7 @@ def _unmeasured(document: Document, command: str) -> list[str]:
     """Return lines about hosts whose speed was not measured for this application at this size."""
     by_reason: dict[str, list[str]] = {}
     for host, speed in document["speeds"].items():
-        if reason := _unmeasured_speed(speed, document):
+        if reason := _unmeasured_speed(speed, document, command):
             by_reason.setdefault(reason, []).append(host)
     if not by_reason:
         return []
@@ -140,24 +140,39 @@ def _unmeasured(document: Document, command: str) -> list[str]:
         f"{'' if alike else ' of ' + _listed(hosts, 30)}: {reason}"
         for reason, hosts in by_reason.items()
     ]
-    if document["weather"]["source"] == STATIC:
-        end = " (--weather static)"
-    else:
-        end = f"; `{_calibrate_command(command)}` measures it (seconds)"
+    ignored = _ignores_measurements(command)
+    end = (
+        f" ({ignored})" if ignored else f"; `{_calibrate_command(command)}` measures it (seconds)"
+    )
     line = f"speed{';'.join(parts)}{end}"
     return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _unmeasured_speed(speed: Document, document: Document) -> str:
+def _unmeasured_speed(speed: Document, document: Document, command: str) -> str:
     """Return why a speed is not believed; empty where it was measured at a similar problem size."""
     source, factor = speed["source"], speed["factor"]
     if source != MEASURED:
         never = f", never measured for {document['application']['name']}"
-        return source + ("" if document["weather"]["source"] == STATIC else never)
+        return source + ("" if _ignores_measurements(command) else never)
     if 1 / SIMILAR_SIZE <= factor <= SIMILAR_SIZE:
         return ""
     points = f" of {speed['points']:.0f} points" if speed["points"] else ""
     return f"measured on a grid{points}, this one has {digits(factor, 2)} times as many"
+
+
+def _ignores_measurements(command: str) -> str:
+    """Return the options by which a command plans without the learned state; empty if it uses that.
+
+    Examples
+    --------
+    >>> _ignores_measurements("apples run --weather=static"), _ignores_measurements("apples run --fresh")
+    ('--weather static', '')
+    """
+    words = [part for word in shlex.split(command) for part in word.split("=", 1)]
+    if "--learned" in words or "--weather" not in words[:-1]:
+        return ""
+    weather = words[words.index("--weather") + 1]
+    return "" if weather == "live" else shlex.join(["--weather", weather])
 
 
 def _calibrate_command(command: str) -> str:

@@ -3,12 +3,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import HOSTS, TEMPLATE, command, files, planned, refused
+from worlds import pool
 
+from apples import Host, Link
+from apples.agent import Coordinator, Learned, SpeedFunction, decide, plan_text
 from apples.ui import duration
+from blueprints import all_resources
 
 BIN = Path(sys.executable).parent
 
@@ -232,7 +237,7 @@ def test_a_recorded_sky_is_planned_under(tmp_path):
     assert under["weather"]["kind"] == "measured"
     assert under["chosen"]["rows"] != static["chosen"]["rows"]
     low, high = under["chosen"]["interval"]
-    assert low < high
+    assert low == high, "no run has measured an interval"
 
 
 @pytest.mark.parametrize(
@@ -271,6 +276,53 @@ def test_a_file_without_a_weather_is_2_and_its_name(tmp_path, text, code):
     failure = refused_plan(tmp_path, "--weather", sky)
     assert (failure["exit_code"], failure["code"]) == (2, code)
     assert failure["fields"]["file"] == str(sky)
+
+
+# ------------------------------------------------------------------ where speeds are from
+FAST = SpeedFunction((20.0, 1000.0), (1e-8, 1e-8), columns=1000, points=1e6)
+"""Calibrated at grid=1000."""
+
+
+def under_live_weather(speeds, grid):
+    """Return the document of a plan of ada and bob with these calibrations, under weather that was measured."""
+    hosts = [Host(name, seconds_per_point=2e-9) for name in ("ada", "bob")]
+    information = pool(
+        hosts, {("local", "local"): Link(1e-6, 1e9)}, grid=grid,
+        learned=Learned({name: {"default": speed} for name, speed in speeds.items()}),
+    )  # fmt: skip
+    live = replace(information.conditions, source="this process")
+    information = replace(information, conditions=live)
+    return decide("all", all_resources, Coordinator(information)).document()
+
+
+def speed_line(document, command="apples run --set grid=3000"):
+    """Return the first lines of a plan's text, up to its table, as one."""
+    return " ".join(" ".join(plan_text(document, command).partition("\n\n")[0].split()).split())
+
+
+def test_a_speed_of_the_host_list_is_marked_in_the_first_lines_with_the_command_that_measures_it():
+    document = under_live_weather({}, 1000)
+    unmeasured = {"source": "host list", "points": None, "factor": 1.0}
+    assert document["speeds"] == {"ada": unmeasured, "bob": unmeasured}
+    line = speed_line(document)
+    assert "speed: host list, never measured for heat" in line
+    assert "`apples calibrate --set grid=3000`" in line
+    low, high = document["chosen"]["interval"]
+    assert low == high, "there is no interval"
+    assert "never measured" not in speed_line(document, "apples run --weather static")
+
+
+def test_a_speed_of_another_problem_size_is_marked_and_one_of_a_similar_size_is_not():
+    speeds = {"ada": FAST, "bob": FAST}
+    document = under_live_weather(speeds, 3000)
+    assert document["speeds"]["ada"] == {"source": "measured", "points": 1e6, "factor": 9.0}
+    assert "speed: measured on a grid of 1000000 points" in speed_line(document)
+    assert "speed" not in speed_line(under_live_weather(speeds, 1900))
+
+
+def test_only_hosts_whose_speed_was_not_measured_are_named():
+    line = speed_line(under_live_weather({"ada": FAST}, 1000))
+    assert "speed of bob: host list, never measured for heat" in line
 
 
 # ----------------------------------------------------------------- the user's own
