@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from statistics import median
 from typing import Any
 
@@ -31,7 +31,12 @@ KEPT = 50
 MOST_SERIES = 5000
 OLDEST_SECONDS = 86400.0
 BREAK = 0.25
-"""A series whose new measurements are all by so much above or below is another one: the old are forgotten."""
+"""A series of few measurements whose new ones are all by so much above or below is another one."""
+FEWEST_FOR_NOISE = 4
+NOISE = 4.0
+"""Median deviations of a series of more measurements by which its new ones are above or below."""
+LEAST_BREAK, MOST_BREAK = 0.1, 0.5
+"""Bounds of that, as parts of the usual value."""
 
 AllSeries = Mapping[SeriesName, Sequence[Measurement]]
 
@@ -89,13 +94,23 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
     """
     if not new or not old:
         return [*old, *new]
-    usual = median(m.value for m in old[-KEPT:])
+    values = [m.value for m in old[-KEPT:]]
+    usual = median(values)
     # Predictors go by their lowest error so far, so fifty good values would outvote a collapse that
     # has just begun.
-    low, high = usual * (1 - BREAK), usual * (1 + BREAK)
+    far = BREAK * usual
+    if len(values) >= FEWEST_FOR_NOISE:
+        noise = NOISE * median(abs(value - usual) for value in values)
+        far = min(max(noise, LEAST_BREAK * usual), MOST_BREAK * usual)
+    low, high = usual - far, usual + far
     if all(m.value < low for m in new) or all(m.value > high for m in new):
         return list(new)
     return [*old, *new]
+
+
+def is_news(old: Sequence[Measurement], new: Sequence[Measurement]) -> bool:
+    """Whether what was measured now contradicts what is remembered, which is forgotten then."""
+    return bool(old and new) and len(joined(old, new)) == len(new)
 
 
 def all_of(known: AllSeries, found: AllSeries) -> dict[SeriesName, list[Measurement]]:
@@ -104,7 +119,7 @@ def all_of(known: AllSeries, found: AllSeries) -> dict[SeriesName, list[Measurem
 
 
 def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[Measurement]:
-    """Return a host's series in which the measurements of a look, its last, are one: their mean.
+    """Return a host's series in which the measurements of a look, its last, are one: their median.
 
     As they are, a fraction of a second apart and the next look minutes later, they would pass for a regular
     series of which hundreds are missing, and a forecaster would go through every one of those.
@@ -118,8 +133,8 @@ def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[M
     """
     if not look:
         return list(series)
-    mean = sum(m.value for m in look) / len(look)
-    return [*series[: -len(look)], replace(look[-1], value=mean)]
+    middle = median(m.value for m in look)  # a spike in one round is no load
+    return [*series[: -len(look)], replace(look[-1], value=middle)]
 
 
 def recall_probes() -> dict[str, ProbeCorrection]:
@@ -131,9 +146,11 @@ def probes_of(document: Mapping[str, Any], now: float) -> dict[str, ProbeCorrect
     """Return those of a document; entries that make no sense are left out."""
     found = document.get("found")
     return {
-        name: ProbeCorrection(float(pair[0]), float(pair[1]))
-        for name, pair in (found.items() if isinstance(found, dict) else ())
-        if _is_pair(pair) and abs(pair[0]) <= 1 and 0 <= now - pair[1] < PROBES_HOLD
+        name: ProbeCorrection(
+            float(entry[0]), float(entry[1]), None if entry[2] is None else float(entry[2])
+        )
+        for name, entry in (found.items() if isinstance(found, dict) else ())
+        if _is_probe(entry) and abs(entry[0]) <= 1 and 0 <= now - entry[1] < PROBES_HOLD
     }
 
 
@@ -145,11 +162,11 @@ def remember_probes(found: Mapping[str, ProbeCorrection]) -> None:
     OSError
         The state directory cannot be written.
     """
-    fresh = {name: [one.bias, one.time] for name, one in found.items()}
+    fresh = {name: astuple(one) for name, one in found.items()}
 
     def change(document: state.Document) -> state.Document:
-        kept = {n: [one.bias, one.time] for n, one in probes_of(document, time.time()).items()}
-        return {"schema": "apples.probes/1", "found": {**kept, **fresh}}
+        kept = {name: astuple(one) for name, one in probes_of(document, time.time()).items()}
+        return {"schema": "apples.probes/2", "found": {**kept, **fresh}}
 
     state.update(PROBES, change)
 
@@ -195,6 +212,16 @@ def _is_pair(pair: object) -> bool:
         isinstance(pair, list)
         and len(pair) == 2
         and all(type(x) in {int, float} and math.isfinite(x) for x in pair)
+    )
+
+
+def _is_probe(entry: object) -> bool:
+    """Whether it is a bias, a time and a share, of which the last may be null."""
+    return (
+        isinstance(entry, list)
+        and len(entry) == 3
+        and _is_pair(entry[:2])
+        and (entry[2] is None or _is_pair([entry[2], 0.0]))
     )
 
 

@@ -258,8 +258,7 @@ class LinkSensing:
     def _is_news(self, pair: Pair) -> bool:
         """Whether what was measured of a link is unlike what is remembered: measured once more then."""
         name = SeriesName(BANDWIDTH_TCP, *pair)
-        old, new = self._known.get(name, []), self._found.get(name, [])
-        return bool(old and new) and len(history.joined(old, new)) == len(new)
+        return history.is_news(self._known.get(name, ()), self._found.get(name, ()))
 
     def _forecast(self) -> Weather:
         """Return the weather of the links, from what is remembered and what was measured by now."""

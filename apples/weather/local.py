@@ -31,14 +31,12 @@ from nws import (
     Weather,
 )
 
-ROUNDS = 5
+ROUNDS = 3
 """Measurements before the first forecast: enough for an error, short enough to wait for."""
-ROUNDS_WITHOUT_PROBES = 3
-"""The same where all probes are remembered: they are what is uncertain in a measurement."""
 READINGS, SPACING = 5, 0.01
 QUICK_ROUNDS = 2
-PROBE_EVERY = 0.0
-"""Every round probes: one probe alone, taken at a bad moment, would bend every reading after it."""
+PROBES = 3
+"""Probes of CPUs of which none is remembered: one alone, taken at a bad moment, would bend every reading."""
 MOST_LINKED = 64
 """Hosts on one machine whose links are told one by one."""
 
@@ -92,8 +90,6 @@ class LocalSensing:
     ----------
     remarks
         What the sensors could not see, after the first weather.
-    remembered
-        By host whose CPUs are not probed again: how many seconds ago they were.
 
     Raises
     ------
@@ -110,7 +106,7 @@ class LocalSensing:
         self.local = [host for host in hosts if is_here(host)]
         self.rounds = rounds
         self._cpus: dict[str, CpuSensor] = {}
-        self.remembered: dict[str, float] = {}
+        self._known = corrections
         try:
             for cpus in sorted({host.cpus for host in self.local}):
                 name = _cpus_name(cpus)
@@ -121,12 +117,10 @@ class LocalSensing:
                     readings=READINGS,
                     spacing=SPACING,
                     beside=next(iter(self._cpus.values()), None),
-                    probe_every=PROBES_HOLD if known else PROBE_EVERY,
+                    probe_every=PROBES_HOLD,
+                    probes=PROBES,
                     correction=known,
                 )
-                if known:
-                    hosts_on = (host.name for host in self.local if host.cpus == cpus)
-                    self.remembered |= dict.fromkeys(hosts_on, time.time() - known.time)
             memory = [FreeMemorySensor("memory")] if self.local else []
         except SensorError as error:
             users = [h.name for h in self.local if not set(h.cpus) <= os.sched_getaffinity(0)]
@@ -146,8 +140,7 @@ class LocalSensing:
         if not self.local:
             return Weather()
         if self._between_local is None:
-            probes = any(host.name not in self.remembered for host in self.local)
-            for _ in range(self.rounds if probes else min(self.rounds, ROUNDS_WITHOUT_PROBES)):
+            for _ in range(self.rounds):
                 self.service.sense()
             self.remarks = merge_remarks(self._remarks())
             linked = 1 < len(self.local) <= MOST_LINKED
@@ -159,6 +152,17 @@ class LocalSensing:
             latency=self._between(links.latency),
             bandwidth=self._between(links.bandwidth),
         )
+
+    @property
+    def remembered(self) -> dict[str, float]:
+        """By host whose CPUs were not probed again: how many seconds ago they were; after the first weather."""
+        found = self.corrections
+        names = ((host.name, _probe_name(host.cpus)) for host in self.local)
+        return {
+            host: time.time() - found[name].time
+            for host, name in names
+            if name in found and name in self._known and found[name].time == self._known[name].time
+        }
 
     @property
     def corrections(self) -> dict[str, ProbeCorrection]:

@@ -27,11 +27,14 @@ from nws import (
     ProbeCorrection,
     RingMemory,
     SensorReply,
+    SeriesName,
     Weather,
 )
 
 ROUNDS = 3
-"""Of which each reads the run queue five times and probes for 0.1 s."""
+"""Of which each reads the run queue five times; before the first, up to three probes of 0.1 s."""
+ROUNDS_OF_A_PART = 2
+"""The same of a host that shares its machine with other hosts of the list: they wait for each other's probes."""
 ROUNDS_WITHOUT_PROBE = 1
 """The same where a probe is remembered: past looks are too, so the error of a forecast is known."""
 GREETING_SECONDS = 6.0
@@ -114,7 +117,7 @@ class RemoteSensing:
         known, found = history.recall(self._list), Series()
         self._context.phase("hosts")
         sessions = self._sessions()
-        self._sense(sessions, found)
+        self._sense(sessions, known, found)
         self._service = NetworkWeatherService(RingMemory())
         for name, measurements in history.all_of(known, found).items():
             if not name.peer:
@@ -167,28 +170,43 @@ class RemoteSensing:
             begun = zip(names, pool.map(begin, names), strict=True)
             return {name: one for name, one in begun if one is not None}
 
-    def _sense(self, sessions: Mapping[str, HostConnection], found: Series) -> None:
-        """Measure CPUs and memory, machines side by side, of one machine as many parts as leave it a CPU."""
+    def _sense(
+        self,
+        sessions: Mapping[str, HostConnection],
+        known: Mapping[SeriesName, Sequence[Measurement]],
+        found: Series,
+    ) -> None:
+        """Measure CPUs and memory, machines side by side, of one machine as many parts as leave it a CPU.
+
+        A host whose CPU is not as remembered is measured again, with new probes.
+        """
         turns, machine_of = dict[str, MachineTurns](), dict[str, str]()
+        parts_of = dict[str, int]()
         for machine, parts in self._machines().items():
             turns[machine] = MachineTurns(self._cpus_of(parts) - 1)
+            parts_of[machine] = len(parts)
             machine_of |= dict.fromkeys(parts, machine)
 
         remembered = {} if self._context.fresh else history.recall_probes()
 
+        def sense(name: str, rounds: int, bias: float | None) -> SensorReply | None:
+            return self._take(
+                found, sessions[name], "sense", SENSE_SECONDS, host=name, rounds=rounds, bias=bias
+            )
+
         def ask(name: str) -> tuple[str, ProbeCorrection] | None:
-            cpus = history.probe_name(machine_of[name], self._list[name].identity)
-            known = remembered.get(cpus)
-            rounds, bias = ROUNDS, None
-            if known is not None:
-                rounds, bias = ROUNDS_WITHOUT_PROBE, known.bias
-                self.remembered[name] = time.time() - known.time
-            with turns[machine_of[name]].taken(0.0 if known else self._list[name].cpu):
-                reply = self._take(
-                    found, sessions[name], "sense", SENSE_SECONDS,
-                    host=name, rounds=rounds, bias=bias,
-                )  # fmt: skip
-            if known or reply is None or reply.bias is None:
+            machine = machine_of[name]
+            cpus = history.probe_name(machine, self._list[name].identity)
+            probe, of_host = remembered.get(cpus), SeriesName(AVAILABLE_CPU, name)
+            if probe is not None:
+                sense(name, ROUNDS_WITHOUT_PROBE, probe.bias)
+                if not history.is_news(known.get(of_host, ()), found.get(of_host, ())):
+                    self.remembered[name] = time.time() - probe.time
+                    return None
+            # A probe of another load does not hold, and one reading may be of a bad moment.
+            with turns[machine].taken(self._list[name].cpu):
+                reply = sense(name, ROUNDS if parts_of[machine] == 1 else ROUNDS_OF_A_PART, None)
+            if reply is None or reply.bias is None:
                 return None
             return cpus, ProbeCorrection(reply.bias, time.time())
 

@@ -27,13 +27,6 @@ Look = Callable[[Sequence[Host], "HostConnections"], "Mapping[str, Fitness]"]
 ProposeUnder = Callable[["Conditions", "Mapping[str, Fitness]"], "ProposedPlan | None"]
 """Returns the plan under conditions and findings, or None if no host set is feasible."""
 
-ROUNDS = 5
-"""Measurements of each part of this machine: enough for an error before the first forecast, and short enough to
-wait for."""
-BRIEF_ROUNDS = 3
-"""The same while an application runs on the measured hosts: each probe takes CPU time from it."""
-
-
 NO_HOSTS = HostList((), Network())
 
 
@@ -63,8 +56,6 @@ class SensingContext:
         Returns the plan under some conditions: then only those links are measured that the plan can depend on.
     fresh
         Whether everything is measured, whatever is remembered.
-    rounds
-        How often each part of this machine is measured.
     log
         Receives a line for each host or link that could not be measured.
     phase
@@ -78,6 +69,5 @@ class SensingContext:
     look: Look = no_look
     propose: ProposeUnder | None = None
     fresh: bool = False
-    rounds: int = ROUNDS
     log: Log = discard
     phase: Log = discard

@@ -215,7 +215,7 @@ class WeatherSource:
             context = self.context
             context.phase("here")
             known = {} if context.fresh else history.recall_probes()
-            self._own = LocalSensing(context.hosts, context.rounds, known)
+            self._own = LocalSensing(context.hosts, corrections=known)
             weather, found = self._own.weather(over), self._own.corrections
             if found != {name: known[name] for name in found.keys() & known.keys()}:
                 self._remember(found)

@@ -149,6 +149,8 @@ BEATS: Final = 3
 """Heartbeats a lease: two may be lost."""
 LONGEST_WAIT: Final = 1.0
 PROBE_SECONDS: Final = 0.1
+PROBES: Final = 3
+"""CPU probes at the start and where the load changes; one that agrees with the run queue is enough."""
 
 _log = logging.getLogger("nws.sense")
 
@@ -243,7 +245,13 @@ class SensorProcess:
     def _own_sensors(self) -> list[Sensor]:
         options = self._options
         return [
-            CpuSensor(options.host, probe=self._spin, probe_every=options.probe_every, readings=4),
+            CpuSensor(
+                options.host,
+                probe=self._spin,
+                probe_every=options.probe_every,
+                probes=PROBES,
+                readings=4,
+            ),
             FreeMemorySensor(options.host),
             FreeDiskSensor(options.host, options.disk),
         ]

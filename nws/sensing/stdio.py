@@ -25,8 +25,8 @@ SPACING: Final = 0.01
 MOST_ROUNDS: Final = 100
 MOST_SECONDS: Final = 30.0
 MOST_BYTES: Final = 1 << 26
-PROBE_EVERY: Final = 60.0
-"""Seconds between probes where the asker knows of one."""
+PROBES: Final = 3
+"""Probes of a host of which the asker knows none; one that agrees with the run queue is enough."""
 
 
 class StdioSensor:
@@ -81,7 +81,7 @@ class StdioSensor:
         self._sink.flush()
 
     def _sense(self, number: int, asked: dict[str, Any]) -> bytes:
-        """Measure this host so many times; each time with a probe where the asker knows of none."""
+        """Measure this host so many times; probe first where the asker knows of no probe."""
         host, rounds = str(asked["host"]), min(int(asked["rounds"]), MOST_ROUNDS)
         bias = bias_of(asked)
         known = None if bias is None else ProbeCorrection(bias, self._clock())
@@ -89,7 +89,7 @@ class StdioSensor:
             host,
             readings=READINGS,
             spacing=SPACING,
-            probe_every=PROBE_EVERY if known else 0.0,
+            probes=PROBES,
             correction=known,
             clock=self._clock,
         )

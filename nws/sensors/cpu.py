@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from nws.errors import InputError
 from nws.measurement import (
@@ -35,6 +36,10 @@ LEAST_TICKS = 50
 """CPU time of fewer clock ticks does not tell what was stolen: one tick of 50 is 2 % already."""
 MOST_THREADS = 2000
 """Threads that a measurement divides the CPUs among: the heaviest of them."""
+OTHER_LOAD = 0.2
+"""A probe holds until the run queue's share differs by this part from the share at the time of the probe."""
+BETWEEN_LOADS = 5.0
+"""Seconds between two probes at least where the load changes: a load that flaps is not probed at each change."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +54,13 @@ class ProbeCorrection:
         The smoothed difference of the probes and the run queue, added to the share of a CPU.
     time
         When the last probe was, seconds since the epoch.
+    share
+        The run queue's share at the time of the last probe; None: not known, so the bias holds under any load.
     """
 
     bias: float
     time: float
+    share: float | None = None
 
 
 class CpuSensor(Sensor):
@@ -62,7 +70,8 @@ class CpuSensor(Sensor):
     each with the weight of its groups (`nws.sensors.fair_share`). Who they are is read several times, for
     it changes within milliseconds, and averaged. What the groups cannot tell (two threads on one core,
     processes that are hidden from this one) a probe does: now and then it spins for a moment and gets the
-    true share, and the difference, smoothed, is added from then on. Time that the hypervisor steals is
+    true share, and the difference, smoothed, is added from then on. It holds for one load: when
+    competitors come or leave, it is forgotten, and the sensor probes at once. Time that the hypervisor steals is
     taken off. The probe is started as launchers start the processes of a program, in a session of its own
     and in the control group that this process is in. The idle fraction is no estimate of any of this: a new
     process gets half of a CPU that another keeps 100 % busy.
@@ -81,6 +90,9 @@ class CpuSensor(Sensor):
         Given the CPUs, returns the share of one of them that it got; None never to probe.
     probe_every
         Seconds from one probe to the next. The first measurement probes.
+    probes
+        How many probes make the first correction, and the first of another load, by their median; a probe that
+        agrees with the run queue is enough.
     gain
         The weight of the newest probe in the smoothed correction, in (0, 1].
     readings, spacing
@@ -111,6 +123,7 @@ class CpuSensor(Sensor):
         *,
         probe: Callable[[frozenset[int]], float] | None = probe_share,
         probe_every: float = 60.0,
+        probes: int = 1,
         gain: float = 0.3,
         readings: int = 8,
         spacing: float = 0.02,
@@ -130,7 +143,8 @@ class CpuSensor(Sensor):
         self.cpus = _usable(cpus, root)
         self._series = tuple(SeriesName(resource, host) for resource in RESOURCES)
         self._probe = probe
-        self._probe_every = probe_every
+        self._probe_every = self._probe_after = probe_every
+        self._probes = probes
         self._gain = gain
         self._readings = readings
         self._spacing = spacing
@@ -143,6 +157,7 @@ class CpuSensor(Sensor):
         self._root = root
         self._probed = correction.time if correction else None
         self._bias = correction.bias if correction else None
+        self._probed_share = correction.share if correction else None
         self._times: CpuTimes | None = None
         self._last_stolen = 0.0
         self.remarks: tuple[str, ...] = ()
@@ -162,7 +177,7 @@ class CpuSensor(Sensor):
         """The bias with the time of its last probe; None before the first."""
         if self._bias is None or self._probed is None:
             return None
-        return ProbeCorrection(self._bias, self._probed)
+        return ProbeCorrection(self._bias, self._probed, self._probed_share)
 
     def measure(self) -> tuple[Measurement, ...]:
         """Look at who wants to run, probe if it is time, and correct.
@@ -251,21 +266,32 @@ class CpuSensor(Sensor):
         A probe is over before the kernel has moved others away from it: it gets something between
         `at_once`, beside those that are there or may come, and `queued`, when they have moved.
         """
+        if self._probe is None:
+            return
         now = self._clock()
-        due = self._probed is None or not 0 <= now - self._probed < self._probe_every
-        if self._probe is None or not due:
+        if self._probed_share is not None and _is_other_load(self._probed_share, queued):
+            self._bias = self._probed_share = None
+            self._probe_after = min(self._probe_every, BETWEEN_LOADS)
+        if self._probed is not None and 0 <= now - self._probed < self._probe_after:
             return
-        self._probed = now
-        try:
-            share = self._probe(self.cpus)
-        except SensorError as error:
-            _log.warning("%s is measured without a new probe: %s", self._series[0], error)
-            return
-        difference = share - min(max(share, min(queued, at_once)), max(queued, at_once))
-        if abs(difference) < PROBE_ERROR:
-            difference = 0.0
-        known = difference if self._bias is None else self._bias
-        self._bias = known + self._gain * (difference - known)
+        self._probed, self._probe_after = now, self._probe_every
+        differences: list[float] = []
+        for _ in range(self._probes if self._bias is None else 1):
+            try:
+                share = self._probe(self.cpus)
+            except SensorError as error:
+                _log.warning("%s is measured without a new probe: %s", self._series[0], error)
+                break
+            explained = min(max(share, min(queued, at_once)), max(queued, at_once))
+            found = share - explained
+            differences.append(found if abs(found) >= PROBE_ERROR else 0.0)
+            if differences == [0.0]:
+                break
+        if differences:
+            difference = median(differences)
+            known = difference if self._bias is None else self._bias
+            self._bias = known + self._gain * (difference - known)
+            self._probed_share = queued
 
     def _corrected(self, counted: float, queued: float, available: float) -> float:
         """Return the competitors counted, moved by what the correction of the share means."""
@@ -394,6 +420,17 @@ def _share_at_once(threads: Sequence[Runnable], ours: Runnable, online: frozense
         there = threads[heaviest].allowed & ours.allowed
         unmoved[heaviest] = replace(threads[heaviest], allowed=there)
     return fair_shares([*unmoved, ours], online)[-1]
+
+
+def _is_other_load(before: float, now: float) -> bool:
+    """Whether the run queue's share changed so much that competitors have come or left.
+
+    Examples
+    --------
+    >>> _is_other_load(1.0, 0.5), _is_other_load(0.33, 0.5), _is_other_load(1.0, 0.9)
+    (True, True, False)
+    """
+    return abs(now - before) > OTHER_LOAD * max(now, before)
 
 
 def _of_its_own(ours: Runnable, number: int) -> Runnable:

@@ -137,7 +137,61 @@ def test_a_correction_of_before_is_its_first_probe(tree):
         0.425
     )  # of -.1 and 0, the newest by a quarter
     assert probes == [160.0]
-    assert sensor.correction == ProbeCorrection(pytest.approx(-0.075), 160.0)
+    assert sensor.correction == ProbeCorrection(pytest.approx(-0.075), 160.0, 0.5)
+
+
+@pytest.mark.parametrize(("before", "after", "probed"), [(0, 1, 0.4), (1, 0, 0.9), (2, 1, 0.4)])
+def test_a_correction_is_forgotten_when_a_competitor_comes_or_leaves(tree, before, after, probed):
+    clock, queue = Clock(), iter([before, after, after])
+    answers = iter([0.3, probed])
+    sensor = cpu_sensor(
+        tree(MACHINE), lambda: next(queue), probe=lambda _: next(answers), readings=1, clock=clock
+    )
+    sensor.measure()
+    clock.now = 10.0
+    assert sensor.measure()[0].value == pytest.approx(probed)
+    clock.now = 20.0
+    assert sensor.measure()[0].value == pytest.approx(probed)  # of this load: it holds
+
+
+def test_a_remembered_correction_of_another_load_is_forgotten(tree):
+    of_idle = ProbeCorrection(-0.3, 95.0, 1.0)
+    sensor = cpu_sensor(
+        tree(MACHINE), 1, probe=lambda _: 0.5, correction=of_idle, readings=1, clock=Clock(100.0)
+    )
+    assert sensor.measure()[0].value == 0.5
+    assert sensor.correction == ProbeCorrection(0.0, 100.0, 0.5)
+
+
+def test_a_load_that_flaps_is_probed_every_few_seconds_not_at_each_change(tree):
+    clock, queue, probes = Clock(), iter([0, 1] * 30), []
+    sensor = cpu_sensor(
+        tree(MACHINE),
+        lambda: next(queue),
+        probe=lambda _: probes.append(clock.now) or 0.5,
+        readings=1,
+        clock=clock,
+    )
+    for clock.now in range(60):
+        sensor.measure()
+    assert len(probes) <= 60 / 5
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "share"),
+    [
+        ([0.5], 1, 0.5),  # it agrees: one is enough
+        ([0.2, 0.5, 0.5], 3, 0.5),  # a bad moment
+        ([0.3, 0.25, 0.5], 3, 0.3),  # hidden competitors, and a lucky moment
+    ],
+)
+def test_the_first_correction_is_the_median_of_probes_unless_the_first_agrees(
+    tree, answers, asked, share
+):
+    left = list(answers)
+    sensor = cpu_sensor(tree(MACHINE), 1, probe=lambda _: left.pop(0), probes=3, readings=1)
+    assert sensor.measure()[0].value == pytest.approx(share)
+    assert len(answers) - len(left) == asked
 
 
 def test_sensors_of_one_machine_share_their_looks(tree):
@@ -180,14 +234,15 @@ def test_a_clock_that_was_set_back_does_not_stop_the_probes(tree):
 
 def test_a_correction_never_leaves_zero_to_one(tree):
     clock = Clock()
+    correction = ProbeCorrection(-0.5, 0.0)  # of a load that is not known
     queue = iter([0, 9, 0])
-    answers = iter([0.5])
     sensor = cpu_sensor(
         tree(MACHINE),
         lambda: next(queue),
-        probe=lambda _: next(answers),
+        probe=lambda _: 0.5,
         readings=1,
         clock=clock,
+        correction=correction,
     )
     assert [sensor.measure()[0].value for _ in range(3)] == [0.5, 0.001, 0.5]
 

@@ -76,9 +76,10 @@ def test_a_document_of_nonsense_is_no_history(document):
 def test_a_probe_is_remembered_as_long_as_it_is_believed_and_beside_those_of_others():
     now = time.time()
     lately, long_ago = ProbeCorrection(-0.1, now), ProbeCorrection(0.2, now - history.PROBES_HOLD)
+    beside_a_load = ProbeCorrection(-0.1, now, 0.5)
     history.remember_probes({"all of ada": lately, "all of bob": long_ago})
-    history.remember_probes({"0 of ada": lately})
-    assert history.recall_probes() == {"all of ada": lately, "0 of ada": lately}
+    history.remember_probes({"0 of ada": beside_a_load})
+    assert history.recall_probes() == {"all of ada": lately, "0 of ada": beside_a_load}
 
 
 class StoredByAnotherPlan(Mapping):
@@ -128,10 +129,21 @@ def test_a_document_of_nonsense_is_no_probe(document):
         ([10, 10], [100, 120], 2),  # it is back
         ([], [10], 1),
         ([100], [], 1),
+        ([100, 101, 99, 100], [88], 1),  # a twelfth less, of a series that moved by a hundredth
+        ([100, 101, 99, 100], [95], 5),
+        ([100, 60, 140, 100, 130, 70], [65], 7),  # it is as noisy as that
+        ([100, 60, 140, 100, 130, 70], [45], 1),
     ],
 )
-def test_a_link_that_has_become_another_is_forecast_from_what_is_new(old, new, kept):
-    assert len(history.joined(measured(*old), measured(*new))) == kept
+def test_a_series_that_has_become_another_is_forecast_from_what_is_new(old, new, kept):
+    old, new = measured(*old), measured(*new)
+    assert len(history.joined(old, new)) == kept
+    assert history.is_news(old, new) == (kept == len(new) and bool(old and new))
+
+
+def test_a_spike_in_one_round_of_a_look_leaves_no_trace_in_what_is_remembered():
+    look = measured(0.5, 250.0, 0.5, start=60.0)
+    assert [m.value for m in history.as_one([*measured(0.5), *look], look)] == [0.5, 0.5]
 
 
 def forecast(value):
@@ -209,6 +221,24 @@ def test_hosts_and_links_are_measured_and_an_old_link_is_found_out(sshd, tmp_pat
     assert len(remembered[SeriesName("bandwidthTcp", "h1", "h2")]) == 2  # news is measured twice
     assert len(remembered[SeriesName("bandwidthTcp", "h2", "h1")]) == 1
     assert len(remembered[SeriesName("availableCpu", "h1")]) == 1  # of some rounds
+
+
+@pytest.mark.ssh
+def test_a_host_whose_load_has_changed_is_probed_again_and_not_as_remembered(sshd, tmp_path):
+    path = tmp_path / "hosts.toml"
+    path.write_text(sshd.host_list(1))
+    listed, name = read_host_list(path), SeriesName("availableCpu", "h1")
+    beside_many = [recent(m) for m in measured(*[0.001] * 9, series=name, start=1.0)]
+    with HostConnections() as connections:
+        seen = preflight(listed.hosts, listed, Needs(), connections=connections)
+        cpus = history.probe_name(seen["h1"].machine, listed["h1"].identity)
+        history.remember(listed, {name: beside_many})
+        history.remember_probes({cpus: ProbeCorrection(-0.05, time.time() - 30.0)})
+        weather = sensing(listed, seen, print, connections)
+        assert weather.weather().cpu["h1"].value > 0.01
+    assert weather.remembered == {}
+    assert history.recall_probes()[cpus].time > time.time() - 30.0
+    assert len(history.recall(listed)[name]) == 1
 
 
 def recent(measurement):

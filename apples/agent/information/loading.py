@@ -23,7 +23,7 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList, read_host_list
 from apples.resources.schedule import Schedule
 from apples.weather.conditions import Conditions
-from apples.weather.sensing import BRIEF_ROUNDS, Others, SensingContext
+from apples.weather.sensing import Others, SensingContext
 from nws import Weather
 
 if TYPE_CHECKING:
@@ -137,15 +137,13 @@ def measure_briefly(
 ) -> InformationPool:
     """Return the pool under this moment's weather and with what runs have taught by now.
 
-    It is measured in fewer rounds than for a plan: an application runs on the measured hosts.
-
     Parameters
     ----------
     others
         Returns the hosts of the list that are other machines, measured over ssh.
     """
     information = replace(information, learned=recall(information.learned_key))
-    return under("live", information, SensingContext(others=others, rounds=BRIEF_ROUNDS))
+    return under("live", information, SensingContext(others=others))
 
 
 def _under_live_weather(
