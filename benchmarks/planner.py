@@ -86,7 +86,7 @@ def many_hosts(count):
     """Return planning seconds, peak megabytes and whole-command seconds for `count` hosts."""
     with tempfile.TemporaryDirectory() as name:
         files = write_many(Path(name), count)
-        information = load_information(*files, settings={"grid": 20000})
+        information = load_information(*files, settings={"grid": 20000}, weather="static")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.perf_counter()
         coordinator = Coordinator(information)

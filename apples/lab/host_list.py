@@ -138,7 +138,7 @@ def measured_speeds(document: LabDocument, hosts: Path) -> Mapping[str, float]:
     """
     folder = example_folder()
     files = (hosts, folder / "template.toml", folder / "user.toml")
-    information = load_information(*files, settings={"grid": GRID})
+    information = load_information(*files, settings={"grid": GRID}, weather="static")
     parameters = information.application.parameters
     known: dict[tuple[int, ...], float] = {}
     for entry in document.host:

@@ -36,7 +36,7 @@ class Machine:
 
     def __init__(self, files, grid, talk):
         self.grid, self.talk = grid, talk
-        self.information = load_information(*files, settings={"grid": grid})
+        self.information = load_information(*files, settings={"grid": grid}, weather="static")
         self._unit = self._fastest()
         self.drift, self._then, self._looked = 1.0, self._speed(), time.monotonic()
         rows = [max(1, int(grid * share)) for share in SHARES]

@@ -178,7 +178,11 @@ def test_a_run_by_threads_comes_to_the_bits_of_one_process(quick_threads):
     assert document["plan"]["chosen"]["strips"][0]["threads"] == 2
     ranks = Coordinator(
         load_information(
-            quick_threads.hosts, quick_threads.template, None, settings=quick_threads.settings
+            quick_threads.hosts,
+            quick_threads.template,
+            None,
+            settings=quick_threads.settings,
+            weather="static",
         ),
         LocalActuator(),
     )

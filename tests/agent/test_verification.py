@@ -34,7 +34,8 @@ def finished(tmp_path):
             template=rowed.template(fault, iterations=iterations, **more),
         )
         pool = load_information(
-            *(tmp_path / f"{name}.toml" for name in ("hosts", "template", "user"))
+            *(tmp_path / f"{name}.toml" for name in ("hosts", "template", "user")),
+            weather="static",
         )
         coordinator = Coordinator(pool)
         coordinator.execute(blocked)

@@ -157,7 +157,9 @@ def fake(tmp_path):
         hosts = f'[[host]]\nname = "ada"\nplatform = "x86_64"\nseconds_per_point = {speed}\n'
         files(tmp_path, hosts=hosts, template=template)
         return load_information(
-            *(tmp_path / f"{n}.toml" for n in ("hosts", "template", "user")), settings={}
+            *(tmp_path / f"{n}.toml" for n in ("hosts", "template", "user")),
+            settings={},
+            weather="static",
         )
 
     return make

@@ -42,7 +42,7 @@ def load_information(
     user: str | Path | None,
     *,
     settings: Settings | None = None,
-    weather: str = "static",
+    weather: str = "live",
     learned: bool = False,
     model: str | None = None,
     launcher: str = "",
@@ -59,8 +59,8 @@ def load_information(
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     weather
-        ``static`` (the host list's values alone), ``live`` (the weather service that is configured, else sensors,
-        here and over ssh; and the learned state), or a recorded weather file.
+        ``live`` (the weather service that is configured, else sensors, here and over ssh; and the learned state),
+        ``static`` (the host list's values alone), or a recorded weather file; as for ``apples plan``.
     learned
         Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
         Without it the same files give the same plan on every machine and after any run.

@@ -173,7 +173,9 @@ class DemoWorld:
     def load(self, iterations: int) -> InformationPool:
         """Return the static information pool of the files."""
         files = (self.folder / name for name in ("hosts.toml", "template.toml", "user.toml"))
-        return load_information(*files, settings={"grid": self.grid, "iterations": iterations})
+        return load_information(
+            *files, settings={"grid": self.grid, "iterations": iterations}, weather="static"
+        )
 
     def summary(self) -> str:
         """Return the hosts in one line."""

@@ -129,7 +129,9 @@ def pool_again(folder, before):
     files = [folder / f"{name}.toml" for name in ("hosts", "template", "user")]
     application = before.application
     return load_information(
-        *files, settings={"grid": application.rows, "iterations": application.iterations}
+        *files,
+        settings={"grid": application.rows, "iterations": application.iterations},
+        weather="static",
     )
 
 

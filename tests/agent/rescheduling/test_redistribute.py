@@ -124,6 +124,7 @@ def pool(tmp_path, most, seconds, names=NAMES):
     return load_information(
         *(tmp_path / f"{name}.toml" for name in ("hosts", "template", "user")),
         settings={"grid": GRID, "iterations": iterations},
+        weather="static",
     )
 
 

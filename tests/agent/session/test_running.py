@@ -80,6 +80,7 @@ def prepared(blueprint, late=1.0):
     information = load_information(
         *FILES,
         settings=SMALL,
+        weather="static",
     )
     sky = Weather(cpu={"ada": Forecast(0.5, 0.05, "mean", 9, 0.0)})
     coordinator = Coordinator(information.with_weather(sky), Instant(late))

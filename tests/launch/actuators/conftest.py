@@ -48,7 +48,7 @@ class Case:
         for name, text in texts.items():
             (folder / f"{name}.toml").write_text(text)
         files = [folder / f"{name}.toml" for name in ("hosts", "template", "user")]
-        self.information = load_information(*files, settings=settings)
+        self.information = load_information(*files, settings=settings, weather="static")
         ada, bob, *_ = self.information.hosts
         self.schedule = Schedule((Allocation(ada, 20, "default"), Allocation(bob, 10, "default")))
 

@@ -125,7 +125,9 @@ def test_an_agent_that_is_killed_while_it_waits_leaves_no_job(mixed, blocker):
 
 def held(mixed, talk):
     """A run over all three hosts that goes on until it is ended."""
-    information = load_information(*mixed(), settings={"grid": 200, "iterations": 10**6})
+    information = load_information(
+        *mixed(), settings={"grid": 200, "iterations": 10**6}, weather="static"
+    )
     hosts = information.hosts
     schedule = Schedule(
         tuple(

@@ -32,7 +32,7 @@ def plan(tmp_path):
         files.append(tmp_path / f"{name}.toml")
         files[-1].write_text(text)
     (tmp_path / "any.py").touch()
-    information = load_information(*files)
+    information = load_information(*files, weather="static")
     ada, bob, me = information.hosts
     strips = ((bob, 7), (ada, 20), (me, 3))
     schedule = Schedule(tuple(Allocation(h, rows, "default") for h, rows in strips))

@@ -103,7 +103,7 @@ def test_a_rank_that_raises_is_named_while_the_others_wait(cluster, tmp_path):
     template += "[parameters.iterations]\ndefault = 2\n"
     (tmp_path / "template.toml").write_text(template)
     files = [tmp_path / f"{name}.toml" for name in ("hosts", "template", "user")]
-    plan = launch_plan(one.schedule, load_information(*files))
+    plan = launch_plan(one.schedule, load_information(*files, weather="static"))
     with pytest.raises(ApplicationError) as raised:
         SlurmActuator().actuate(plan).outcome()
     fields = raised.value.fields
@@ -243,7 +243,9 @@ def test_the_same_plan_gives_the_same_bytes_through_every_actuator(slurm, tmp_pa
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     folder = example_folder()
     files = (slurm.hosts, folder / "template.toml", folder / "user.toml")
-    information = load_information(*files, settings={"grid": 120, "iterations": 20})
+    information = load_information(
+        *files, settings={"grid": 120, "iterations": 20}, weather="static"
+    )
     hosts = information.hosts
     rows = {"far": 30, "ada": 70, "bob": 20}
     schedule = Schedule(
@@ -285,7 +287,7 @@ from apples.agent import load_information
 from apples.agent import launch_plan
 from apples.resources import Allocation, Schedule
 files = [Path({folder!r}) / f"{{n}}.toml" for n in ("hosts", "template", "user")]
-information = load_information(*files, settings={{"how": "silent"}})
+information = load_information(*files, settings={{"how": "silent"}}, weather="static")
 hosts = information.hosts
 schedule = Schedule((Allocation(hosts["ada"], 20, "default"), Allocation(hosts["bob"], 10, "default")))
 run = SlurmActuator().actuate(launch_plan(schedule, information))

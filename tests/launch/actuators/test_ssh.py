@@ -11,6 +11,7 @@ from apples.agent import launch_plan, sequential
 from apples.errors import ApplesError
 from apples.launch import SlurmActuator, SshActuator
 from apples.resources import Allocation, Schedule
+from apples.weather import SensingContext
 from blueprints import blocked
 
 pytestmark = pytest.mark.lab
@@ -20,7 +21,7 @@ FILES = (EXAMPLE / "template.toml", EXAMPLE / "user.toml")
 
 
 def loaded(lab, **options):
-    return load_information(lab.hosts, *FILES, **options)
+    return load_information(lab.hosts, *FILES, **{"weather": "static", **options})
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_a_rank_beyond_its_hosts_memory_is_said_to_be(lab, tmp_path, actuator, m
     template += '[parameters.how]\ndefault = "hungry"\n'
     template += "[parameters.grid]\ndefault = 30\n[parameters.iterations]\ndefault = 2\n"
     (tmp_path / "fake.toml").write_text(template)
-    information = load_information(lab.hosts, tmp_path / "fake.toml", FILES[1])
+    information = load_information(lab.hosts, tmp_path / "fake.toml", FILES[1], weather="static")
     ada, bob = (information.hosts[name] for name in ("ada", "bob"))  # bob has 256 MB
     schedule = Schedule((Allocation(ada, 20, "default"), Allocation(bob, 10, "default")))
     with pytest.raises(ApplesError) as raised:
@@ -78,7 +79,9 @@ def test_uneven_ranks_land_exactly_where_they_were_planned(lab, tmp_path):
     lines = [x for x in lab.hosts.read_text().splitlines() if not x.startswith("slots")]
     hosts = "\n".join(lines).replace('name = "bob"', 'name = "bob"\nslots = 3')
     (tmp_path / "hosts.toml").write_text(hosts)
-    information = load_information(tmp_path / "hosts.toml", tmp_path / "fake.toml", FILES[1])
+    information = load_information(
+        tmp_path / "hosts.toml", tmp_path / "fake.toml", FILES[1], weather="static"
+    )
     ada, bob, far = (information.hosts[name] for name in ("ada", "bob", "far"))
     schedule = Schedule(
         tuple(Allocation(h, r, "default") for h, r in ((far, 5), (bob, 20), (ada, 5)))
@@ -93,7 +96,7 @@ def test_uneven_ranks_land_exactly_where_they_were_planned(lab, tmp_path):
 @pytest.mark.hardware
 def test_the_weather_of_a_lab_is_its_quotas_and_its_shaped_links(lab):
     talk = []
-    sky = loaded(lab, weather="live", talk=talk.append).conditions.weather
+    sky = loaded(lab, weather="live", sensing=SensingContext(log=talk.append)).conditions.weather
     assert talk == []
     assert set(sky.cpu) == {"ada", "bob", "far"}
     for machine in lab.machines:
