@@ -543,6 +543,27 @@ def test_what_is_exchanged_before_the_loop_is_not_measured(scaffolded, tmp_path)
     assert measured <= events[-2]["seconds"] + 1e-5  # both are rounded to microseconds
 
 
+STALLS = """
+        if (apples_iteration() % 100 == 60)
+            usleep(200000);
+"""
+
+
+@pytest.mark.mpi
+def test_a_program_in_c_reports_its_times_without_spikes_too(scaffolded, tmp_path):
+    loop = "    while (apples_iterate()) {\n"
+    program = changed(scaffolded, tmp_path, loop, loop + STALLS)
+    many = {**task(), "parameters": {"grid": 24, "iterations": 300}, "progress_seconds": 0.1}
+    code, events, said = asked(program, many, tmp_path)
+    assert code == 0, said
+    result = events[-2]
+    (host,) = result["hosts"]
+    assert host["compute_seconds"] > 0.6
+    assert host["clipped_compute_seconds"] < host["compute_seconds"] - 0.4
+    assert result["clipped_seconds"] < result["seconds"] - 0.4
+    assert host["cpu_wait_seconds"] >= 0
+
+
 SPEAKS = """
     if (!setlocale(LC_ALL, "")) return 3;
     apples_begin("""

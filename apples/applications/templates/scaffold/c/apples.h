@@ -117,6 +117,7 @@ void apples_end(void); /* says that all is done; finalises MPI where apples_begi
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -142,12 +143,18 @@ enum {
     APPLES_PIECE_BYTES = 4 << 20, /* of the result, on their way to the first rank at a time */
     APPLES_PIECE_ROWS = 4096,     /* likewise: a line has 64 KiB, and eight letters of them a row */
     APPLES_FASTEST_GROWTH = 16,   /* of the number of iterations between two reports */
+    APPLES_FIRST_ITERATIONS = 7,     /* their median is the first usual long one */
+    APPLES_MOST_DETAILED_HOSTS = 128, /* of which a report has the kernel's counters, too */
     APPLES_FEWEST_SAMPLES = 7,
     APPLES_MOST_SAMPLES = 101,
     APPLES_HALO_TAG = 32766, /* high, so that they are no program's own */
     APPLES_RESULT_TAG = 32765
 };
 static const double APPLES_SAMPLE_SECONDS = 2e-3, APPLES_SIZE_SECONDS = 0.15, APPLES_LAST_WORDS_SECONDS = 1.0;
+/* An iteration that takes APPLES_SPIKE_FACTOR times a usual long one is a timing spike. The usual long one is a running
+ * quantile: it stays the same where 3 of 100 iterations are longer. */
+static const double APPLES_SPIKE_FACTOR = 1.5, APPLES_USUAL_RISE = 1.5, APPLES_USUAL_FALL = 0.9875381421579326;
+static const double APPLES_TICK_SECONDS = 1e-6;
 
 /* ---- JSON ---------------------------------------------------------------------------------------------------- */
 
@@ -183,6 +190,32 @@ struct apples_clock { /* seconds of this rank since the loop began, and where th
     double compute, processor, communicate, begin, wall, used;
 };
 
+struct apples_spikes { /* seconds of iterations beyond APPLES_SPIKE_FACTOR times a usual long one */
+    double excess, processor_excess, usual;
+    double first[APPLES_FIRST_ITERATIONS], first_processor[APPLES_FIRST_ITERATIONS];
+    double compute, processor; /* at the end of the last iteration */
+    double unexplained, explained_excess, explained_stopped;
+    int count;
+};
+
+struct apples_counters { /* what the kernel counts of this process; a negative wait: it does not */
+    double wait, throttled, faults;
+};
+
+/* What each rank reports. */
+enum {
+    APPLES_COMPUTE,
+    APPLES_PROCESSOR,
+    APPLES_COMMUNICATE,
+    APPLES_SPIKES,
+    APPLES_PROCESSOR_SPIKES,
+    APPLES_WAIT,
+    APPLES_THROTTLED,
+    APPLES_FAULTS,
+    APPLES_ELAPSED,
+    APPLES_COLUMNS
+};
+
 static struct {
     MPI_Comm comm;
     int rank, size, begun_task, by_hand, initialised, calibrating, quiet, begun, inside, told, ended, save, no_room;
@@ -196,7 +229,10 @@ static struct {
     long piece_count, first_row, rows, done, due, last_done;
     double period, residual, started, startup, last_seconds;
     struct apples_clock clock;
-    double *every; /* four of each rank */
+    struct apples_spikes spikes;
+    struct apples_counters first_counters;
+    int schedule_file, quota_file;
+    double *every; /* APPLES_COLUMNS of each rank */
     double used_samples[APPLES_MOST_SAMPLES + 2], wall_samples[APPLES_MOST_SAMPLES + 2];
     long samples, sample_count;
     double sample_used, sample_wall;
@@ -1088,7 +1124,7 @@ void apples_begin(int argc, char **argv, const char *rows, const char *columns, 
     free(text);
     if (apples_own.calibrating)
         apples_take_sizes(apples_member(apples_own.task, "sizes"));
-    apples_own.every = (double *)apples_memory((size_t)apples_own.size * 4 * sizeof(double));
+    apples_own.every = (double *)apples_memory((size_t)apples_own.size * APPLES_COLUMNS * sizeof(double));
     apples_layout(apples_own.rank, &apples_own.first_row, &apples_own.rows);
     for (apples_own.piece = apples_own.pieces; apples_own.piece->first_row + apples_own.piece->rows <= apples_own.first_row;)
         apples_own.piece++;
@@ -1187,26 +1223,145 @@ void apples_computing(void)
     apples_own.clock.communicate += apples_lap(&used);
 }
 
+static double apples_larger(double one, double other)
+{
+    return one > other ? one : other;
+}
+
+static void apples_clip(double seconds, double processor)
+{
+    struct apples_spikes *spikes = &apples_own.spikes;
+    double limit = APPLES_SPIKE_FACTOR * spikes->usual;
+    if (seconds > limit) {
+        spikes->excess += seconds - limit;
+        if (processor > limit)
+            spikes->processor_excess += processor - limit;
+    }
+}
+
+static int apples_by_size(const void *one, const void *other)
+{
+    double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+
+/* Counts an iteration that has just been computed; its spike, if it has one, is remembered. */
+static void apples_count_iteration(void)
+{
+    struct apples_spikes *spikes = &apples_own.spikes;
+    double seconds = apples_own.clock.compute - spikes->compute;
+    double processor = apples_own.clock.processor - spikes->processor, sorted[APPLES_FIRST_ITERATIONS];
+    int k;
+    spikes->compute = apples_own.clock.compute;
+    spikes->processor = apples_own.clock.processor;
+    if (spikes->count < APPLES_FIRST_ITERATIONS) {
+        spikes->first[spikes->count] = seconds;
+        spikes->first_processor[spikes->count++] = processor;
+        if (spikes->count < APPLES_FIRST_ITERATIONS)
+            return;
+        memcpy(sorted, spikes->first, sizeof sorted);
+        qsort(sorted, APPLES_FIRST_ITERATIONS, sizeof *sorted, apples_by_size);
+        spikes->usual = apples_larger(APPLES_TICK_SECONDS, sorted[APPLES_FIRST_ITERATIONS / 2]);
+        for (k = 0; k < APPLES_FIRST_ITERATIONS; k++)
+            apples_clip(spikes->first[k], spikes->first_processor[k]);
+    } else if (seconds > spikes->usual) {
+        apples_clip(seconds, processor);
+        spikes->usual *= APPLES_USUAL_RISE;
+    } else {
+        spikes->usual = apples_larger(APPLES_TICK_SECONDS, spikes->usual * APPLES_USUAL_FALL);
+    }
+}
+
+/* Reads a small file of the kernel's; returns whether it has any text. */
+static int apples_read_counter(int handle, char *text, size_t room)
+{
+    ssize_t length = handle < 0 ? -1 : pread(handle, text, room - 1, 0);
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* Opens the counters of this process: why it computes longer than it should. */
+static void apples_open_counters(void)
+{
+    char text[4096], path[4096 + 64], *line, *next;
+    int groups = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    apples_own.schedule_file = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
+    apples_own.quota_file = -1;
+    apples_read_counter(groups, text, sizeof text);
+    if (groups >= 0)
+        close(groups);
+    for (line = text; *line && apples_own.quota_file < 0; line = next) {
+        char *controllers = strchr(line, ':'), *folder = controllers ? strchr(controllers + 1, ':') : NULL;
+        next = line + strcspn(line, "\n");
+        if (*next)
+            *next++ = '\0';
+        if (!folder)
+            continue;
+        *folder++ = '\0';
+        controllers++;
+        if (!*controllers || !strcmp(controllers, "cpu") || !strncmp(controllers, "cpu,", 4)) {
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s%s%s/cpu.stat", *controllers ? "/" : "", controllers, folder);
+            apples_own.quota_file = open(path, O_RDONLY | O_CLOEXEC);
+        }
+    }
+}
+
+static struct apples_counters apples_read_counters(void)
+{
+    struct apples_counters found = {-1.0, 0.0, 0.0};
+    struct rusage usage;
+    char text[4096], *at;
+    unsigned long long number;
+    if (apples_read_counter(apples_own.schedule_file, text, sizeof text) && sscanf(text, "%*s %llu", &number) == 1)
+        found.wait = 1e-9 * (double)number;
+    if (apples_read_counter(apples_own.quota_file, text, sizeof text)) {
+        if ((at = strstr(text, "throttled_usec ")) && sscanf(at, "%*s %llu", &number) == 1)
+            found.throttled = 1e-6 * (double)number;
+        else if ((at = strstr(text, "throttled_time ")) && sscanf(at, "%*s %llu", &number) == 1)
+            found.throttled = 1e-9 * (double)number;
+    }
+    if (!getrusage(RUSAGE_SELF, &usage))
+        found.faults = (double)usage.ru_majflt;
+    return found;
+}
+
+/* Returns the seconds of spikes that nothing explains: who waits for a CPU is slow and has no timing spike. */
+static double apples_unexplained(double stopped)
+{
+    struct apples_spikes *spikes = &apples_own.spikes;
+    double excess = spikes->excess - spikes->explained_excess - (stopped - spikes->explained_stopped);
+    spikes->unexplained += apples_larger(0.0, excess);
+    spikes->explained_excess = spikes->excess;
+    spikes->explained_stopped = stopped;
+    return spikes->unexplained;
+}
+
 /* Gathers every rank's seconds; returns the longest since the first barrier. */
 static double apples_gather(void)
 {
     struct apples_clock *clock = &apples_own.clock;
+    struct apples_counters now = apples_read_counters(), first = apples_own.first_counters;
     MPI_Request request;
-    double mine[4], longest = 0.0;
+    double mine[APPLES_COLUMNS], longest = 0.0;
     int k;
-    mine[0] = clock->compute;
-    mine[1] = clock->processor;
-    mine[2] = clock->communicate;
-    mine[3] = apples_seconds(CLOCK_MONOTONIC) - clock->begin;
-    MPI_Iallgather(mine, 4, MPI_DOUBLE, apples_own.every, 4, MPI_DOUBLE, apples_own.comm, &request);
+    mine[APPLES_COMPUTE] = clock->compute;
+    mine[APPLES_PROCESSOR] = clock->processor;
+    mine[APPLES_COMMUNICATE] = clock->communicate;
+    mine[APPLES_WAIT] = now.wait < 0 ? -1.0 : now.wait - first.wait;
+    mine[APPLES_THROTTLED] = now.throttled - first.throttled;
+    mine[APPLES_FAULTS] = now.faults - first.faults;
+    mine[APPLES_SPIKES] = now.wait < 0 ? 0.0 : apples_unexplained(mine[APPLES_WAIT] + mine[APPLES_THROTTLED]);
+    mine[APPLES_PROCESSOR_SPIKES] = apples_own.spikes.processor_excess;
+    mine[APPLES_ELAPSED] = apples_seconds(CLOCK_MONOTONIC) - clock->begin;
+    MPI_Iallgather(mine, APPLES_COLUMNS, MPI_DOUBLE, apples_own.every, APPLES_COLUMNS, MPI_DOUBLE, apples_own.comm,
+                   &request);
     apples_wait(1, &request);
     for (k = 0; k < apples_own.size; k++)
-        if (apples_own.every[4 * k + 3] > longest)
-            longest = apples_own.every[4 * k + 3];
+        longest = apples_larger(longest, apples_own.every[APPLES_COLUMNS * k + APPLES_ELAPSED]);
     return longest;
 }
 
-/* Adds the times of each host, the means over its ranks. */
+/* Adds the times of each host, the means over its ranks; what is zero, or not counted, is left out. */
 static void apples_add_hosts(struct apples_line *line)
 {
     static const char *const names[] = {"compute_seconds", "processor_seconds", "communicate_seconds"};
@@ -1215,20 +1370,56 @@ static void apples_add_hosts(struct apples_line *line)
     apples_add(line, ", \"hosts\": [");
     for (k = 0; k < apples_own.piece_count; k++) {
         struct apples_piece *piece = apples_own.pieces + k;
-        double sums[3] = {0.0, 0.0, 0.0};
+        double sums[APPLES_COLUMNS], ranks = (double)piece->ranks;
         int what;
-        for (rank = 0; rank < piece->ranks; rank++, row += 4)
-            for (what = 0; what < 3; what++)
+        memset(sums, 0, sizeof sums);
+        for (rank = 0; rank < piece->ranks; rank++, row += APPLES_COLUMNS)
+            for (what = 0; what < APPLES_COLUMNS; what++)
                 sums[what] += row[what];
         apples_add(line, "%s{\"host\": ", k ? ", " : "");
         apples_add_text(line, piece->host);
-        for (what = 0; what < 3; what++) {
+        for (what = APPLES_COMPUTE; what <= APPLES_COMMUNICATE; what++) {
             apples_add(line, ", \"%s\": ", names[what]);
-            apples_add_seconds(line, sums[what] / (double)piece->ranks);
+            apples_add_seconds(line, sums[what] / ranks);
+        }
+        if (apples_own.piece_count <= APPLES_MOST_DETAILED_HOSTS) {
+            if (sums[APPLES_SPIKES] > 0 || sums[APPLES_PROCESSOR_SPIKES] > 0) {
+                apples_add(line, ", \"clipped_compute_seconds\": ");
+                apples_add_seconds(line, (sums[APPLES_COMPUTE] - sums[APPLES_SPIKES]) / ranks);
+                apples_add(line, ", \"clipped_processor_seconds\": ");
+                apples_add_seconds(line, (sums[APPLES_PROCESSOR] - sums[APPLES_PROCESSOR_SPIKES]) / ranks);
+            }
+            if (sums[APPLES_WAIT] >= 0) {
+                apples_add(line, ", \"cpu_wait_seconds\": ");
+                apples_add_seconds(line, sums[APPLES_WAIT] / ranks);
+            }
+            if (sums[APPLES_THROTTLED] > 0) {
+                apples_add(line, ", \"throttled_seconds\": ");
+                apples_add_seconds(line, sums[APPLES_THROTTLED] / ranks);
+            }
+            if (sums[APPLES_FAULTS] > 0)
+                apples_add(line, ", \"major_faults\": %ld", (long)sums[APPLES_FAULTS]);
         }
         apples_add(line, "}");
     }
     apples_add(line, "]");
+}
+
+/* Adds the seconds of the loop without the timing spikes of its ranks, where there were any: one rank's spike delays
+ * all; those of several ranks in one iteration overlap, but no rank computes for longer than the loop takes. */
+static void apples_add_clipped(struct apples_line *line, double seconds)
+{
+    double spikes = 0.0, longest = 0.0;
+    int k;
+    for (k = 0; k < apples_own.size; k++) {
+        const double *row = apples_own.every + (size_t)k * APPLES_COLUMNS;
+        spikes += row[APPLES_SPIKES];
+        longest = apples_larger(longest, row[APPLES_COMPUTE] - row[APPLES_SPIKES]);
+    }
+    if (spikes > 0) {
+        apples_add(line, ", \"clipped_seconds\": ");
+        apples_add_seconds(line, apples_larger(seconds - spikes, longest));
+    }
 }
 
 /* Says how far the run is, and agrees on when to do so again, from nothing that one rank alone knows. */
@@ -1249,6 +1440,7 @@ static void apples_report(void)
         apples_add(&line, ", \"residual\": ");
         apples_add_number(&line, apples_own.residual, NULL);
         apples_add_hosts(&line);
+        apples_add_clipped(&line, seconds);
         apples_say(&line);
     }
 }
@@ -1285,6 +1477,9 @@ static void apples_start_clock(void)
     apples_own.due = 1;
     apples_barrier();
     memset(&apples_own.clock, 0, sizeof apples_own.clock); /* what was exchanged before the loop is not measured */
+    memset(&apples_own.spikes, 0, sizeof apples_own.spikes);
+    apples_open_counters();
+    apples_own.first_counters = apples_read_counters();
     apples_own.clock.begin = apples_seconds(CLOCK_MONOTONIC);
     apples_lap(&used);
 }
@@ -1301,6 +1496,7 @@ int apples_iterate(void)
         if (!apples_own.calibrating && apples_own.done >= last)
             return 0;
         apples_communicating(); /* the end of this iteration's computing */
+        apples_count_iteration();
         if (apples_own.calibrating)
             apples_take_sample();
         else if (apples_own.done >= apples_own.due)
@@ -1600,13 +1796,8 @@ static void apples_say_result(struct apples_sink *sink, double seconds)
         apples_add_text(&line, sink->path);
     apples_add(&line, "]");
     apples_add_hosts(&line);
+    apples_add_clipped(&line, seconds);
     apples_say(&line);
-}
-
-static int apples_by_size(const void *one, const void *other)
-{
-    double a = *(const double *)one, b = *(const double *)other;
-    return (a > b) - (a < b);
 }
 
 static void apples_say_calibration(void)
@@ -1622,6 +1813,10 @@ static void apples_say_calibration(void)
         used[0] = apples_own.clock.processor / (double)done;
         apples_own.wall_samples[1] = apples_own.clock.compute / (double)done;
     }
+    /* The longest sample counts no more than APPLES_SPIKE_FACTOR times the next: it may be a spike. */
+    qsort(apples_own.wall_samples + 1, (size_t)count, sizeof(double), apples_by_size);
+    if (count > 1 && apples_own.wall_samples[count] > APPLES_SPIKE_FACTOR * apples_own.wall_samples[count - 1])
+        apples_own.wall_samples[count] = APPLES_SPIKE_FACTOR * apples_own.wall_samples[count - 1];
     for (k = 0; k < count; k++)
         wall += apples_own.wall_samples[1 + k] / (double)count;
     qsort(used, (size_t)count, sizeof *used, apples_by_size);
