@@ -1,8 +1,9 @@
 """A program of the protocol without MPI that says digests of its rows, and may be wrong in some of them.
 
 Its parameters: `fault` is ``partition`` (the first row of the second rank is wrong from the second iteration on),
-``late`` (likewise, but only after 1000 iterations), ``alone`` (it refuses to run as one process) or ``several`` (it
-refuses to run as more); `each` is what it claims an iteration takes.
+``late`` (likewise, but only after 1000 iterations), ``alone`` (it refuses to run as one process), ``several`` (it
+refuses to run as more) or ``uncalibrated`` (it does not calibrate); `each` is what it claims an iteration takes.
+It calibrates at 5 ns a point.
 """
 
 import hashlib
@@ -33,7 +34,14 @@ def row(number, iterations, wrong):
 
 def main():
     task = json.loads(Path(os.environ["APPLES_TASK"]).read_text())
-    parameters, partition = task["parameters"], task["partition"]
+    parameters = task["parameters"]
+    if task["mode"] == "calibrate" and parameters["fault"] != "uncalibrated":
+        say("ready", protocol=1, program="rowed", version="1", ranks=1)
+        for rows in task["sizes"]:
+            say("calibration", rows=rows, seconds_per_point=5e-9, error=0.0, repeats=1)
+        say("done")
+        return
+    partition = task["partition"]
     iterations, fault = int(parameters["iterations"]), parameters["fault"]
     if fault == "alone" and len(partition) == 1:
         say("error", message="one process is not enough", rank=0)

@@ -170,6 +170,42 @@ def test_the_reference_is_computed_by_what_runs_on_the_platform_of_the_hosts(fak
     assert sequential(fake("", platforms='["x86_64"]')).iterations == 2
 
 
+@pytest.mark.mpi
+def test_a_program_that_was_never_measured_is_measured_before_its_first_run(tmp_path):
+    given = files(tmp_path, hosts=rowed.HOSTS, template=rowed.template())
+    words = ("apples", "run", *given, "--no-verify", "--json", "--blueprint", "blocked")
+    skipped = command(*words, "--no-calibrate")
+    assert (skipped.code, "measuring" in skipped.err) == (0, False), skipped.err
+    assert {one["source"] for one in skipped.document["plan"]["speeds"].values()} == {"host list"}
+    first = command(*words)
+    assert "measuring rowed on ada, bob first" in first.err
+    assert first.document["phases"]["calibrate"] > 0
+    for speed in first.document["plan"]["speeds"].values():
+        assert speed == {"source": "measured", "points": 30.0 * 30, "factor": 1.0}
+    second = command(*words)
+    assert "measuring" not in second.err
+    larger = command(*words, "--set", "grid=90")
+    assert "measuring" in larger.err, "nine times the points"
+
+
+@pytest.mark.mpi
+def test_a_program_that_cannot_be_measured_is_run_with_a_warning(tmp_path):
+    given = files(tmp_path, hosts=rowed.HOSTS, template=rowed.template("uncalibrated"))
+    done = command("apples", "run", *given, "--no-verify", "--json")
+    assert done.code == 0, done.err
+    assert "warning: default on ada: " in done.err
+    assert {one["source"] for one in done.document["plan"]["speeds"].values()} == {"host list"}
+
+
+@pytest.mark.parametrize("option", ["--calibrate", "--no-calibrate"])
+def test_a_run_that_measures_nothing_refuses_to_be_told_about_it(option):
+    failure = refused_run(option)
+    assert (failure["exit_code"], failure["code"]) == (2, "option-conflict")
+    assert failure["fields"]["options"] == [option, "--weather"]
+    done = command("apples", "run", "--program", option, "--json", "--", "true")
+    assert (done.code, done.failure["fields"]["options"]) == (2, [option, "--program"])
+
+
 def test_contradicting_and_unknown_ways_to_verify_are_refused():
     failure = refused_run("--verify", "full", "--no-verify")
     assert (failure["exit_code"], failure["code"]) == (2, "option-conflict")
