@@ -17,15 +17,13 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from apples import Coordinator, MalleableActuator, load_information
 from apples.agent import (
     AdaptiveExecution,
-    PerformanceContract,
-    PlanResult,
     PreparedRun,
     balanced,
     measure_briefly,
@@ -102,11 +100,11 @@ class Oracle:
     def __call__(self, coordinator, execution, estimate):
         """Look after an execution."""
         self.pool = coordinator.information
-        return AdaptiveExecution(
-            execution, PerformanceContract.of(estimate), on_progress=self.on_progress
-        )
+        run = AdaptiveExecution.of(execution, coordinator, estimate)
+        run.decider = self.decide
+        return run
 
-    def on_progress(self, run):
+    def decide(self, run):
         """Go when the time has come."""
         self.begun = self.begun or time.monotonic()
         if self.done or time.monotonic() - self.begun < self.after:
@@ -122,32 +120,42 @@ class Oracle:
 
 def run(folder, iterations, blueprint, cpu, after, policy=None):
     """Return the run document of one run with the load arriving on `cpu`; at once it is there unseen."""
-    pool = information(folder, iterations)
-    chooser = Coordinator(pool)
-    chooser.execute(blueprint)
-    starter = Coordinator(
-        pool,
+    coordinator = Coordinator(
+        information(folder, iterations),
         MalleableActuator(talk=lambda _: None),
         refresh=measure_briefly if after else lambda unseen: unseen,
         probe=probe_hosts,
     )
-    starter.decision_log = chooser.decision_log
-    if policy is not None:
-        starter.decision_log.policy = policy
+
+    def moved_by_policy(coordinator):
+        return coordinator.actuate(fastest(coordinator), policy)
+
     with arriving(cpu, after) as begin:
 
-        def follow(_, progress):
+        def follow(*_):
             begin()
-            for _one in progress:
-                pass
+            return nullcontext(lambda _: None)
 
-        return prepared(starter).execute(follow=follow).document()
+        return (
+            prepared(moved_by_policy if policy else blueprint, coordinator)
+            .execute(follow=follow)
+            .document()
+        )
 
 
-def prepared(starter):
-    """Return the run of what a coordinator has on record."""
-    plan = PlanResult("redistribute", starter.decision_log, starter.information)
-    return PreparedRun(plan, starter, verify=False, learn=False)
+def fastest(coordinator):
+    """Return the best estimate."""
+    candidates = []
+    for resources in coordinator.select_resources():
+        schedule = coordinator.plan(resources)
+        if coordinator.is_feasible(schedule):
+            candidates.append(coordinator.estimate(schedule))
+    return coordinator.best(candidates)
+
+
+def prepared(blueprint, coordinator):
+    """Return the run of a blueprint."""
+    return PreparedRun(blueprint, coordinator, verify=False, learn=False)
 
 
 def shown(name, document):
@@ -199,16 +207,13 @@ def constant(folder, runs, seconds):
             chosen = trial.decision_log.chosen
             iterations = int(seconds / chosen.iteration_seconds)
             pool = replace(information(folder, iterations), conditions=pool.conditions)
-            chooser = Coordinator(pool)
-            chooser.execute(redistribute)
-            starter = Coordinator(
+            coordinator = Coordinator(
                 pool,
                 MalleableActuator(talk=lambda _: None),
                 refresh=measure_briefly,
                 probe=probe_hosts,
             )
-            starter.decision_log = chooser.decision_log
-            document = prepared(starter).execute().document()
+            document = prepared(redistribute, coordinator).execute().document()
             taken = document["execution"]["redistributions"]
             moves += sum(one["moved"] for one in taken)
             took = document["execution"]["measured_seconds"]

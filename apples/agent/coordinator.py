@@ -36,7 +36,6 @@ from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
 
 if TYPE_CHECKING:
-    from apples.agent.slow_hosts import SlowHost, SlowHostDetector
     from apples.launch.events import Progress
     from apples.launch.plan import LaunchPlan
     from apples.topology.message_matrix import MessageMatrix
@@ -92,6 +91,8 @@ class Start:
         Whether the blueprint ends at `actuate`: nothing is started.
     moves
         Whether a blueprint's policy may move the application; if not, a policy is ignored.
+    movable
+        Returns the actuator of an application that is moved while it runs, in place of another.
 
     Attributes
     ----------
@@ -102,14 +103,18 @@ class Start:
         if the blueprint fails; else its caller does.
     """
 
-    def __init__(self, *, passes: int = 0, decides_only: bool = False, moves: bool = True) -> None:
-        self.passes, self.decides_only, self.moves = passes, decides_only, moves
+    def __init__(
+        self,
+        *,
+        passes: int = 0,
+        decides_only: bool = False,
+        moves: bool = True,
+        movable: Callable[[Actuator], Actuator] | None = None,
+    ) -> None:
+        self.passes, self.decides_only = passes, decides_only
+        self.moves, self.movable = moves, movable
         self.execution: Execution | None = None
         self.until_end = ExitStack()
-
-    def movable(self, actuator: Actuator) -> Actuator:
-        """Return the actuator of an application that is moved while it runs, in place of another."""
-        return actuator
 
     def decided(self, coordinator: Coordinator, plan: LaunchPlan) -> None:
         """Take in the decision, just before it is started."""
@@ -209,13 +214,6 @@ class Coordinator:
         Seconds, for an application that runs.
     messages
         Which rank sends which how much, by a run with as many ranks: what `best` chooses is ordered by it.
-
-    Attributes
-    ----------
-    slow_hosts
-        Names the slow hosts of the application that `actuate` started; None before.
-    on_slow_host
-        Called with each host that turns out to be slow.
     """
 
     def __init__(
@@ -240,8 +238,6 @@ class Coordinator:
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
         self.decision_log = DecisionLog()
-        self.slow_hosts: SlowHostDetector | None = None
-        self.on_slow_host: Callable[[SlowHost], object] = lambda _: None
         self._present = information  # the hosts as they are, whatever the decision assumes of them
         self._alone: tuple[InformationPool, float | None] | None = None
 
@@ -477,7 +473,7 @@ class Coordinator:
         if log.chosen is not estimate:
             log.chosen, log.information = estimate, self.information
         log.policy = policy = policy if start.moves else None
-        if (movable or policy) and not self.actuator.movable:
+        if (movable or policy) and start.movable and not self.actuator.movable:
             self.actuator = start.movable(self.actuator)
             if estimate.schedule.threads and not self.actuator.takes_threads:
                 raise BlueprintStopped(self._present, self.actuator)
@@ -487,11 +483,9 @@ class Coordinator:
         if start.decides_only:
             raise BlueprintStopped(None, self.actuator)
         from apples.agent.launching import launch_plan  # noqa: PLC0415 - a plan loads no launcher
-        from apples.agent.slow_hosts import SlowHostDetector, planned_hosts  # noqa: PLC0415 - likewise
 
         plan = launch_plan(estimate.schedule, self._present, self.messages)
         start.decided(self, plan)
-        self.slow_hosts = SlowHostDetector(planned_hosts(estimate, self._present.conditions))
         execution = start.started(self, self.actuator.actuate(plan), estimate)
         return policy(self, execution, estimate) if policy and execution.movable else execution
 
@@ -526,33 +520,23 @@ class Coordinator:
             self.information = self.information.with_findings(seen.findings)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
-        """Yield the progress of an execution until it ends; each report is first searched for slow hosts."""
-        epoch = 0
-        for progress in execution.monitor():
-            if self.slow_hosts is not None:
-                changes = execution.changes
-                if changes and changes[-1].epoch > epoch:
-                    epoch = changes[-1].epoch
-                    self.slow_hosts.rescale(dict(changes[-1].members))
-                for one in self.slow_hosts.observe(progress):
-                    self.on_slow_host(one)
-            yield progress
+        """Yield the progress of an execution until it ends."""
+        yield from execution.monitor()
 
-    def resize(self, execution: Execution, estimate: Estimate) -> Resized:
+    def resize(self, execution: Execution, estimate: Estimate, reason: str = "") -> Resized:
         """Move a running application to the hosts and rows of an estimate; returns when it is there.
+
+        Parameters
+        ----------
+        reason
+            Why; it is recorded with the move.
 
         Raises
         ------
         UsageError, LaunchError
             It refused, or tried in vain, and goes on as it was.
         """
-        conditions = self.information.conditions
-        resized = execution.resize(estimate.schedule, bandwidth=conditions.bandwidth)
-        if self.slow_hosts is not None:
-            from apples.agent.slow_hosts import planned_hosts  # noqa: PLC0415 - nothing runs in a plan
-
-            self.slow_hosts.replan(planned_hosts(estimate, conditions))
-        return resized
+        return execution.move(estimate, reason, bandwidth=self.information.conditions.bandwidth)
 
 
 def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:

@@ -8,6 +8,6 @@ Log = Callable[[str], None]
 """Receives one line, without its line break."""
 
 
-def discard(line: str) -> None:
-    """Drop a line."""
+def discard(line: object) -> None:
+    """Drop a line, or anything else that a caller wants none of."""
     del line

@@ -298,7 +298,9 @@ def _plan_once() -> None:
 
     sample = example_folder()
     hosts, template, user = (sample / f"{name}.toml" for name in ("hosts", "template", "user"))
-    prepare(RunSpec(hosts=hosts, template=template, user=user, weather="static")).close()
+    prepared = prepare(RunSpec(hosts=hosts, template=template, user=user, weather="static"))
+    prepared.plan()
+    prepared.close()
 
 
 def _leave() -> None:

@@ -19,19 +19,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool
-from apples.agent.launching import launch_plan
 from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
 from apples.agent.session.phases import PhaseTimes
 from apples.agent.session.results import (
+    PlanResult,
     RunResult,
     VerificationInterrupt,
     verification_error,
 )
-from apples.agent.session.running import Follow, PreparedRun, prepare, unwatched
+from apples.agent.session.running import Follow, prepare, unwatched
 from apples.agent.session.spec import RunSpec
-from apples.errors import ApplesError, UsageError, failure_of
+from apples.agent.slow_hosts import SlowHostDetector
+from apples.errors import UsageError, failure_of
 from apples.io import documents
 from apples.io.naming import naming
 from apples.jobs import store
@@ -39,7 +39,7 @@ from apples.jobs.spec import JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
 from apples.launch.actuator import Execution
 from apples.launch.events import Outcome, Progress, Talk, unheard
-from apples.launch.plan import run_task
+from apples.launch.plan import LaunchPlan, run_task
 from apples.malleable.control.messages import phases_in_order
 from apples.weather.conditions import STATIC
 
@@ -182,7 +182,6 @@ class RunRecorder:
         self._written = -math.inf
         self._warned: dict[str, str] = {}
         self._decided: ReschedulingDecision | None = None
-        self._coordinator: Coordinator | None = None
         self._slow_hosts: list[Record] = []
         self._changed = 0
         self._logged = 0
@@ -202,19 +201,16 @@ class RunRecorder:
         return read_events(self.job.events) if self.job else []
 
     # ------------------------------------------------------------------------ what happens
-    def planned(self, prepared: PreparedRun) -> None:
+    def planned(self, plan: PlanResult, launch: LaunchPlan | None) -> None:
         """Keep the plan, the weather it was made under and the task, before anything is started."""
-        self._coordinator = prepared.coordinator
-        plan, chosen = prepared.plan, prepared.plan.decisions.chosen
-        information = plan.decisions.information or plan.information
+        chosen, information = plan.decisions.chosen, plan.decisions.information or plan.information
         self._keep_document("plan.json", lambda: json.dumps(plan.document(), indent=1))
         if information.conditions.source != STATIC:
             self._keep_document("weather.json", information.conditions.weather.to_json)
         news: Record = {"name": information.template.name, "blueprint": plan.blueprint}
-        if chosen is not None:
-            with suppress(ApplesError):  # whoever launches it says so
-                task = run_task(launch_plan(chosen.schedule, prepared.coordinator.information))
-                self._keep_document("task.json", lambda: json.dumps(task, indent=1))
+        if chosen is not None and launch is not None:
+            task = run_task(launch)
+            self._keep_document("task.json", lambda: json.dumps(task, indent=1))
             news |= {
                 "hosts": list(plan.rows), "rows": list(plan.rows.values()),
                 "iterations": information.application.iterations,
@@ -224,11 +220,18 @@ class RunRecorder:
         self.event("planned")
 
     def followed(self, follow: Follow) -> Follow:
-        """Return what follows an execution as `follow` does, and records what it sees."""
+        """Return what follows a run as `follow` does, and records it."""
 
-        def both(execution: Execution, progress: Iterable[Progress]) -> None:
+        @contextmanager
+        def both(plan: PlanResult, execution: Execution) -> Iterator[Callable[[Progress], None]]:
             self.running()
-            follow(execution, self.watched(execution, progress))
+            with self.recording(execution) as record, follow(plan, execution) as show:
+
+                def received(at: Progress) -> None:
+                    record(at)
+                    show(at)
+
+                yield received
 
         return both
 
@@ -238,21 +241,36 @@ class RunRecorder:
         self.event("running", hosts=self.state.get("hosts"), rows=self.state.get("rows"))
 
     def watched(self, execution: Execution, progress: Iterable[Progress]) -> Iterator[Progress]:
-        """Yield the progress of an execution to its end, and record it; the first is in the state at once."""
-        for at in progress:
+        """Yield the progress of an execution to its end, and record it."""
+        with self.recording(execution) as record:
+            for at in progress:
+                record(at)
+                yield at
+
+    @contextmanager
+    def recording(self, execution: Execution) -> Iterator[Callable[[Progress], None]]:
+        """Yield a function that records a progress message; record what was measured when the context is left.
+
+        The first message is in the state at once.
+        """
+
+        def record(at: Progress) -> None:
             first = not self.state.get("iteration")
             self.state.update(iteration=at.iteration, iterations=at.iterations)
             self._changes(execution)
             if isinstance(execution, AdaptiveExecution):
                 self._decisions(execution.decisions)
-            self._slow()
+                self._slow(execution.slow_hosts)
             line = _event(PROGRESS, **_reported(at))
             del line["borders"]  # they are in what is measured in the end
             self._kept(partial(EventLog.append_progress, event=line))
             if first or self._clock() - self._written >= self._every:
                 self.note(**_messages(execution))
-            yield at
+
+        yield record
         self._changes(execution)
+        if isinstance(execution, AdaptiveExecution):
+            self._decisions(execution.decisions)
         outcome = execution.outcome()
         if outcome is not None:
             self._measured(outcome)
@@ -383,10 +401,9 @@ class RunRecorder:
             to_the_last = self.job.to_the_last
             self._kept(lambda events: to_the_last(lambda: events.append(event)))
 
-    def _slow(self) -> None:
+    def _slow(self, slow: SlowHostDetector) -> None:
         """Record each host that has become slow or no longer is; the state has the newest figures."""
-        slow = self._coordinator and self._coordinator.slow_hosts
-        if not slow or not slow.found:
+        if not slow.found:
             return
         now, known = [one.document() for one in slow.found], self._slow_hosts
         before = {_place(one): one["until_iteration"] for one in known}
@@ -554,7 +571,7 @@ def run(
         The loaded pool, in place of the specification's files, settings, weather and model.
     """
     with recorded(_order(spec), talk) as record:
-        return carry_out(record, spec, information, talk=talk, follow=lambda _: follow)
+        return carry_out(record, spec, information, talk=talk, follow=follow)
 
 
 def carry_out(
@@ -563,7 +580,7 @@ def carry_out(
     information: InformationPool | None = None,
     *,
     talk: Talk,
-    follow: Callable[[PreparedRun], Follow],
+    follow: Follow,
     said: Talk | None = None,
     phases: PhaseTimes | None = None,
     made_by: Callable[[], Record] | None = None,
@@ -574,8 +591,6 @@ def carry_out(
 
     Parameters
     ----------
-    follow
-        Returns what follows the run that was decided.
     said
         Hears what the program says, where `talk` shall not.
     phases
@@ -585,17 +600,17 @@ def carry_out(
     """
     heard = record.heard(talk)
     prepared = prepare(spec, information, talk=heard, phases=phases)
-    record.planned(prepared)
-    if prepared.plan.refusal is not None:
-        prepared.close()
-        raise prepared.plan.refusal
-    prepared.coordinator.actuator.talk = heard if said is None else record.heard(said)
 
     def with_maker(result: RunResult) -> Record:
         return result.document() | ({"made_by": made_by()} if made_by else {})
 
     try:
-        done = prepared.execute(talk=heard, follow=record.followed(follow(prepared)))
+        done = prepared.execute(
+            talk=heard,
+            program_log=heard if said is None else record.heard(said),
+            decided=record.planned,
+            follow=record.followed(follow),
+        )
     except VerificationInterrupt as interrupt:
         document = with_maker(replace(interrupt.result, record=record.id))
         record.finished(document, "interrupted after the run itself", INTERRUPTED)

@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import hat
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import PerformanceMonitor, best_of_size
-from apples.agent.session.results import verification_error
+from apples.agent.session.results import PlanResult, verification_error
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles, RunSpec
 from apples.errors import (
@@ -43,6 +43,7 @@ from apples.launch import job_processes
 from apples.launch.actuator import Execution
 from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.events import Progress, to_stderr
+from apples.launch.plan import LaunchPlan
 from apples.malleable.actuator import NO_RECTANGLES
 
 STATUS_SECONDS = 1.0
@@ -134,16 +135,17 @@ class Supervisor:
         if count > 1:
             to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
         prepared = prepare(spec.run, job=job, talk=to_stderr)
-        plan, template = prepared.plan, prepared.coordinator.information.template
-        self.recorder.state["malleable"] = template.malleable
-        self.recorder.planned(prepared)
-        if plan.refusal is not None:
-            prepared.close()
-            raise plan.refusal
-        self._coordinator = prepared.coordinator
-        if prepared.coordinator.actuator.queues:
-            self._told({})  # it may be in the queue for days
-        result = prepared.execute(talk=to_stderr, follow=self._follow)
+        coordinator = self._coordinator = prepared.coordinator
+        self.recorder.state["malleable"] = coordinator.information.template.malleable
+
+        def decided(plan: PlanResult, launch: LaunchPlan | None) -> None:
+            self.recorder.planned(plan, launch)
+            if launch is not None and coordinator.actuator.queues:
+                self._told({})  # it may be in the queue for days
+
+        result = prepared.execute(
+            talk=to_stderr, decided=decided, follow=lambda _, run: self._following(run)
+        )
         return result.document() | {"record": self.job.id}
 
     def _program(self, spec: ProgramSpec) -> Record:
@@ -154,7 +156,9 @@ class Supervisor:
         )
         execution = programs.start(spec, self.job, to_stderr)
         try:
-            self._follow(execution, execution.monitor())
+            with self._following(execution) as received:
+                for progress in execution.monitor():
+                    received(progress)
             outcome = execution.outcome()
         except BaseException:
             execution.cancel()
@@ -167,13 +171,19 @@ class Supervisor:
         return programs.program_document(spec, outcome)
 
     # ------------------------------------------------------------------------ watching
-    def _follow(self, execution: Execution, progressing: Iterable[Progress]) -> None:
+    @contextmanager
+    def _following(self, execution: Execution) -> Iterator[Callable[[Progress], None]]:
         """Keep the record while the job runs, to its end."""
         try:
             self.recorder.running()
             self._told({})
-            for progress in self.recorder.watched(execution, progressing):
-                self._progress(execution, progress)
+            with self.recorder.recording(execution) as record:
+
+                def received(progress: Progress) -> None:
+                    record(progress)
+                    self._progress(execution, progress)
+
+                yield received
         except BaseException:  # whoever called ends the run: one request to end is enough
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
@@ -239,7 +249,8 @@ class Supervisor:
             seconds = rate.compute_seconds if rate else {}
             try:
                 best = best_of_size(self._coordinator, rows, seconds, fewest, most)
-                self._coordinator.resize(execution, best)
+                reason = f"the job asked for {fewest} to {most} hosts"
+                self._coordinator.resize(execution, best, reason)
             except LaunchError as error:  # a host that does not start; it is tried again
                 self.recorder.warn(f"the job asked for {fewest} to {most} hosts: {error}")
                 return

@@ -105,7 +105,7 @@ def test_who_sees_where_a_run_is_sees_the_move_that_brought_it_there():
     recorder = RunRecorder(store.create({}, ""), pytest.fail, 0.0)
     ran = Ran()
     ran.array_messages, ran.monitor = ArrayMessages(), tuple
-    run = AdaptiveExecution(ran, PerformanceContract(1.0, {}))
+    run = AdaptiveExecution(ran, None, PerformanceContract(1.0, {}))
 
     def moving():
         for epoch, host in enumerate(["far", "bob"], 1):

@@ -1,9 +1,9 @@
 """Rescheduling: compare a running application with its prediction, and move it where a move pays.
 
 The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `contract` (the contract, and the
-measured rate that is compared with it), `evaluation` (the gain and the cost of a move), `rescheduler` (the
-policy, the decisions, and the execution that carries both), `by_load` (the same by the loads of hosts, through a
-scheduling policy).
+measured rate that is compared with it), `evaluation` (the gain and the cost of a move), `execution` (what runs,
+and the one way in which it is moved and that is recorded), then the deciders: `rescheduler` (by the contract) and
+`by_load` (by the loads of hosts, through a scheduling policy).
 """
 
 from apples.agent.rescheduling.by_load import LoadRescheduling
@@ -13,13 +13,8 @@ from apples.agent.rescheduling.contract import (
     PerformanceMonitor,
 )
 from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
-from apples.agent.rescheduling.rescheduler import (
-    AdaptiveExecution,
-    Rescheduler,
-    ReschedulingDecision,
-    ReschedulingPolicy,
-    best_of_size,
-)
+from apples.agent.rescheduling.execution import AdaptiveExecution, ReschedulingDecision
+from apples.agent.rescheduling.rescheduler import Rescheduler, ReschedulingPolicy, best_of_size
 
 __all__ = [
     "AdaptiveExecution",

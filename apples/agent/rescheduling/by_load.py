@@ -9,20 +9,15 @@ one host for another, in its place in the strip, with its rows; the other hosts 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import refusal
-from apples.agent.rescheduling.contract import (
-    IterationRate,
-    PerformanceContract,
-    PerformanceMonitor,
-)
-from apples.agent.rescheduling.evaluation import REMEMBERED_MOVES, Move, move_seconds
-from apples.agent.rescheduling.rescheduler import AdaptiveExecution
+from apples.agent.rescheduling.contract import IterationRate
+from apples.agent.rescheduling.execution import AdaptiveExecution
 from apples.errors import LaunchError, UsageError
 from apples.launch.actuator import Execution
 from apples.launch.events import Progress, to_stderr
@@ -124,36 +119,10 @@ class LoadRescheduling:
         other_machines = coordinator.actuator.reaches_other_machines
         far = [host for host in hosts if other_machines and not is_here(host)]
         listed = replace(information.hosts, hosts=tuple(hosts))
-        return MonitoredExecution(
-            execution,
-            PerformanceContract.of(estimate),
-            PerformanceMonitor(clock=coordinator.clock),
-            rescheduler,
-            loads=self.watch(listed, far, rescheduler.hear),
-        )
-
-
-@dataclass
-class MonitoredExecution(AdaptiveExecution):
-    """An execution whose hosts are monitored until it ends.
-
-    Attributes
-    ----------
-    loads
-        Monitors them.
-    """
-
-    loads: AbstractContextManager[Any] = field(default_factory=nullcontext)
-
-    def monitor(self) -> Iterator[Progress]:
-        """Yield progress until the run ends, and the monitor with it."""
-        with self.loads:
-            yield from super().monitor()
-
-    def cancel(self) -> None:
-        """End the run, and the monitor."""
-        with self.loads:
-            super().cancel()
+        run = AdaptiveExecution.of(execution, coordinator, estimate)
+        run.decider = rescheduler
+        run.until_end.enter_context(self.watch(listed, far, rescheduler.hear))
+        return run
 
 
 class LoadRescheduler:
@@ -206,7 +175,7 @@ class LoadRescheduler:
                 self._moved = now  # a refusal too is for a while
                 chosen = [nodes[number] for number in sorted(decision.nodes)]
                 try:
-                    self._move(run, cluster, chosen, decision.reason, rate)
+                    self._move(run, cluster, chosen, decision.reason)
                 except LaunchError:  # it is between two configurations, or has just ended
                     return
 
@@ -272,7 +241,6 @@ class LoadRescheduler:
         cluster: ClusterState,
         chosen: list[str],
         reason: str,
-        rate: IterationRate | None,
     ) -> None:
         """Put the hosts chosen anew in the place of those that are left, and record it."""
         coordinator, rows = self.coordinator, run.rows()
@@ -287,33 +255,24 @@ class LoadRescheduler:
         instead = dict(zip(given, reversed(taken), strict=True))
         schedule = self._schedule({instead.get(name, name): n for name, n in rows.items()})
         information = coordinator.information
-        seconds = (rate or run.contract).iteration_seconds
         before = max(n / pace[name] for name, n in rows.items())
         after = max(n / pace[instead.get(name, name)] for name, n in rows.items())
-        last = run.performance.last
-        move = Move(
-            coordinator.estimator.estimate(schedule, information),
-            seconds,
-            seconds * after / before,
-            last.iterations - last.iteration if last else 0,
-            max([move_seconds(rows, schedule, information), *run.costs[-REMEMBERED_MOVES:]]),
-            rate.error if rate else 1.0,
-            reason,
-        )
+        estimate = coordinator.estimator.estimate(schedule, information)
+        next_seconds = run.rate().iteration_seconds * after / before
+        move = run.evaluate(estimate, reason, rows=rows, next_seconds=next_seconds)
+        if move is None:
+            return
         application = information.application
         going = sum(rows[name] for name in given) * application.columns * application.point_bytes
-        text = f"{move.explanation()}; {amount(going)} of rows go to {', '.join(instead.values())}"
+        move = replace(move, note=f"{amount(going)} of rows go to {', '.join(instead.values())}")
         if not coordinator.is_feasible(schedule):
-            rejected = coordinator.decision_log.rejections[-1].reason
-            run.record(move, f"stays, though {text}: {rejected}")
+            run.stay(move, coordinator.decision_log.rejections[-1].reason)
             return
         try:
-            resized = coordinator.resize(run, move.estimate)
-        except (UsageError, LaunchError) as error:
-            run.record(move, f"stays, though {text}: {error}")
+            run.make(move)
+        except (UsageError, LaunchError):
             return
         self._moved = coordinator.clock()
-        run.record(move, f"moves: {text}", resized)
 
     def _schedule(self, rows: Mapping[str, int]) -> Schedule:
         information = self.coordinator.information

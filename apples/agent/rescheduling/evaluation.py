@@ -50,6 +50,8 @@ class Move:
     probed
         By host of the candidate on which the application's kernel was measured before the move: how many times
         longer it takes there than the model says.
+    note
+        Added to the explanation, such as the bytes that travel.
     """
 
     estimate: Estimate
@@ -60,6 +62,7 @@ class Move:
     error: float
     violation: str
     probed: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def improvement(self) -> float:
@@ -91,10 +94,12 @@ class Move:
         payback = f", paid back after {duration(self.payback)}" if self.payback < 1e9 else ""
         probed = ", ".join(f"{host} {factor:.2f}" for host, factor in self.probed.items())
         measured = f" (measured there, times the model: {probed})" if probed else ""
+        note = f"; {self.note}" if self.note else ""
         return (
             f"{self.violation or 'a look around'}: on {where} an iteration would take "
             f"{duration(self.next_seconds)} in place of {duration(self.iteration_seconds)}{measured}; "
-            f"{self.remaining} are left, gain {duration(max(0.0, self.gain))}, cost {duration(self.cost)}{payback}"
+            f"{self.remaining} are left, gain {duration(max(0.0, self.gain))}, "
+            f"cost {duration(self.cost)}{payback}{note}"
         )
 
 
@@ -108,6 +113,7 @@ def evaluate_move(
     *,
     costs: Sequence[float] = (),
     violation: str = "",
+    next_seconds: float | None = None,
     probed: Mapping[str, float] | None = None,
 ) -> Move | None:
     """Return what moving a running application to a candidate would bring and cost; None where it would not move.
@@ -126,18 +132,22 @@ def evaluate_move(
         Measured seconds of the moves made so far.
     violation
         Why the evaluation was made.
+    next_seconds
+        One iteration after the move, where the caller has it from elsewhere than the model.
     probed
         By host: the slowdown that the application's own kernel was measured to have there.
     """
     if {a.host.name: int(a.rows) for a in candidate.schedule.allocations} == dict(rows):
         return None
-    staying = _estimate_of(rows, information, estimator)
-    # An iteration here takes longer than the model says by what the model leaves out; so it does there.
-    overhead = max(1.0, rate.iteration_seconds / staying.iteration_seconds)
+    if next_seconds is None:
+        staying = _estimate_of(rows, information, estimator)
+        # An iteration here takes longer than the model says by what the model leaves out; so it does there.
+        overhead = max(1.0, rate.iteration_seconds / staying.iteration_seconds)
+        next_seconds = candidate.iteration_seconds * overhead
     return Move(
         candidate,
         rate.iteration_seconds,
-        candidate.iteration_seconds * overhead,
+        next_seconds,
         remaining,
         # The estimate knows the bytes and a constant only; the dearest recent move is a lower
         # bound.

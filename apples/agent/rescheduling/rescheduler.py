@@ -12,174 +12,23 @@ host worth measuring, the measurement decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from apples.agent.coordinator import Coordinator, DecisionLog
 from apples.agent.information import InformationPool
-from apples.agent.rescheduling.contract import TOLERANCE, PerformanceContract, PerformanceMonitor
-from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured, evaluate_move
+from apples.agent.rescheduling.contract import TOLERANCE, PerformanceContract
+from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured
+from apples.agent.rescheduling.execution import AdaptiveExecution
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.launch.actuator import Bandwidth, Execution, Resized
-from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests
-from apples.launch.message_counts.arrays import ArrayMessages
-from apples.resources.schedule import Estimate, Schedule
+from apples.launch.actuator import Execution
+from apples.resources.schedule import Estimate
 
-ANSWER_SECONDS = 1.0
-KEPT_DECISIONS = 100
 MOST_PROBES = 3
 """How often one decision measures hosts and chooses again; then what was not measured is not believed."""
 PROBE_HOLDS_SECONDS = 60.0
 """For so long a probe of a host stands."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReschedulingDecision:
-    """A move that was evaluated, whether it was made, and why."""
-
-    iteration: int
-    moved: bool
-    explanation: str
-    move: Move
-    seconds: float | None = None
-
-    def document(self) -> dict[str, Any]:
-        """Return the record as JSON."""
-        move, payback = self.move, self.move.payback
-        schedule = move.estimate.schedule
-        return {
-            "iteration": self.iteration, "moved": self.moved, "explanation": self.explanation,
-            "breach": move.violation, "hosts": [a.host.name for a in schedule.allocations],
-            "rows": [int(a.rows) for a in schedule.allocations],
-            "iteration_seconds": move.iteration_seconds, "predicted_seconds": move.next_seconds,
-            "remaining": move.remaining, "error": move.error, "gain_seconds": move.gain, "cost_seconds": move.cost,
-            "payback_seconds": payback if payback < float("inf") else None,
-            "resize_seconds": self.seconds, "probed": dict(move.probed),
-        }  # fmt: skip
-
-
-def _ignore(argument: object) -> None:
-    """Take no notice."""
-    del argument
-
-
-@dataclass
-class AdaptiveExecution(Execution):
-    """An execution that is measured against a performance contract and may be moved while it runs.
-
-    Attributes
-    ----------
-    execution
-        The application that runs.
-    contract
-        The times it is expected to take now.
-    performance
-        The times it is measured to take.
-    on_progress
-        Called after each progress message, with this execution; it may move it.
-    on_decision
-        Called with each decision that is recorded.
-    decisions
-        The moves that were evaluated; the last `KEPT_DECISIONS`.
-    costs
-        Measured seconds of the moves made.
-    """
-
-    execution: Execution
-    contract: PerformanceContract
-    performance: PerformanceMonitor = field(default_factory=PerformanceMonitor)
-    on_progress: Callable[[AdaptiveExecution], None] = _ignore
-    on_decision: Callable[[ReschedulingDecision], None] = _ignore
-    decisions: list[ReschedulingDecision] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)
-
-    @property
-    def moved(self) -> bool:
-        """Whether it runs elsewhere than it began."""
-        return self.execution.moved or bool(self.costs)
-
-    @property
-    def movable(self) -> bool:
-        """Whether it can be moved: yes."""
-        return True
-
-    @property
-    def row_digests(self) -> Sequence[RowDigests]:
-        """What the program said of the rows of its result."""
-        return self.execution.row_digests
-
-    @property
-    def changes(self) -> Sequence[HostsChanged]:
-        """The latest changes of its hosts or rows, whoever made them."""
-        return self.execution.changes
-
-    @property
-    def array_messages(self) -> ArrayMessages:
-        """The messages of its arrays by its own word."""
-        return self.execution.array_messages
-
-    def monitor(self) -> Iterator[Progress]:
-        """Yield progress until the run ends; `on_progress` is called before each is handed on."""
-        for progress in self.execution.monitor():
-            self.performance.observe(progress)
-            self.on_progress(self)
-            yield progress
-
-    def violation(self) -> str:
-        """Return which host violates the contract, in words; empty when none does."""
-        rate = self.performance.rate()
-        return "" if rate is None else self.contract.violation(rate)
-
-    def record(self, move: Move, explanation: str, resized: Resized | None = None) -> None:
-        """Record a decision: `resized` is what the move took, None where the application stays."""
-        last = self.performance.last
-        decision = ReschedulingDecision(
-            last.iteration if last else 0,
-            resized is not None,
-            explanation,
-            move,
-            resized.seconds if resized else None,
-        )
-        self.decisions = [*self.decisions, decision][-KEPT_DECISIONS:]
-        self.on_decision(decision)
-
-    def position(self, seconds: float = 10.0) -> Mapping[str, Any]:
-        """Return where the application is; it has `seconds` to answer."""
-        return self.execution.position(seconds)
-
-    def rows(self) -> dict[str, int]:
-        """Return the rows each host has now, in strip order.
-
-        Raises
-        ------
-        LaunchError
-            It does not answer, or is between two configurations.
-        """
-        at = self.position(ANSWER_SECONDS)
-        if not at["hosts"]:
-            raise LaunchError("the job is between two configurations; try again", code="job-busy")
-        return dict(zip(at["hosts"], at["rows"], strict=True))
-
-    def resize(
-        self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
-    ) -> Resized:
-        """Move the application; the window of the measurement begins anew."""
-        resized = self.execution.resize(schedule, ordered=ordered, bandwidth=bandwidth)
-        self.costs.append(resized.seconds)
-        self.performance.hosts_changed()
-        return resized
-
-    def outcome(self) -> Outcome | None:
-        """Return what was measured, waiting for the end and looking after the application till then."""
-        for _ in self.monitor():
-            pass
-        return self.execution.outcome()
-
-    def cancel(self) -> None:
-        """End the run."""
-        self.execution.cancel()
 
 
 @dataclass(frozen=True)
@@ -215,12 +64,9 @@ class ReschedulingPolicy:
         self, coordinator: Coordinator, execution: Execution, estimate: Estimate
     ) -> AdaptiveExecution:
         """Return the execution of an estimate, rescheduled by this policy while it runs."""
-        return AdaptiveExecution(
-            execution,
-            PerformanceContract.of(estimate),
-            PerformanceMonitor(clock=coordinator.clock),
-            Rescheduler(coordinator, self),
-        )
+        run = AdaptiveExecution.of(execution, coordinator, estimate)
+        run.decider = Rescheduler(coordinator, self)
+        return run
 
 
 class Rescheduler:
@@ -274,7 +120,7 @@ class Rescheduler:
             self._accept(run)
         elif not self._pays(move):
             self._accept(run)
-            run.record(move, f"stays: {move.explanation()}")
+            run.stay(move)
         elif self._confirming or self._proposed:
             self._move(run, move)
         else:
@@ -333,20 +179,11 @@ class Rescheduler:
 
     def _best(self, run: AdaptiveExecution, information: InformationPool) -> Move | None:
         """Return the best move in a pool; None where the application has the best already."""
-        performance = run.performance
         candidate = self.policy.replan(self.coordinator.under(information, DecisionLog()))
-        rate, last = performance.rate(), performance.last
-        if rate is None or last is None:
-            return None
-        return evaluate_move(
+        return run.evaluate(
             candidate,
-            run.rows(),
-            rate,
-            max(0, last.iterations - last.iteration),
-            information,
-            self.coordinator.estimator,
-            costs=run.costs,
-            violation=run.contract.violation(rate),
+            run.violation(),
+            information=information,
             probed={name: factor for name, (factor, _) in self.probes.items() if factor},
         )
 
@@ -371,19 +208,13 @@ class Rescheduler:
             self.bias = min([*([self.bias] if known else []), *seen.values()])
 
     def _move(self, run: AdaptiveExecution, move: Move) -> None:
-        """Make a move and record it; a refusal of the application is recorded too."""
+        """Make a move; where the application refuses it, stay."""
         try:
-            resized = self.coordinator.resize(run, move.estimate)
-        except (UsageError, LaunchError) as refusal:
+            run.make(move)
+        except (UsageError, LaunchError):
             self._accept(run)
-            run.record(move, f"stays, though {move.explanation()}: {refusal}")
-            return
-        self._proposed = self._confirming = False
-        # The measurement has shown what the model leaves out of an iteration: the new contract includes it.
-        contract = PerformanceContract.of(move.estimate)
-        factor = move.next_seconds / move.estimate.iteration_seconds
-        run.contract = replace(contract, iteration_seconds=contract.iteration_seconds * factor)
-        run.record(move, f"moves: {move.explanation()}", resized)
+        else:
+            self._proposed = self._confirming = False
 
     def _accept(self, run: AdaptiveExecution) -> None:
         """Stay: from now on the contract is the measured rate, and no move is under consideration."""

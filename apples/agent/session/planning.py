@@ -6,12 +6,12 @@ Light on purpose: a plan from static values loads no sensors and no launcher.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from apples.agent.coordinator import Blueprint, Coordinator, Probe, Start, decide_over_horizon
+from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import remedy, thresholds
 from apples.agent.information import InformationPool, load_information
@@ -108,7 +108,7 @@ def load(
         # decides which network the ranks use, and that is known of the whole list only.
         findings={name: _silent(name) for name in spec.silent},
         sensing=replace(sensing, fresh=spec.fresh),
-        propose=partial(_schedule_under, spec) if links_as_needed else None,
+        propose=partial(schedule_under, spec) if links_as_needed else None,
     )
 
 
@@ -119,7 +119,7 @@ def _silent(host: str) -> Fitness:
     return Fitness(host, (Finding("ssh", "fail", "it did not answer whoever asked it last"),))
 
 
-def _schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:
+def schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:
     """Return the schedule that the specification's blueprint chooses under a pool, None if there is no plan."""
     coordinator = coordinator_of(spec, information, None)
     try:
@@ -145,8 +145,6 @@ def coordinator_of(
     spec: PlanSpec,
     information: InformationPool,
     actuator: Actuator | None,
-    refresh: Callable[[InformationPool], InformationPool] = lambda information: information,
-    probe: Probe | None = None,
 ) -> Coordinator:
     """Return a coordinator with the planner and distance asked for, else the user's preferences."""
     preferences = information.specifications.preferences
@@ -171,19 +169,28 @@ def coordinator_of(
         planner=planner
         if callable(planner)
         else resolve(planner, PLANNERS, "planner", ("resources", "information")),
-        refresh=refresh,
-        probe=probe,
         messages=messages,
     )
 
 
 def decide(
-    name: str, blueprint: Blueprint, coordinator: Coordinator, *, explain: bool = False
+    name: str,
+    blueprint: Blueprint,
+    coordinator: Coordinator,
+    *,
+    explain: bool = False,
+    start: Start | None = None,
 ) -> PlanResult:
-    """Run a blueprint under an actuator that starts nothing, and return what it decided."""
+    """Execute a blueprint up to its `actuate`, and return what it decided.
+
+    Parameters
+    ----------
+    start
+        How it is executed; default: its decision only, over the horizon of its own run.
+    """
     refusal, explanation = None, None
     try:
-        decide_over_horizon(coordinator, blueprint)
+        coordinator.execute(blueprint, start or Start(passes=PASSES, decides_only=True))
     except NoFeasiblePlanError as error:
         advice = remedy(coordinator.information, coordinator.decision_log)
         refusal = NoFeasiblePlanError(error.rejections, advice)

@@ -1,21 +1,23 @@
-"""`prepare` and `run`: from a `RunSpec` to a run that is started, followed, verified and learned from.
+"""`prepare` and `PreparedRun`: from a `RunSpec` to a run that is started, followed, verified and learned from.
 
-`prepare` decides for the actuator that is going to start the run; what it returns is executed once. One
-coordinator makes the decision, starts the run, and moves it where its blueprint does.
+`prepare` reads the files, measures the weather and chooses the actuator. `PreparedRun.execute` executes the
+blueprint: its `actuate` starts the application, and its `monitor` and `resize` are of the application that runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from apples.agent.calibration import probe_hosts
-from apples.agent.coordinator import Coordinator
+from apples.agent.calibration import measure_first, probe_hosts
+from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
 from apples.agent.estimator import with_queue
+from apples.agent.explanation import remedy
 from apples.agent.information import InformationPool, measure_briefly
-from apples.agent.launching import host_survey, launch_plan
+from apples.agent.launching import launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
 from apples.agent.rescheduling import AdaptiveExecution
 from apples.agent.session.actuation import malleable_of
@@ -25,21 +27,25 @@ from apples.agent.session.planning import (
     coordinator_of,
     decide,
     load,
+    schedule_under,
 )
 from apples.agent.session.results import PlanResult, RunResult, VerificationInterrupt
 from apples.agent.session.spec import JobFiles, RunSpec, asked_for
 from apples.agent.verification import FinishedRun, Reference, Verification, verify
-from apples.errors import ApplicationError
+from apples.errors import ApplicationError, UsageError
+from apples.io.log import Log, discard
 from apples.launch.actuator import Actuator, Execution
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.local import LocalActuator
 from apples.launch.actuators.recording import RecordingActuator
-from apples.launch.events import Outcome, Progress, Talk, unheard
+from apples.launch.events import Outcome, Progress
 from apples.launch.hydra import LaunchCommand
 from apples.launch.message_counts.counter import MessageCounts
+from apples.launch.plan import LaunchPlan
 from apples.launch.processes import job_name
 from apples.launch.remote.connection import HostConnections
+from apples.resources.schedule import Estimate, NoFeasiblePlanError
 from apples.weather.sensing import SensingContext
 
 NOT_COUNTED = (
@@ -47,73 +53,180 @@ NOT_COUNTED = (
 )
 MESSAGES = "messages"
 """In a job's folder: what its ranks count, while it runs."""
-Follow = Callable[[Execution, Iterable[Progress]], None]
-"""Is handed what runs and its progress, and must take the progress in to its end."""
+Follow = Callable[[PlanResult, Execution], AbstractContextManager[Callable[[Progress], object]]]
+"""Watches a run: a context that is entered with the decision and the execution when the application has started,
+and left at its end, or with the exception that ends it. Its value is called with each progress message, as soon as
+the blueprint or the session has received it. An exception ends the run."""
+Decided = Callable[[PlanResult, LaunchPlan | None], object]
+"""Called with the decision just before its start; without a plan where there is none."""
 
 
-def unwatched(_: Execution, progress: Iterable[Progress]) -> None:
-    """Take in the progress of a run that nobody watches."""
-    for _one in progress:
-        pass
+def unwatched(
+    plan: PlanResult, execution: Execution
+) -> AbstractContextManager[Callable[[Progress], object]]:
+    """Follow a run without watching it."""
+    del plan, execution
+    return nullcontext(discard)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A run that is decided and not started.
+def _unannounced(plan: PlanResult, launch: LaunchPlan | None) -> None:
+    """Take no notice of a decision."""
+    del plan, launch
+
+
+class _RunStart(Start):
+    """Starts the run of a `PreparedRun`: announces its decision, and opens what follows it.
 
     Attributes
     ----------
     plan
-        The decision; without a plan there is a `refusal`, and nothing can be executed.
+        The decision as it was at the start; None before.
+    run
+        What was started; None before.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedRun,
+        log: Log,
+        program_log: Log | None,
+        decided: Decided,
+        follow: Follow,
+    ) -> None:
+        super().__init__(passes=PASSES, moves=prepared.moves, movable=prepared.movable)
+        self._prepared, self._log, self._program_log = prepared, log, program_log
+        self._decided, self._follow = decided, follow
+        self.plan: PlanResult | None = None
+        self.run: AdaptiveExecution | None = None
+
+    def announce(self, plan: PlanResult, launch: LaunchPlan | None) -> None:
+        """Announce a decision, or its refusal."""
+        self.plan = plan
+        self._decided(plan, launch)
+
+    def decided(self, coordinator: Coordinator, plan: LaunchPlan) -> None:
+        """Announce the decision; refuse a second start."""
+        prepared = self._prepared
+        if self.run is not None:
+            raise UsageError(
+                f"blueprint '{prepared.title}' starts a second application: one runs, and resize moves it",
+                code="blueprint-starts-twice",
+                value=prepared.title,
+            )
+        self.announce(prepared.result(), plan)
+        if self._program_log is not None:
+            coordinator.actuator.talk = self._program_log
+        prepared.phases("launch")
+
+    def started(
+        self, coordinator: Coordinator, execution: Execution, estimate: Estimate
+    ) -> Execution:
+        """Open what follows the run."""
+        assert self.plan is not None  # noqa: S101 - for the type checker: `decided` came before
+        run = self.run = AdaptiveExecution.of(execution, coordinator, estimate)
+        super().started(coordinator, run, estimate)
+        self._prepared.connections.close()
+        self._prepared.phases("end")
+        run.on_decision = lambda decision: self._log(decision.explanation)
+        run.on_slow_host = lambda slow: self._log(slow.text)
+        run.on_progress = self.until_end.enter_context(self._follow(self.plan, run))
+        return run
+
+
+@dataclass
+class PreparedRun:
+    """A run that is not decided yet: everything is known that its blueprint decides by.
+
+    Attributes
+    ----------
+    blueprint, title
+        Decides, starts and perhaps moves the run; and its name.
     coordinator
-        It made the decision, starts the run and may move it.
+        The blueprint is executed with it; its actuator starts the run.
     verify, learn
         As `RunSpec` says.
     phases
         Where its seconds go.
     counts
-        Where its ranks count their messages; None where nobody asked.
+        Where its ranks count their messages; None where that was not asked for.
     sampler
-        Returns an actuator that starts the same hosts once more, for a check of the first iterations; None where
-        they would have to be waited for.
+        Returns an actuator that starts the same hosts once more, for a check of the first iterations.
     connections
         To the hosts that were looked at; the run is started through them.
+    movable
+        Returns the actuator of a job that is moved while it runs, in place of another.
+    moves
+        Whether the policy of a blueprint may move the run.
     """
 
-    plan: PlanResult
+    blueprint: Blueprint
     coordinator: Coordinator
+    title: str = ""
     verify: str | bool = "auto"
     learn: bool = True
     phases: PhaseTimes = field(default_factory=PhaseTimes, compare=False)
     connections: HostConnections = field(default_factory=HostConnections, compare=False)
     counts: MessageCounts | None = None
-    sampler: Callable[[], Actuator] | None = LocalActuator
+    sampler: Callable[[], Actuator] = LocalActuator
+    movable: Callable[[Actuator], Actuator] | None = None
+    moves: bool = True
 
-    def command(self) -> LaunchCommand:
+    def plan(self) -> PlanResult:
+        """Return what the blueprint decides; no host is looked at, no queue asked, and nothing started."""
+        coordinator, starters = self.coordinator, [self.coordinator.actuator]
+
+        def movable(_: Actuator) -> Actuator:
+            if self.movable is not None:
+                starters.append(self.movable(starters[0]))
+            return RecordingActuator(starters[-1], asks=False)
+
+        coordinator.actuator = RecordingActuator(starters[0], asks=False)
+        start = Start(passes=PASSES, decides_only=True, moves=self.moves, movable=movable)
+        try:
+            return decide(self.title, self.blueprint, coordinator, start=start)
+        finally:
+            coordinator.actuator = starters[-1]
+
+    def command(self, plan: PlanResult) -> LaunchCommand:
         """Return what `execute` would start."""
-        coordinator, schedule = self.coordinator, self.plan.estimate.schedule
-        plan = launch_plan(schedule, coordinator.information, coordinator.messages)
-        return coordinator.actuator.command(plan)
+        coordinator, schedule = self.coordinator, plan.estimate.schedule
+        launch = launch_plan(schedule, coordinator.information, coordinator.messages)
+        return coordinator.actuator.command(launch)
 
     def close(self) -> None:
-        """Hang up where nobody is going to start the run; `execute` does so by itself."""
+        """Close the connections of a run that is not executed; `execute` does so by itself."""
         self.connections.close()
         if self.counts is not None:
             self.counts.discard()
 
+    def result(self) -> PlanResult:
+        """Return the decision as it is now; a later one of the same blueprint leaves it alone."""
+        log = self.coordinator.decision_log
+        kept = replace(log, estimates=list(log.estimates), rejections=list(log.rejections))
+        return PlanResult(self.title, kept, self.coordinator.information)
+
     def execute(
         self,
         *,
-        talk: Talk = unheard,
+        talk: Log = discard,
+        program_log: Log | None = None,
+        decided: Decided = _unannounced,
         follow: Follow = unwatched,
         reference: Reference | None = None,
     ) -> RunResult:
-        """Start the run, wait for its end, verify its result, and learn from it.
+        """Execute the blueprint, wait for the end of the run it starts, verify its result, and learn from it.
+
+        If the blueprint returns while the application runs, that is followed to its end. If it fails, the
+        application is cancelled.
 
         Parameters
         ----------
+        program_log
+            Receives what the program prints; default: as the actuator has it.
+        decided
+            Receives the decision just before the start.
         follow
-            Sees the execution and its progress; whatever it raises ends the run.
+            Watches the run.
         reference
             What the sequential run gave, where that is known already.
 
@@ -126,100 +239,117 @@ class PreparedRun:
         VerificationInterrupt
             A `KeyboardInterrupt` while the result was verified; carries what is known of the run.
         """
+        start = _RunStart(self, talk, program_log, decided, follow)
         try:
-            return self._execute(talk, follow, reference)
+            run, outcome = self._run(start)
+            return self._finish(start, run, outcome, talk, reference)
         finally:
             self.close()
 
-    def _execute(self, talk: Talk, follow: Follow, reference: Reference | None) -> RunResult:
-        coordinator, phases = self.coordinator, self.phases
-        phases("launch")
-        coordinator.on_slow_host = lambda one: talk(one.text)
+    def _run(self, start: _RunStart) -> tuple[AdaptiveExecution, Outcome]:
+        """Execute the blueprint; return what it started, and what that measured to its end."""
         try:
-            chosen = self.plan.estimate
-            execution = coordinator.actuate(chosen, self.plan.decisions.policy)
-        finally:
-            self.connections.close()
-        if isinstance(execution, AdaptiveExecution):
-            execution.on_decision = lambda decision: talk(decision.explanation)
-        phases("end")
-        outcome = _followed(execution, coordinator.monitor(execution), follow)
+            execution = self.coordinator.execute(self.blueprint, start)
+        except NoFeasiblePlanError as error:
+            if start.run is not None:
+                raise
+            log = self.coordinator.decision_log
+            advice = remedy(self.coordinator.information, log)
+            refusal = NoFeasiblePlanError(error.rejections, advice)
+            start.announce(replace(self.result(), refusal=refusal), None)
+            raise refusal from None
+        run = start.run
+        if run is None:
+            raise UsageError(
+                f"blueprint '{self.title}' ended without starting anything: call coordinator.actuate(estimate)",
+                code="blueprint-no-choice",
+                value=self.title,
+            )
+        with start.until_end:
+            for _ in (execution if isinstance(execution, Execution) else run).monitor():
+                pass
+            outcome = run.outcome()
+            if outcome is None:
+                raise ApplicationError("the actuator started nothing", code="nothing-started")
+        return run, outcome
+
+    def _finish(
+        self,
+        start: _RunStart,
+        run: AdaptiveExecution,
+        outcome: Outcome,
+        talk: Log,
+        reference: Reference | None,
+    ) -> RunResult:
+        """Verify a run, learn from it, and return its result."""
+        assert start.plan is not None  # noqa: S101 - for the type checker: it has run
+        plan, phases = start.plan, self.phases
         phases.split("loop", outcome.seconds)
-        messages = self.counts.read(list(self.plan.rows)) if self.counts else None
+        messages = self.counts.read(list(plan.rows)) if self.counts else None
         if messages is not None and not messages.ranks:
             talk(NOT_COUNTED)
             messages = None
         if messages is None:
-            messages = execution.array_messages.matrix(list(self.plan.rows))
+            messages = run.array_messages.matrix(list(plan.rows))
         asked, interrupt = asked_for(self.verify), None
         found_right = Verification(asked, reason="nobody asked")
         if asked != "none":
-            finished = self._finished(execution, outcome)
+            finished = self._finished(plan, run, outcome)
             phases("verify")
             try:
-                found_right = verify(asked, finished, coordinator.information, reference, talk)
+                found_right = verify(
+                    asked, finished, self.coordinator.information, reference, talk
+                )
             except KeyboardInterrupt as stop:
                 found_right, interrupt = Verification(asked, reason="interrupted"), stop
         phases("learn")
-        result = check(chosen, outcome)
-        if self.learn and not execution.moved:  # a moved run did not happen as it was planned
-            self._learn_from(result, outcome, talk)
-        decisions = tuple(execution.decisions) if isinstance(execution, AdaptiveExecution) else ()
-        slow = coordinator.slow_hosts
+        result = check(plan.estimate, outcome)
+        if self.learn and not run.moved:  # a moved run did not happen as it was planned
+            self._learn_from(plan, result, outcome, talk)
         found = RunResult(
-            self.plan, outcome, result, found_right, execution.moved, decisions, phases.seconds(),
-            execution.queue_seconds, messages,
-            slow_hosts=slow.ended(outcome.iterations) if slow else (),
+            plan, outcome, result, found_right, run.moved, tuple(run.decisions), phases.seconds(),
+            run.queue_seconds, messages,
+            slow_hosts=run.slow_hosts.ended(outcome.iterations),
         )  # fmt: skip
         if interrupt is not None:
             raise VerificationInterrupt(found) from interrupt
         return found
 
-    def _finished(self, execution: Execution, outcome: Outcome) -> FinishedRun:
+    def _finished(self, plan: PlanResult, execution: Execution, outcome: Outcome) -> FinishedRun:
         """Return what a check must know of a run that has just ended."""
         seconds = self.phases.seconds()
         end, queue = seconds.get("end", 0.0), execution.queue_seconds or 0.0
         own = seconds.get("launch", 0.0) + outcome.seconds + end - queue
+        waited_for = self.coordinator.actuator.waited_for(plan.estimate.schedule.resources)
         return FinishedRun(
-            self.plan.estimate.schedule,
+            plan.estimate.schedule,
             outcome,
             execution.row_digests,
             own,
             end,
             sum(seconds.values()) - own - queue,
-            self.sampler,
+            None if waited_for else self.sampler,
         )
 
-    def _learn_from(self, result: PredictionCheck, outcome: Outcome, talk: Talk) -> None:
+    def _learn_from(
+        self, plan: PlanResult, result: PredictionCheck, outcome: Outcome, talk: Log
+    ) -> None:
         """Let the next decision learn, unless the plan was from static values: it used no model of ours.
 
         Nothing is learned where partitions are not as equal as the rows that were planned: who computes what
         changes while such a run goes on.
         """
-        decided, coordinator = self.plan.decisions.information, self.coordinator
+        decided, coordinator = plan.decisions.information, self.coordinator
         if decided is None or decided.learned is not coordinator.information.learned:
             return
-        if not decided.model_of(self.plan.estimate.schedule).follows_rows:
+        if not decided.model_of(plan.estimate.schedule).follows_rows:
             return
         try:
             remember(result, decided)
             if not coordinator.actuator.queues:
-                remember_start(self.plan.estimate, outcome, decided)
+                remember_start(plan.estimate, outcome, decided)
         except OSError as error:
             talk(f"warning: {error.filename}: {error.strerror}; nothing was learned from this run")
-
-
-def _followed(execution: Execution, progress: Iterable[Progress], follow: Follow) -> Outcome:
-    """Return what an execution measured; where it is not waited for to its end, it is ended."""
-    try:
-        follow(execution, progress)
-        outcome = execution.outcome()
-    except BaseException:
-        execution.cancel()
-        raise
-    if outcome is None:
-        raise ApplicationError("the actuator started nothing", code="nothing-started")
-    return outcome
 
 
 def prepare(
@@ -229,10 +359,10 @@ def prepare(
     actuator: Actuator | None = None,
     job: JobFiles | None = None,
     look: bool = True,
-    talk: Talk = unheard,
+    talk: Log = discard,
     phases: PhaseTimes | None = None,
 ) -> PreparedRun:
-    """Decide under the eyes of the actuator that is going to start the run; nothing is started.
+    """Read, measure and choose the actuator; nothing is decided or started.
 
     Parameters
     ----------
@@ -243,105 +373,92 @@ def prepare(
     job
         The files of a supervised job: a malleable application is then started so that it can be resized.
     look
-        Whether the actuator looks at the hosts.
+        Whether a queue is asked about hosts.
     phases
         Where the seconds have gone by now; default: this is where the run begins.
 
     Raises
     ------
     UsageError
-        An unknown name, or an actuator that these hosts, this template or this blueprint cannot use.
+        An unknown name, or an actuator that these hosts or this template cannot use.
     """
     phases = phases or PhaseTimes(first="read")
     phases("read")
+    name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
+    kind = type(actuator) if actuator else actuator_class(name)
+    weather = kind.weather(spec.weather)
     connections = HostConnections(job.id if job else job_name(), shares=job is not None)
     counts: MessageCounts | None = None
     try:
         if spec.count_messages:
             counts = MessageCounts.into(job.folder / MESSAGES if job else None)
-        return _prepared(spec, information, actuator, job, look, talk, phases, connections, counts)
+        if information is None:
+            sensing = SensingContext(
+                others=kind.sensed_hosts, connections=connections, log=talk, phase=phases
+            )
+            launcher = kind.name or kind.__qualname__
+            information = load(
+                spec, sensing, weather=weather, launcher=launcher, links_as_needed=True
+            )
+            if look and weather == "live":
+                information = _measured_first(spec, information, job, talk, phases)
+        phases("plan")
+        title, blueprint = blueprint_of(spec, information)
+        starter = actuator or actuator_of(name, spec.output, spec.slurm)
+        starter.use(connections)
+        if counts is not None:
+            starter.count_messages(counts)
+        movable = partial(_movable, spec, information, f"--blueprint {title}")
+        if job is not None and information.template.malleable and not starter.queues:
+            starter = _movable(
+                spec, information, "--detach", starter, talk=talk,
+                folder=job.folder, job=job.id, commits=job.commits, attempt=job.attempt,
+                epoch=job.epoch, scheduled=job.scheduled, topologyd=job.topologyd,
+            )  # fmt: skip
+        if look:
+            information = with_queue(information, starter)
+        coordinator = coordinator_of(spec, information, starter)
+        if weather == "live":
+            coordinator.refresh = partial(measure_briefly, others=kind.sensed_hosts)
+            coordinator.probe = partial(probe_hosts, others=kind.sensed_hosts)
     except BaseException:
         connections.close()
         if counts is not None:
             counts.discard()
         raise
-
-
-def _prepared(
-    spec: RunSpec,
-    information: InformationPool | None,
-    actuator: Actuator | None,
-    job: JobFiles | None,
-    look: bool,
-    talk: Talk,
-    phases: PhaseTimes,
-    connections: HostConnections,
-    counts: MessageCounts | None,
-) -> PreparedRun:
-    """Decide, as `prepare` says, looking at hosts through these connections."""
-    name = "" if actuator else actuator_name(spec.actuator, spec.hosts)
-    kind = type(actuator) if actuator else actuator_class(name)
-    weather = kind.weather(spec.weather)
-    if information is None:
-        sensing = SensingContext(
-            others=kind.sensed_hosts, connections=connections, log=talk, phase=phases
-        )
-        launcher = kind.name or kind.__qualname__
-        information = load(spec, sensing, weather=weather, launcher=launcher, links_as_needed=True)
-    phases("plan")
-    title, blueprint = blueprint_of(spec, information)
-    rigid = actuator or actuator_of(name, spec.output, spec.slurm)
-    rigid.use(connections)
-    if counts is not None:
-        rigid.count_messages(counts)
-    starter = rigid
-    if job is not None and information.template.malleable and not rigid.queues:
-        starter = _malleable(
-            rigid, spec, information, "--detach", talk=talk,
-            folder=job.folder, job=job.id, commits=job.commits, attempt=job.attempt, epoch=job.epoch,
-            scheduled=job.scheduled, topologyd=job.topologyd,
-        )  # fmt: skip
-    if look:
-        information = with_queue(information, starter)
-    refresh = (
-        partial(measure_briefly, others=kind.sensed_hosts) if weather == "live" else _unchanged
-    )
-    while True:
-        rehearsal = RecordingActuator(starter if look else None)
-        probe = partial(probe_hosts, others=kind.sensed_hosts) if weather == "live" else None
-        coordinator = coordinator_of(spec, information, rehearsal, refresh, probe)
-        decided = decide(title, blueprint, coordinator)
-        if spec.on:
-            decided.decisions.policy = None  # whoever chose its hosts moves it
-        moves = decided.refusal is None and decided.decisions.policy is not None
-        if not moves or starter.movable:
-            break
-        # The blueprint moves what it started. The actuator for that may find other hosts unfit, and has ranks in
-        # the place of threads: decide again.
-        starter = _malleable(rigid, spec, information, f"--blueprint {title}")
-        found = starter.look(host_survey(coordinator.information)) if look else {}
-        if not found and not decided.estimate.schedule.threads:
-            break
-        information = coordinator.information.with_findings(found)
-    coordinator.actuator = starter
-    sampler: Callable[[], Actuator] | None = None
-    chosen = () if decided.refusal else decided.estimate.schedule.resources
-    if not starter.waited_for(chosen):
-        sampler = LocalActuator if actuator else partial(actuator_of, name, None, spec.slurm)
     return PreparedRun(
-        decided, coordinator, spec.verify, spec.learns, phases, connections, counts, sampler
-    )
+        blueprint, coordinator, title, spec.verify, spec.learns, phases, connections, counts,
+        LocalActuator if actuator else partial(actuator_of, name, None, spec.slurm),
+        movable, not spec.on,
+    )  # fmt: skip
 
 
-def _malleable(
-    through: Actuator, spec: RunSpec, information: InformationPool, option: str, **job: Any
+def _measured_first(
+    spec: RunSpec,
+    information: InformationPool,
+    job: JobFiles | None,
+    talk: Log,
+    phases: PhaseTimes,
+) -> InformationPool:
+    """Return the pool after `measure_first`; its phase begins when something is measured.
+
+    A job that is started again goes on at once, and so does a job of a scheduler, which promised its start.
+    """
+    if not spec.calibrate or (job is not None and (job.scheduled or job.attempt > 1)):
+        return information
+
+    def announce(line: str) -> None:
+        phases("calibrate")
+        talk(line)
+
+    return measure_first(information, partial(schedule_under, spec), announce)
+
+
+def _movable(
+    spec: RunSpec, information: InformationPool, option: str, through: Actuator, **job: Any
 ) -> Actuator:
+    """Return the actuator of a job that is moved while it runs, on the hosts that another actuator reaches."""
     return malleable_of(
         through, spec.output, information, option,
         warm=spec.warm, commit_seconds=spec.commit_seconds, engine=spec.engine, **job,
     )  # fmt: skip
-
-
-def _unchanged(information: InformationPool) -> InformationPool:
-    """Return the pool as it is: a plan under a given weather has no other."""
-    return information

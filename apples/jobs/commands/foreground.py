@@ -10,14 +10,14 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from apples.agent.session.phases import of_this_process
-from apples.agent.session.results import VerificationInterrupt, verification_error
-from apples.agent.session.running import Follow, PreparedRun
+from apples.agent.session.results import PlanResult, VerificationInterrupt, verification_error
 from apples.agent.session.spec import RunSpec
 from apples.errors import UsageError, unwritable
 from apples.io import documents
@@ -45,7 +45,7 @@ def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = Fa
     with recorded(JobSpec(spec).document(), say) as record:
         try:
             carry_out(
-                record, spec, talk=say, said=to_stderr, follow=_shown, phases=phases,
+                record, spec, talk=say, said=to_stderr, follow=progress_on_stderr, phases=phases,
                 made_by=partial(made_by, command),
             )  # fmt: skip
         except VerificationInterrupt:
@@ -56,12 +56,6 @@ def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = Fa
         if wrong := verification_error(record.document):
             raise wrong
     return 0
-
-
-def _shown(prepared: PreparedRun) -> Follow:
-    """Return what shows a run's progress."""
-    name = prepared.coordinator.information.template.name
-    return progress_on_stderr(name, prepared.plan.estimate.execution_seconds)
 
 
 def answer(
@@ -108,33 +102,26 @@ def make_folder(path: Path) -> None:
         )
 
 
+@contextmanager
 def progress_on_stderr(
-    name: str, predicted: float, clock: Callable[[], float] = time.monotonic
-) -> Callable[[Execution, Iterable[Progress]], None]:
-    """Return what shows the progress of the application `name` until it ends.
+    plan: PlanResult, execution: Execution
+) -> Iterator[Callable[[Progress], None]]:
+    """Show the progress of a run until it ends; where that is interrupted, say how far the run had come."""
+    del execution
+    name, latest = plan.information.template.name, list[Progress]()
+    on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    try:
+        with _progress_bar(name) if on_terminal else nullcontext(_progress_lines(name)) as show:
 
-    Where that is interrupted, it says how far the run had come of the `predicted` seconds.
-    """
-
-    def follow(_: Execution, progress: Iterable[Progress]) -> None:
-        latest: list[Progress] = []
-
-        def kept() -> Iterable[Progress]:
-            for at in progress:
+            def received(at: Progress) -> None:
                 latest[:] = [at]
-                yield at
+                show(at)
 
-        try:
-            if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-                _progress_bar(kept(), name)
-            else:
-                _progress_lines(kept(), name, clock)
-        except KeyboardInterrupt:
-            for line in stopped_text(name, predicted, *latest):
-                say(line)
-            raise
-
-    return follow
+            yield received
+    except KeyboardInterrupt:
+        for line in stopped_text(name, plan.estimate.execution_seconds, *latest):
+            say(line)
+        raise
 
 
 def stopped_text(name: str, predicted: float, at: Progress | None = None) -> list[str]:
@@ -157,7 +144,8 @@ def stopped_text(name: str, predicted: float, at: Progress | None = None) -> lis
     return [begun, "a run that goes on without its terminal: apples run --detach"]
 
 
-def _progress_bar(progress: Iterable[Progress], name: str) -> None:
+@contextmanager
+def _progress_bar(name: str) -> Iterator[Callable[[Progress], None]]:
     from rich.console import Console  # noqa: PLC0415 - for a terminal only
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
@@ -176,18 +164,26 @@ def _progress_bar(progress: Iterable[Progress], name: str) -> None:
     )
     with Bar(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
         task = bar.add_task(escaped(name), total=None, each="")
-        for at in progress:
+
+        def show(at: Progress) -> None:
             each = f"{duration(at.iteration_seconds)} an iteration"
             bar.update(task, total=at.iterations, completed=at.iteration, each=each)
 
+        yield show
 
-def _progress_lines(progress: Iterable[Progress], name: str, clock: Callable[[], float]) -> None:
-    told, last = 0.0, clock()
-    for at in progress:
+
+def _progress_lines(
+    name: str, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Progress], None]:
+    """Return a function that prints a line of progress now and then."""
+    shown, last = 0.0, clock()
+
+    def show(at: Progress) -> None:
+        nonlocal shown, last
         share = at.iteration / max(1, at.iterations)
-        if share - told < LEAST_SHARE and clock() - last < MOST_SECONDS:
-            continue
-        told, last = share, clock()
+        if share - shown < LEAST_SHARE and clock() - last < MOST_SECONDS:
+            return
+        shown, last = share, clock()
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         mean = at.iteration_seconds
         left = mean * (at.iterations - at.iteration)
@@ -195,3 +191,5 @@ def _progress_lines(progress: Iterable[Progress], name: str, clock: Callable[[],
             f"{stamp} {name} iteration {at.iteration}/{at.iterations} "
             f"iteration_ms={mean * 1e3:.3g} left_s={left:.3g}"
         )
+
+    return show

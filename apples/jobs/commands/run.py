@@ -156,10 +156,13 @@ def _show_dry_run(spec: RunSpec, json: bool) -> int:
     from apples.jobs.text.run import dry_text  # noqa: PLC0415
 
     prepared = prepare(spec, look=False, talk=say, phases=of_this_process())
-    prepared.close()
-    if prepared.plan.refusal is not None:
-        raise prepared.plan.refusal
-    document = dry_document(prepared.plan.document(), prepared.command())
+    try:
+        plan = prepared.plan()
+        if plan.refusal is not None:
+            raise plan.refusal
+        document = dry_document(plan.document(), prepared.command(plan))
+    finally:
+        prepared.close()
     show_answer(document, dry_text(document["command"]), json)
     return 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -21,7 +21,7 @@ import hat
 from apples.agent.calibration import calibrate_hosts
 from apples.agent.information import InformationPool, load_information, measure_briefly
 from apples.agent.models.model import SpeedFunction
-from apples.agent.session.results import Document
+from apples.agent.session.results import Document, PlanResult
 from apples.agent.session.running import PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.verification import Reference, sequential
@@ -29,7 +29,9 @@ from apples.jobs import store
 from apples.jobs.demo.contention import contention
 from apples.jobs.recorder import RunRecorder, recorded
 from apples.launch.actuators.local import LocalActuator
+from apples.launch.plan import LaunchPlan
 from apples.launch.sample import example_folder
+from apples.resources.schedule import NoFeasiblePlanError
 from apples.ui.units import duration
 
 Talk = Callable[[str], None]
@@ -85,7 +87,7 @@ def _runs(
     talk("one run to learn from, not counted")
     lesson = _prepared(world.load(LESSON_ITERATIONS), "all_resources", None)
     seconds = LOOP_SECONDS / 10
-    if lesson.plan.refusal is None:
+    with suppress(NoFeasiblePlanError):
         seconds = lesson.execute().outcome.iteration_seconds
     iterations = max(10, ceil(LOOP_SECONDS / (QUICKEST * seconds)))
     talk(f"jacobi2d: {world.grid} x {world.grid}, {iterations} iterations a run")
@@ -105,7 +107,7 @@ def _runs(
 def _prepared(
     information: InformationPool, method: str, reference: Reference | None
 ) -> PreparedRun:
-    """Have a method decide under this moment's weather."""
+    """Return a method's run under this moment's weather."""
     spec = RunSpec(blueprint=method, verify=reference is not None)
     return prepare(spec, measure_briefly(information), actuator=LocalActuator(), look=False)
 
@@ -114,13 +116,20 @@ def _run(
     information: InformationPool, method: str, reference: Reference, record: RunRecorder
 ) -> Document:
     """Run a method and record it; return the document."""
-    prepared = _prepared(information, method, reference)
-    record.planned(prepared)
-    if prepared.plan.refusal is not None:
-        document = prepared.plan.refused_document()
-    else:
-        follow = record.followed(unwatched)
-        document = prepared.execute(reference=reference, follow=follow).document()
+    plans: list[PlanResult] = []
+
+    def decided(plan: PlanResult, launch: LaunchPlan | None) -> None:
+        plans.append(plan)
+        record.planned(plan, launch)
+
+    try:
+        document = (
+            _prepared(information, method, reference)
+            .execute(decided=decided, follow=record.followed(unwatched), reference=reference)
+            .document()
+        )
+    except NoFeasiblePlanError:
+        document = plans[-1].refused_document()
     document["record"] = record.id
     record.finished(document)
     return document

@@ -7,7 +7,7 @@ import pytest
 from agent.rescheduling.test_redistribute import PlayedActuator, pool
 
 from apples import Coordinator, LoadRescheduling, UsageError
-from apples.agent import MonitoredExecution
+from apples.agent import AdaptiveExecution
 from apples.launch import ArrayMessages, MessagesSent
 from apples.scheduling import Easy
 from apples.weather import NodeSnapshot
@@ -48,7 +48,7 @@ def run(information, others, policy, silent=(), **options):
     type(actuator.execution).mark = MARK
     rescheduling = LoadRescheduling(policy, monitor)
     execution = coordinator.actuate(chosen, rescheduling)
-    assert isinstance(execution, MonitoredExecution)
+    assert isinstance(execution, AdaptiveExecution)
     for _ in execution.monitor():
         monitor.tell()
     assert monitor.over

@@ -222,7 +222,7 @@ def test_under_constant_load_nothing_moves_in_ten_runs_of_a_minute(noise, runs, 
         assert seconds > 60
         assert moves == []
         # The model's error breaks the contract once.
-        assert len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
+        assert len(looks) <= 2 + seconds / run.decider.policy.look_interval
 
 
 def test_a_model_that_is_wrong_everywhere_makes_nothing_look_better_elsewhere(tmp_path):
@@ -329,7 +329,7 @@ def test_where_nothing_better_is_found_one_looks_no_oftener(most, tmp_path):
     slowness = lambda _, now: 1.33 if now >= 10.0 else 1.0  # noqa: E731
     run, seconds, moves = played(information, looks=looks, slowness=slowness)
     assert moves == []
-    assert len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
+    assert len(looks) <= 2 + seconds / run.decider.policy.look_interval
 
 
 def test_a_look_that_fails_is_not_repeated_at_once(tmp_path):
@@ -338,7 +338,7 @@ def test_a_look_that_fails_is_not_repeated_at_once(tmp_path):
     slowness = arriving("ada", 4.0, 10.0)
     run, seconds, moves = played(pool(tmp_path, 1, 60.0), slowness=slowness, lost=looks)
     assert moves == []
-    assert 3 <= len(looks) <= 2 + seconds / run.on_progress.policy.look_interval
+    assert 3 <= len(looks) <= 2 + seconds / run.decider.policy.look_interval
 
 
 def test_a_load_that_flickers_does_not_drag_the_job_about(tmp_path):

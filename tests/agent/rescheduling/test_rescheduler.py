@@ -102,7 +102,7 @@ def adapted(run, policy=POLICY):
 
     coordinator = Coordinator(INFORMATION, clock=lambda: run.now, refresh=refresh)
     adaptive = policy(coordinator, run, fastest(coordinator))
-    return adaptive, adaptive.on_progress, asked
+    return adaptive, adaptive.decider, asked
 
 
 def until(adaptive, condition, most=1200):
@@ -216,13 +216,13 @@ def test_the_record_keeps_the_last_hundred_decisions(played):
     until(adaptive, lambda: bool(adaptive.decisions))
     move = adaptive.decisions[0].move
     for number in range(150):
-        adaptive.record(move, f"stays: {number}")
+        adaptive.stay(move, str(number))
     assert len(adaptive.decisions) == 100
-    assert adaptive.decisions[-1].explanation == "stays: 149"
+    assert adaptive.decisions[-1].explanation.endswith(": 149")
 
 
 def test_a_job_that_is_between_two_configurations_has_no_rows(played):
-    adaptive = AdaptiveExecution(played, PerformanceContract(1.0, {}), PerformanceMonitor())
+    adaptive = AdaptiveExecution(played, None, PerformanceContract(1.0, {}), PerformanceMonitor())
     played.rows = {}
     with pytest.raises(LaunchError) as raised:
         adaptive.rows()

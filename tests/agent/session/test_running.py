@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
@@ -23,10 +24,10 @@ from apples.agent import (
     PreparedRun,
     Reference,
     VerificationInterrupt,
-    decide,
     launch_plan,
     load_information,
     prepare,
+    recall,
 )
 from apples.io import state
 from apples.jobs import list_runs, run_record, store
@@ -83,10 +84,7 @@ def prepared(blueprint, late=1.0):
         weather="static",
     )
     sky = Weather(cpu={"ada": Forecast(0.5, 0.05, "mean", 9, 0.0)})
-    coordinator = Coordinator(information.with_weather(sky), Instant(late))
-    plan = decide("x", blueprint, coordinator)
-    assert plan.refusal is None
-    return plan, coordinator
+    return blueprint, Coordinator(information.with_weather(sky), Instant(late))
 
 
 def learned():
@@ -102,15 +100,17 @@ def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
 
 
 def test_a_run_teaches_how_long_its_hosts_took_to_start():
-    PreparedRun(*prepared(minimum_execution_time), verify=False).execute()
-    (document,) = learned()
-    starts = json.loads(document.read_text())["starts"]
-    assert set(starts["local"].values()) == {0.1}
+    for _ in range(2):
+        blueprint, coordinator = prepared(minimum_execution_time)
+        PreparedRun(blueprint, coordinator, verify=False).execute()
+    starts = recall(coordinator.information.learned_key).starts("local")
+    assert starts
+    assert list(starts.values()) == pytest.approx([0.1] * len(starts), rel=0.02)
 
 
 def test_a_compile_time_plan_is_started_under_this_moments_weather():
-    plan, coordinator = prepared(compile_time)
-    PreparedRun(plan, coordinator, verify=False, learn=False).execute()
+    blueprint, coordinator = prepared(compile_time)
+    PreparedRun(blueprint, coordinator, verify=False, learn=False).execute()
     schedule = coordinator.decision_log.chosen.schedule
     assert coordinator.actuator.plans[-1] == launch_plan(schedule, coordinator.information)
     assert coordinator.information.conditions.measured(coordinator.information.hosts["ada"])
@@ -118,18 +118,18 @@ def test_a_compile_time_plan_is_started_under_this_moments_weather():
 
 def test_a_run_whose_lesson_cannot_be_kept_is_reported_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    plan, coordinator = prepared(minimum_execution_time)
+    run = PreparedRun(*prepared(minimum_execution_time), verify=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     lines = []
-    result = PreparedRun(plan, coordinator, verify=False).execute(talk=lines.append)
+    result = run.execute(talk=lines.append)
     assert result.outcome.iterations == 20
     assert f"{tmp_path}/file" in lines[0]
 
 
 def test_a_different_digest_is_not_verified():
-    plan, coordinator = prepared(minimum_execution_time)
     other = Reference(20, "b" * 64)
-    result = PreparedRun(plan, coordinator, learn=False).execute(reference=other)
+    run = PreparedRun(*prepared(minimum_execution_time), learn=False)
+    result = run.execute(reference=other)
     assert result.verified is False
 
 
@@ -137,9 +137,14 @@ def test_what_is_prepared_is_started_as_it_was_decided_and_by_the_actuator_given
     actuator = Instant()
     prepared = prepare(SPEC, actuator=actuator)
     assert actuator.plans == []
-    result = prepared.execute(reference=Reference(20, "a" * 64))
+    decisions = []
+    result = prepared.execute(
+        reference=Reference(20, "a" * 64), decided=lambda *decision: decisions.append(decision)
+    )
+    ((plan, launch),) = decisions
     (started,) = actuator.plans
-    assert {one.host.name: one.rows for one in started.strips} == prepared.plan.rows == result.rows
+    assert launch is started, "the decision is announced with what is started"
+    assert {one.host.name: one.rows for one in started.strips} == plan.rows == result.rows
     assert result.measured_seconds == pytest.approx(result.predicted_seconds)
     assert result.verified is True
 
@@ -178,24 +183,26 @@ def test_a_verification_that_is_interrupted_loses_nothing_of_the_run():
 def test_a_run_without_a_plan_raises_the_refusal_and_starts_nothing(tmp_path):
     given = files(tmp_path, hosts=HOSTS.replace("4 GB", "1 kB"))[1::2]
     actuator = Instant()
-    prepared = prepare(RunSpec(*given, weather="static"), actuator=actuator)
+    prepared, decisions = prepare(RunSpec(*given, weather="static"), actuator=actuator), []
     with pytest.raises(NoFeasiblePlanError) as refused:
-        prepared.execute()
-    assert refused.value is prepared.plan.refusal
-    assert actuator.plans == []
+        prepared.execute(decided=lambda *decision: decisions.append(decision))
+    ((plan, launch),) = decisions
+    assert refused.value is plan.refusal
+    assert (launch, actuator.plans) == (None, [])
 
 
 def test_a_blueprint_that_moves_its_run_needs_an_actuator_that_can():
     spec = RunSpec(*FILES, settings=SMALL, weather="static", blueprint="redistribute")
     with pytest.raises(UsageError) as raised:
-        prepare(spec, actuator=Instant())
+        prepare(spec, actuator=Instant()).execute()
     assert raised.value.code == "launcher-not-malleable"
 
 
 def test_a_blueprint_that_moves_its_run_needs_a_malleable_template(tmp_path):
     given = files(tmp_path)[1::2]
+    spec = RunSpec(*given, weather="static", blueprint="redistribute", actuator="local")
     with pytest.raises(UsageError) as raised:
-        prepare(RunSpec(*given, weather="static", blueprint="redistribute", actuator="local"))
+        prepare(spec).execute()
     assert raised.value.code == "program-not-malleable"
     assert raised.value.fields["option"] == "--blueprint redistribute"
 
@@ -203,15 +210,15 @@ def test_a_blueprint_that_moves_its_run_needs_a_malleable_template(tmp_path):
 @pytest.mark.parametrize("blueprint", ["redistribute", "migrate", "decider"])
 def test_a_run_whose_hosts_somebody_has_chosen_is_not_moved_by_its_blueprint(blueprint):
     spec = RunSpec(*FILES, settings=SMALL, weather="static", blueprint=blueprint)
-    assert prepare(spec, look=False).plan.decisions.policy is not None
-    chosen = prepare(replace(spec, on=("ada",)), look=False)
-    assert chosen.plan.decisions.policy is None
-    assert list(chosen.plan.rows) == ["ada"]
+    assert prepare(spec, look=False).plan().decisions.policy is not None
+    chosen = prepare(replace(spec, on=("ada",)), look=False).plan()
+    assert chosen.decisions.policy is None
+    assert list(chosen.rows) == ["ada"]
 
 
 def test_the_command_of_a_prepared_run_is_there_without_starting_it():
     prepared = prepare(SPEC, look=False)
-    assert "mpiexec" in " ".join(prepared.command().argv)
+    assert "mpiexec" in " ".join(prepared.command(prepared.plan()).argv)
 
 
 @pytest.mark.more
@@ -219,8 +226,8 @@ def test_the_command_of_a_prepared_run_is_there_without_starting_it():
 def test_a_run_from_python_prints_nothing_and_is_verified(capfd):
     seen = []
 
-    def follow(_, progress):
-        seen.extend(one.iteration for one in progress)
+    def follow(*_):
+        return nullcontext(lambda at: seen.append(at.iteration))
 
     result = run(replace(SPEC, verify="full"), follow=follow)
     assert result.verified is True

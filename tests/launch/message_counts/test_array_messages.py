@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -351,9 +352,14 @@ def test_a_run_has_the_messages_of_its_arrays_on_all_faces_and_another_is_arrang
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 def test_arrays_and_the_library_that_counts_agree(folder):
     ran = []
+
+    def follow(_, execution):
+        ran.append(execution)
+        return nullcontext(ran.append)
+
     prepared = prepare(spec(folder, blueprint="all_resources", count_messages=True))
-    result = prepared.execute(follow=lambda run, progress: ran.append((run, list(progress))))
-    counted, arrays = between(result.messages), between(ran[0][0].array_messages.matrix())
+    result = prepared.execute(follow=follow)
+    counted, arrays = between(result.messages), between(ran[0].array_messages.matrix())
     assert result.messages.source == "counted"
     assert arrays
     for (one, other), (messages, sent) in arrays.items():

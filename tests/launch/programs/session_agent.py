@@ -3,6 +3,7 @@
 ``session_agent.py FOLDER WEATHER ITERATIONS``: FOLDER has `hosts.toml`. Its exit code is the error's.
 """
 
+import contextlib
 import faulthandler
 import signal
 import sys
@@ -28,12 +29,13 @@ class ToldPhases(PhaseTimes):
         super().__call__(phase)
 
 
-def follow(execution, progress):
+@contextlib.contextmanager
+def follow(_, run):
     """Say when the loop begins, and when its result has come and all is to end."""
     say("stage loop")
 
     def until_the_result():
-        while not execution.has_result and not over.wait(0.001):
+        while not run.execution.has_result and not over.wait(0.001):
             pass
         say("stage end")
 
@@ -41,8 +43,7 @@ def follow(execution, progress):
     watching = threading.Thread(target=until_the_result, daemon=True)
     watching.start()
     try:
-        for _ in progress:
-            pass
+        yield lambda _: None
     finally:
         over.set()
         watching.join()

@@ -1,0 +1,328 @@
+"""`AdaptiveExecution`: an application that runs, its measured pace, and the one way in which it is moved.
+
+A decider, such as `Rescheduler` or `LoadRescheduler`, or the blueprint itself chooses an estimate. `evaluate`
+makes a `Move` of it and `make` carries the move out. Made or not, it is recorded as a `ReschedulingDecision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from apples.agent.coordinator import Coordinator
+from apples.agent.information import InformationPool
+from apples.agent.rescheduling.contract import (
+    IterationRate,
+    PerformanceContract,
+    PerformanceMonitor,
+)
+from apples.agent.rescheduling.evaluation import Move, evaluate_move
+from apples.agent.slow_hosts import SlowHost, SlowHostDetector, planned_hosts
+from apples.errors import LaunchError, UsageError
+from apples.io.log import discard
+from apples.launch.actuator import Bandwidth, Execution, Resized
+from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests
+from apples.launch.message_counts.arrays import ArrayMessages
+from apples.resources.schedule import Estimate, Schedule
+
+ANSWER_SECONDS = 1.0
+KEPT_DECISIONS = 100
+NO_REASON = "its blueprint moves it"
+
+
+@dataclass(frozen=True, slots=True)
+class ReschedulingDecision:
+    """A move that was evaluated, whether it was made, and why."""
+
+    iteration: int
+    moved: bool
+    explanation: str
+    move: Move
+    seconds: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the record as JSON."""
+        move, payback = self.move, self.move.payback
+        schedule = move.estimate.schedule
+        return {
+            "iteration": self.iteration, "moved": self.moved, "explanation": self.explanation,
+            "breach": move.violation, "hosts": [a.host.name for a in schedule.allocations],
+            "rows": [int(a.rows) for a in schedule.allocations],
+            "iteration_seconds": move.iteration_seconds, "predicted_seconds": move.next_seconds,
+            "remaining": move.remaining, "error": move.error, "gain_seconds": move.gain, "cost_seconds": move.cost,
+            "payback_seconds": payback if payback < float("inf") else None,
+            "resize_seconds": self.seconds, "probed": dict(move.probed),
+        }  # fmt: skip
+
+
+Decider = Callable[["AdaptiveExecution"], None]
+"""Called after each progress message; it may `make` a move of the execution."""
+
+
+@dataclass
+class AdaptiveExecution(Execution):
+    """An execution that is measured against a performance contract and may be moved while it runs.
+
+    Attributes
+    ----------
+    execution
+        The application that runs.
+    coordinator
+        It started the application. Moves are estimated under its pool.
+    contract
+        The times it is expected to take now.
+    performance
+        The times it is measured to take.
+    slow_hosts
+        Names the hosts that are slow.
+    decider
+        Moves it; None: only its blueprint does.
+    on_progress
+        Called with each progress message, after the decider and before the message is yielded.
+    on_decision, on_slow_host
+        Called with each decision that is recorded, and with each host that turns out to be slow.
+    decisions
+        The moves that were evaluated; the last `KEPT_DECISIONS`.
+    costs
+        Measured seconds of the moves made.
+    until_end
+        Contexts that are left when the run ends.
+    """
+
+    execution: Execution
+    coordinator: Coordinator
+    contract: PerformanceContract
+    performance: PerformanceMonitor = field(default_factory=PerformanceMonitor)
+    slow_hosts: SlowHostDetector = field(default_factory=lambda: SlowHostDetector({}))
+    decider: Decider | None = None
+    on_progress: Callable[[Progress], object] = discard
+    on_decision: Callable[[ReschedulingDecision], object] = discard
+    on_slow_host: Callable[[SlowHost], object] = discard
+    decisions: list[ReschedulingDecision] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+    until_end: ExitStack = field(default_factory=ExitStack)
+    _messages: Iterator[Progress] | None = None
+    _epoch: int = 0
+
+    @classmethod
+    def of(
+        cls, execution: Execution, coordinator: Coordinator, estimate: Estimate
+    ) -> AdaptiveExecution:
+        """Return the execution of an estimate as an adaptive one; one that is adaptive stays what it is."""
+        if isinstance(execution, AdaptiveExecution):
+            return execution
+        return cls(
+            execution,
+            coordinator,
+            PerformanceContract.of(estimate),
+            PerformanceMonitor(clock=coordinator.clock),
+            SlowHostDetector(planned_hosts(estimate, coordinator.information.conditions)),
+        )
+
+    # ------------------------------------------------------------------ of the application itself
+    @property
+    def moved(self) -> bool:
+        """Whether it runs elsewhere than it began."""
+        return self.execution.moved or bool(self.costs)
+
+    @property
+    def movable(self) -> bool:
+        """Whether it can be moved."""
+        return self.execution.movable
+
+    @property
+    def mark(self) -> str:
+        """The mark that its processes bear."""
+        return self.execution.mark
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """How long the queue held its resources back."""
+        return self.execution.queue_seconds
+
+    @property
+    def row_digests(self) -> Sequence[RowDigests]:
+        """What the program reported of the rows of its result."""
+        return self.execution.row_digests
+
+    @property
+    def changes(self) -> Sequence[HostsChanged]:
+        """The latest changes of its hosts or rows, whoever made them."""
+        return self.execution.changes
+
+    @property
+    def array_messages(self) -> ArrayMessages:
+        """The messages of its arrays, as the program reports them."""
+        return self.execution.array_messages
+
+    def position(self, seconds: float = 10.0) -> Mapping[str, Any]:
+        """Return where the application is; it has `seconds` to answer."""
+        return self.execution.position(seconds)
+
+    def outcome(self) -> Outcome | None:
+        """Return what was measured, waiting for the end and looking after the application till then."""
+        for _ in self.monitor():
+            pass
+        return self.execution.outcome()
+
+    def cancel(self) -> None:
+        """End the run."""
+        with self.until_end:
+            self.execution.cancel()
+
+    # ------------------------------------------------------------------ its pace
+    def monitor(self) -> Iterator[Progress]:
+        """Yield progress until the run ends.
+
+        A caller may leave the loop and call it again: it goes on with the next message.
+        """
+        while (progress := self._next_message()) is not None:
+            self._observe(progress)
+            yield progress
+        self.until_end.close()
+
+    def _next_message(self) -> Progress | None:
+        """Return the next progress message; None at the end, which may be asked for again."""
+        if self._messages is None:
+            self._messages = iter(self.execution.monitor())
+        try:
+            return next(self._messages)
+        except BaseException as end:
+            self._messages = None
+            if isinstance(end, StopIteration):
+                return None
+            raise
+
+    def _observe(self, progress: Progress) -> None:
+        """Measure a progress message, have the decider decide, and hand the message on."""
+        self.performance.observe(progress)
+        changes = self.execution.changes
+        if changes and changes[-1].epoch > self._epoch:
+            self._epoch = changes[-1].epoch
+            self.slow_hosts.rescale(dict(changes[-1].members))
+        for slow in self.slow_hosts.observe(progress):
+            self.on_slow_host(slow)
+        if self.decider is not None:
+            self.decider(self)
+        self.on_progress(progress)
+
+    def rate(self) -> IterationRate:
+        """Return the measured rate; before there is one the promised one, as uncertain as it is large."""
+        promised = self.contract
+        return self.performance.rate() or IterationRate(
+            promised.iteration_seconds, promised.compute_seconds, 0.0, 0, error=1.0
+        )
+
+    def violation(self) -> str:
+        """Return which host violates the contract, in words; empty when none does."""
+        rate = self.performance.rate()
+        return "" if rate is None else self.contract.violation(rate)
+
+    def rows(self) -> dict[str, int]:
+        """Return the rows each host has now, in strip order.
+
+        Raises
+        ------
+        LaunchError
+            It does not answer, or is between two configurations.
+        """
+        at = self.position(ANSWER_SECONDS)
+        if not at["hosts"]:
+            raise LaunchError("the job is between two configurations; try again", code="job-busy")
+        return dict(zip(at["hosts"], at["rows"], strict=True))
+
+    # ------------------------------------------------------------------ its moves
+    def evaluate(
+        self,
+        estimate: Estimate,
+        reason: str,
+        *,
+        information: InformationPool | None = None,
+        rows: Mapping[str, int] | None = None,
+        next_seconds: float | None = None,
+        probed: Mapping[str, float] | None = None,
+    ) -> Move | None:
+        """Return what moving to an estimate would bring and cost; None where it would not move.
+
+        Parameters
+        ----------
+        information
+            The pool of the evaluation; default: its coordinator's.
+        rows
+            The rows of each host now; default: it is asked.
+        next_seconds, probed
+            As `evaluate_move` takes them.
+        """
+        last = self.performance.last
+        return evaluate_move(
+            estimate,
+            self.rows() if rows is None else rows,
+            self.rate(),
+            max(0, last.iterations - last.iteration) if last else estimate.iterations,
+            information or self.coordinator.information,
+            self.coordinator.estimator,
+            costs=self.costs,
+            violation=reason,
+            next_seconds=next_seconds,
+            probed=probed,
+        )
+
+    def make(self, move: Move, *, bandwidth: Bandwidth | None = None) -> Resized:
+        """Make a move and record it; what the application refuses is recorded, too, and raised.
+
+        Raises
+        ------
+        UsageError, LaunchError
+            It stays as it is.
+        """
+        conditions = self.coordinator.information.conditions
+        estimate = move.estimate
+        try:
+            resized = self.resize(estimate.schedule, bandwidth=bandwidth or conditions.bandwidth)
+        except (UsageError, LaunchError) as refusal:
+            self.stay(move, str(refusal))
+            raise
+        # The measurement has shown what the model leaves out of an iteration: the new contract includes it.
+        contract = PerformanceContract.of(estimate)
+        factor = move.next_seconds / estimate.iteration_seconds
+        self.contract = replace(contract, iteration_seconds=contract.iteration_seconds * factor)
+        self.slow_hosts.replan(planned_hosts(estimate, conditions))
+        self._record(move, f"moves: {move.explanation()}", resized)
+        return resized
+
+    def stay(self, move: Move, refusal: str = "") -> None:
+        """Record that a move is not made: it does not pay, or was refused."""
+        why = move.explanation()
+        self._record(move, f"stays, though {why}: {refusal}" if refusal else f"stays: {why}")
+
+    def _record(self, move: Move, explanation: str, resized: Resized | None = None) -> None:
+        last = self.performance.last
+        decision = ReschedulingDecision(
+            last.iteration if last else 0,
+            resized is not None,
+            explanation,
+            move,
+            resized.seconds if resized else None,
+        )
+        self.decisions = [*self.decisions, decision][-KEPT_DECISIONS:]
+        self.on_decision(decision)
+
+    def move(
+        self, estimate: Estimate, reason: str = "", *, bandwidth: Bandwidth | None = None
+    ) -> Resized:
+        """Move to the hosts and rows of an estimate, and record it with its reason; stay where it has them."""
+        move = self.evaluate(estimate, reason or NO_REASON)
+        if move is None:
+            return Resized(int(self.position(ANSWER_SECONDS)["epoch"]), 0.0, {})
+        return self.make(move, bandwidth=bandwidth)
+
+    def resize(
+        self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
+    ) -> Resized:
+        """Move the application; the window of the measurement begins anew. `make` records it, too."""
+        resized = self.execution.resize(schedule, ordered=ordered, bandwidth=bandwidth)
+        self.costs.append(resized.seconds)
+        self.performance.hosts_changed()
+        return resized
