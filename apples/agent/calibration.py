@@ -141,7 +141,7 @@ def measure_first(
     """
     if not isinstance(information.model, StripModel):
         return information  # another model need not have speeds of strips
-    template, tried = information.template, set[str]()
+    template, tried, pool = information.template, dict[str, None](), information
     deadline = clock() + FIRST_SECONDS
     while clock() < deadline:
         schedule = propose(information)
@@ -157,7 +157,7 @@ def measure_first(
         if not unmeasured:
             break
         names = [one.host.name for one in unmeasured]
-        tried.update(names)
+        tried.update(dict.fromkeys(names))
         log(
             f"measuring {template.name} on {listed(names)} first: its speed there was never measured at this size "
             "(--no-calibrate skips this)"
@@ -175,6 +175,12 @@ def measure_first(
             if not any(list(threads.map(measured, lanes))):
                 break
         information = replace(information, learned=recall(information.learned_key))
+    known = information.for_threads if pool.threads else information
+    left = [name for name in tried if not speed_source(known, information.hosts[name]).holds]
+    if left:
+        log(
+            f"warning: {template.name} was not measured on {listed(left)}: the plan has other speeds there"
+        )
     return information
 
 
