@@ -99,6 +99,7 @@ from apples.agent.planners.linear import closed_form as closed_form
 from apples.agent.planners.linear import linear as linear
 from apples.agent.planners.planner import equal_strips as equal_strips
 from apples.agent.planners.rectangles import rectangles as rectangles
+from apples.agent.planners.rectangles import strips_or_rectangles as strips_or_rectangles
 from apples.agent.rescheduling.contract import IterationRate as IterationRate
 from apples.agent.rescheduling.contract import PerformanceMonitor as PerformanceMonitor
 from apples.agent.rescheduling.evaluation import STALL_SECONDS as STALL_SECONDS

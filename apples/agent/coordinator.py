@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-import hat
 from apples.agent.arrangement import Arrangement, arranged
 from apples.agent.estimator import (
     PerformanceEstimator,
@@ -28,12 +27,13 @@ from apples.agent.estimator import (
 from apples.agent.information import InformationPool, refusal
 from apples.agent.planners import time_balancing
 from apples.agent.planners.planner import Planner, by_threads
-from apples.agent.selector import ResourceSelector, every_host_used
-from apples.errors import LaunchError, ModelError, UsageError
+from apples.agent.selector import Limits, ResourceSelector, every_host_used
+from apples.errors import LaunchError, ModelError, UsageError, place_of_function
 from apples.launch.actuator import Actuator, Execution, Resized
 from apples.launch.actuators.recording import RecordingActuator, RecordingExecution
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
+from apples.ui.units import listed
 
 if TYPE_CHECKING:
     from apples.launch.events import Progress
@@ -158,6 +158,8 @@ class DecisionLog:
     arrangement
         In which order the chosen hosts were put by the messages of their ranks; None where nothing was known of
         them.
+    limits
+        What user and hosts allow, as the sets were selected; None before.
     """
 
     usable: tuple[Host, ...] = ()
@@ -169,6 +171,7 @@ class DecisionLog:
     information: InformationPool | None = None
     policy: ExecutionPolicy | None = None
     arrangement: Arrangement | None = None
+    limits: Limits | None = None
 
     def reject(self, rejections: Iterable[Rejection]) -> None:
         """Record refusals."""
@@ -335,6 +338,7 @@ class Coordinator:
             )
         hosts, refused = self.selector.usable_hosts(self.information)
         self.decision_log.usable = hosts
+        self.decision_log.limits = self.selector.limits(self.information)
         self.decision_log.reject(refused)
         if sets == "search":
             began = len(self.decision_log.estimates)
@@ -363,15 +367,18 @@ class Coordinator:
         Raises
         ------
         ModelError
-            A user's own planner returned something that is no schedule of these hosts.
+            A user's own planner returned something that is no schedule of these hosts, or lost rows of the grid
+            that their memory holds.
         NoFeasiblePlanError
             The set is empty: every host was refused, with the reasons recorded.
         """
         if not resources:
             raise NoFeasiblePlanError(tuple(self.decision_log.rejections))
         self.decision_log.considered += 1
-        schedule = (planner or self.planner)(resources, self.information)
-        schedule = _checked(schedule, resources, self.information.template)
+        planner = planner or self.planner
+        schedule = _checked(
+            planner(resources, self.information), planner, resources, self.information
+        )
         takes_threads = self.actuator.takes_threads
         return by_threads(schedule, self.information) if takes_threads else schedule
 
@@ -555,41 +562,59 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
 
 
 def _checked(
-    schedule: Schedule, resources: ResourceSet, template: hat.ApplicationTemplate
+    schedule: Schedule, planner: Planner, resources: ResourceSet, information: InformationPool
 ) -> Schedule:
+    """Return a planner's schedule with the planner's name, once it is held to the contract of planners."""
+    name = getattr(planner, "__name__", type(planner).__name__)
+    place = place_of_function(planner)
+    who = f"{place['file']}:{place['line']}: planner {name}" if place else f"planner {name}"
+
+    def invalid(problem: str, code: str = "schedule-invalid", **fields: object) -> ModelError:
+        return ModelError(f"{who} {problem}", code=code, planner=name, **place, **fields)
+
     if not isinstance(schedule, Schedule):
-        raise ModelError(
-            f"the planner must return a Schedule (got {type(schedule).__name__})",
-            code="schedule-invalid",
+        raise invalid(
+            f"must return a Schedule (got {type(schedule).__name__})",
             value=type(schedule).__name__,
         )
     used = schedule.resources
     if not set(used) <= set(resources) or len(set(used)) < len(used):
-        given, planned = ", ".join(names(resources)), ", ".join(names(used))
-        raise ModelError(
-            f"the planner was given {given} and planned for {planned}",
-            code="schedule-invalid",
+        raise invalid(
+            f"was given {', '.join(names(resources))} and planned for {', '.join(names(used))}",
             field="hosts",
             value=list(names(used)),
             known=list(names(resources)),
         )
-    if not np.all(np.isfinite(np.array(schedule.rows, dtype=float))):
-        raise ModelError(
-            f"the planner must give finite rows (got {schedule.rows})",
-            code="schedule-invalid",
-            field="rows",
-            value=str(schedule.rows),
+    rows = np.array(schedule.rows, dtype=float)
+    if not np.all(np.isfinite(rows)):
+        raise invalid(
+            f"must give finite rows (got {schedule.rows})", field="rows", value=str(schedule.rows)
         )
-    known = {"", *(one.name for one in template.implementations)}
-    for one in schedule.allocations:
-        if one.implementation not in known:
-            raise ModelError(
-                f"the planner has {one.host.name} run {one.implementation!r}: the template has "
+    known = {"", *(one.name for one in information.template.implementations)}
+    for allocation in schedule.allocations:
+        if allocation.implementation not in known:
+            raise invalid(
+                f"has {allocation.host.name} run {allocation.implementation!r}: the template has "
                 f"{', '.join(sorted(known - {''})) or 'no implementations'}",
-                code="schedule-invalid",
                 field="implementation",
-                host=one.host.name,
-                value=one.implementation,
+                host=allocation.host.name,
+                value=allocation.implementation,
                 known=sorted(known - {""}),
             )
-    return schedule
+    total, held = information.application.rows, float(rows.sum())
+    whole = not schedule.rectangles and len(rows) and np.all((rows >= 1) & (rows % 1 == 0))
+    if whole and held != total:
+        bounds = information.model_of(schedule).caps(used, total) if held < total else 1.0
+        if np.any(rows < bounds) if held < total else np.any(rows > bounds):
+            what = f"loses {total - held:.0f}" if held < total else f"adds {held - total:.0f}"
+            raise invalid(
+                f"{what} rows: its strips ({_strips(schedule)}) have {held:.0f} of the {total} rows of the grid",
+                code="rows-missing" if held < total else "rows-extra",
+                value=held,
+                bound=total,
+            )
+    return schedule if schedule.planner else replace(schedule, planner=name)
+
+
+def _strips(schedule: Schedule) -> str:
+    return listed(f"{a.host.name} {a.rows:.0f}" for a in schedule.allocations)

@@ -1,34 +1,41 @@
 """Why a decision is what it is: hosts left out, when the answer changes, what would help where there is no plan.
 
-`left_out` gives the price of adding a host where it hurts least. `thresholds` finds the CPU share, speed,
-latency or memory at which another set wins: the blueprint itself is asked again under a varied pool, by
-bisection, so that what is printed is what a new plan would say there (tested within 1 % either side).
+`left_out` gives the price of adding a host where it hurts least. `bindings` and `memory_bindings` name the limits
+that keep the plan from being better. `thresholds` finds the CPU share, speed, latency or memory at which another
+set wins: the blueprint itself is asked again under a varied pool, by bisection, so that what is printed is what a
+new plan would say there (tested within 1 % either side).
 `remedy` names the nearest relaxation where no plan is feasible.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
 
 import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, Start
+from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool
 from apples.agent.learned import dear_words, dearest
+from apples.agent.planners.planner import schedule as made_schedule
 from apples.agent.planners.time_balancing import balance, rows_by
+from apples.agent.selector import Limits
 from apples.errors import ApplesError
-from apples.resources import Host, ResourceSet
-from apples.resources.schedule import Estimate
-from apples.ui.units import amount, duration
+from apples.resources import Host
+from apples.resources.schedule import Allocation, Estimate, Schedule
+from apples.ui.units import amount, counted, digits, duration
 from apples.weather.conditions import error_of
 
 PRECISION = 1.002
 """Ratio at which a bisection stops: well inside the 1 % that is promised."""
 SLOWEST, FASTEST = 64.0, 1 / 64.0
-MOST_QUESTIONS = 10
-MOST_HOSTS = 256
-"""Of longer lists no host is asked about: each answer is a plan of its own, a dozen to a question."""
+MAX_QUESTIONS = 10
+MAX_HOSTS = 256
+"""Of longer lists no question is asked: each answer is a plan of its own, a dozen to a question."""
 CLOSE, WATCH = 1.5, 4.0
 
 Vary = Callable[[float], InformationPool]
@@ -73,23 +80,40 @@ class Threshold:
 
 
 def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Threshold]:
-    """Yield where the coordinator's last answer changes, for the chosen hosts and those left out."""
-    record = coordinator.decision_log
-    information = record.information
-    if record.chosen is None or information is None or len(record.usable) > MOST_HOSTS:
-        return
-    used = {host.name for host in record.chosen.schedule.resources}
-    questions = [
-        *(q for h in record.chosen.schedule.resources for q in _of_chosen(h, record)),
-        *(q for h in record.usable if h.name not in used for q in _of_others(h, information)),
-    ]
+    """Yield where the coordinator's last answer changes, for the chosen hosts and those left out by turns."""
+    questions = _questions(coordinator.decision_log)
     ask = _Asker(coordinator, blueprint)
-    for host, quantity, now, error, vary, limit in questions[:MOST_QUESTIONS]:
+    for host, quantity, now, error, vary, limit in questions[
+        : questions_asked(len(questions), coordinator)
+    ]:
         found = ask.change(vary, limit)
         if found is not None:
             factor, answer = found
             at = now / factor if quantity in {"cpu", "speed"} else now * factor
             yield Threshold(host.name, quantity, now, error, at, answer)
+
+
+def question_counts(coordinator: Coordinator) -> tuple[int, int]:
+    """Return how many questions `thresholds` asks, and how many there are."""
+    possible = len(_questions(coordinator.decision_log))
+    return questions_asked(possible, coordinator), possible
+
+
+def questions_asked(possible: int, coordinator: Coordinator) -> int:
+    """Return how many of the possible questions `thresholds` asks."""
+    return 0 if len(coordinator.decision_log.usable) > MAX_HOSTS else min(MAX_QUESTIONS, possible)
+
+
+def _questions(record: DecisionLog) -> list[Question]:
+    """Return all questions: those about chosen hosts and about hosts left out by turns."""
+    information, chosen = record.information, record.chosen
+    if chosen is None or information is None:
+        return []
+    used = {host.name for host in chosen.schedule.resources}
+    inside = [q for host in chosen.schedule.resources for q in _of_chosen(host, record)]
+    outside = [q for h in record.usable if h.name not in used for q in _of_others(h, information)]
+    turns = zip_longest(inside, outside)
+    return [question for turn in turns for question in turn if question is not None]
 
 
 Question = tuple[Host, str, float, float, Vary, float]
@@ -147,7 +171,7 @@ class _Asker:
         self.coordinator = coordinator
         self.blueprint = blueprint
         chosen = coordinator.decision_log.chosen
-        self.now = _answer(coordinator.decision_log) if chosen else ()
+        self.now = tuple(sorted(chosen.names)) if chosen else ()
 
     def change(self, vary: Vary, limit: float) -> tuple[float, Answer] | None:
         """Return the factor between 1 and `limit` at which the answer changes, and the new answer."""
@@ -165,6 +189,12 @@ class _Asker:
         return (same * other) ** 0.5, new
 
     def answer(self, information: InformationPool) -> Answer:
+        """Return the hosts that are chosen under a pool, sorted; empty where there is no plan."""
+        chosen = self.chosen(information)
+        return tuple(sorted(chosen.names)) if chosen else ()
+
+    def chosen(self, information: InformationPool) -> Estimate | None:
+        """Return the estimate that is chosen under a pool; None where there is no plan."""
         asked = Coordinator(
             information,
             selector=self.coordinator.selector,
@@ -174,13 +204,8 @@ class _Asker:
         try:
             asked.execute(self.blueprint, Start(decides_only=True))
         except ApplesError:
-            return ()
-        return _answer(asked.decision_log)
-
-
-def _answer(record: DecisionLog) -> Answer:
-    chosen = record.chosen
-    return tuple(sorted(host.name for host in chosen.schedule.resources)) if chosen else ()
+            return None
+        return asked.decision_log.chosen
 
 
 EXPLAINED = 12
@@ -201,68 +226,212 @@ def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     chosen, information = decision_log.chosen, decision_log.information
     if chosen is None or information is None:
         return
+    limits = decision_log.limits or Limits(information)
     used = {host.name for host in chosen.schedule.resources}
     others = [host for host in decision_log.usable if host.name not in used]
     for host in others[:EXPLAINED]:
-        if chosen.schedule.rectangles:
-            found = _by_sets(host, chosen, decision_log.estimates)
-        else:
-            found = _reason(host, chosen, information)
+        reason = _reason(host, chosen, limits)
         learned = dear_words(dearest(information, host, chosen.schedule.resources))
-        yield replace(found, reason=found.reason + learned)
+        yield replace(reason, reason=reason.reason + learned)
 
 
-def _by_sets(host: Host, chosen: Estimate, estimates: Sequence[Estimate]) -> LeftOut:
-    """Return the reason by the sets that were estimated: of rectangles there is no chain to try a host in."""
+def _reason(host: Host, chosen: Estimate, limits: Limits) -> LeftOut:
     now = chosen.iteration_seconds
-    seconds = min(
-        (one.iteration_seconds for one in estimates if host in one.schedule.resources),
-        default=None,
-    )
-    if seconds is None:
-        return LeftOut(host.name, "no set with it was estimated", (0.0, now))
-    reason = f"the best set with it would take {duration(seconds)} an iteration, this one {duration(now)}"
-    return LeftOut(host.name, reason, (seconds, now))
-
-
-def _reason(host: Host, chosen: Estimate, information: InformationPool) -> LeftOut:
-    now = chosen.iteration_seconds
-    seconds, border = min(_with(host, chosen.schedule.resources, information))
+    best = min(_with(host, chosen.schedule, limits.information), default=None)
+    if best is None:
+        offered = limits.memory(host)
+        reason = (
+            f"no plan with it holds the grid: it offers {amount(offered)}; "
+            f"without it an iteration takes {duration(now)}"
+        )
+        return LeftOut(host.name, reason, (offered, now))
+    seconds, border = best
     if border >= now:
         reason = f"its border costs {duration(border)}, the whole iteration takes {duration(now)}"
         return LeftOut(host.name, reason, (border, now))
-    if seconds <= now:
-        reason = (
-            f"with it an iteration would take {duration(seconds)}, without it {duration(now)}: "
-            "the user's objective, limits or blueprint leave it out"
-        )
+    reason = f"with it an iteration would take {duration(seconds)}, without it {duration(now)}"
+    refusal = limits.refuse_set((*chosen.schedule.resources, host))
+    if refusal is not None:
+        reason = f"{reason}; with it: {refusal.reason}"
+    elif seconds <= now:
+        reason = f"{reason}: the user's objective, preferences or blueprint leave it out"
     else:
-        reason = (
-            f"with it an iteration would take {duration(seconds)}, without it {duration(now)} "
-            f"(its border costs {duration(border)})"
-        )
+        reason = f"{reason} (its border costs {duration(border)})"
     return LeftOut(host.name, reason, (seconds, now))
 
 
 def _with(
-    host: Host, chain: ResourceSet, information: InformationPool
+    host: Host, schedule: Schedule, information: InformationPool
 ) -> Iterator[tuple[float, float]]:
     """Yield the iteration and the host's border in seconds for each place it could take that may be the best."""
+    hosts = schedule.resources
+    caution = caution_for((*hosts, host), information)
+    if schedule.rectangles:
+        from apples.agent.planners.rectangles import rectangles  # noqa: PLC0415 - few programs take them
+
+        every = _with_limit(information, "minimum_hosts", len(hosts) + 1)  # none is dropped
+        made = rectangles((*hosts, host), every)
+        if host in made.resources:
+            model = information.model_of(made)
+            border = model.communication(made.resources)[made.resources.index(host)]
+            yield caution * model.iteration_seconds(made), float(border)
+        return
     model, total = information.model, information.application.rows
-    places = range(len(chain) + 1) if len(chain) <= EXPLAINED else (0, len(chain))
-    chains = [(*chain[:k], host, *chain[k:]) for k in places]
-    borders = [model.communication(hosts) for hosts in chains]
+    places = range(len(hosts) + 1) if len(hosts) <= EXPLAINED else (0, len(hosts))
+    chains = [(*hosts[:k], host, *hosts[k:]) for k in places]
+    borders = [model.communication(chain) for chain in chains]
     best = math.inf
     for i in sorted(range(len(chains)), key=lambda i: float(borders[i].sum())):
-        hosts, border = chains[i], borders[i]
-        if math.isfinite(best) and rows_by(model, hosts, border, total, best) < total:
+        chain, border = chains[i], borders[i]
+        if math.isfinite(best) and rows_by(model, chain, border, total, best) < total:
             continue  # there it would take longer
-        rows = balance(model, hosts, total).astype(float)
-        seconds = model.set_seconds(hosts, rows)
-        best = min(best, seconds)
-        yield seconds, float(border[places[i]])
+        rows = balance(model, chain, total).astype(float)
+        if rows.sum() != total:
+            continue  # the memory of all is too little, or there are more hosts than rows
+        best = min(best, model.set_seconds(chain, rows))
+        made = made_schedule(information, chain, rows.tolist(), "explanation")
+        seconds = information.model_of(made).iteration_seconds(made)
+        yield caution * seconds, float(border[places[i]])
 
 
+# ---------------------------------------------------------------- binding limits
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A limit without which the plan would be better.
+
+    Attributes
+    ----------
+    host
+        The host that the limit holds back.
+    what
+        ``memory`` of the host, ``allocation`` (the user's most bytes on one host), or the user's limit on
+        ``hosts``, ``sites``, ``distance``, ``deadline`` or ``cost``.
+    limit, needed
+        What the limit is, and what the better plan needs: bytes, hosts, sites, the distance's unit, seconds, or
+        the currency of the costs.
+    reason
+        One sentence with the numbers in it.
+    """
+
+    host: str
+    what: str
+    limit: float
+    needed: float
+    reason: str
+
+
+def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[Binding]:
+    """Yield each host of a plan that is done before the others, because its memory holds no more of the grid."""
+    limits, schedule = Limits(information), chosen.schedule
+    if len(schedule.allocations) < 2:
+        return
+    model, hosts = information.model_of(schedule), schedule.resources
+    rows = np.array(schedule.rows, dtype=float)
+    busy = np.array([host.seconds for host in chosen.hosts])
+    per_row = model.computation(hosts, np.maximum(rows, 1.0)) / np.maximum(rows, 1.0)
+    border = model.communication(hosts)
+    working = per_row > 0
+    speed = 1 / per_row[working]
+    even = float((rows.sum() + (border[working] * speed).sum()) / speed.sum())
+    for place, allocation in enumerate(schedule.allocations):
+        host, offered = allocation.host, limits.memory(allocation.host)
+        idle = busy[place] + per_row[place] <= busy.max()
+        if not per_row[place] or not idle or _one_more(allocation, information) <= offered:
+            continue
+        more = max(1.0, (even - border[place]) / per_row[place] / rows[place])
+        own = information.specifications.constraints.memory
+        what = "allocation" if own is not None and own <= offered else "memory"
+        words = (
+            f"the user's limit of {amount(offered)} a host admits no more"
+            if what == "allocation"
+            else f"its {amount(offered)} of memory admit no more"
+        )
+        took = f"{allocation.rows:,.0f} rows"
+        if allocation.rectangle:
+            took = f"{allocation.rectangle.rows:,} x {allocation.rectangle.columns:,} points"
+        yield Binding(
+            host.name,
+            what,
+            offered,
+            float(model.memory_of(allocation) * more),
+            f"{host.name} takes {took} in {duration(busy[place])} of {duration(float(busy.max()))}: {words}",
+        )
+
+
+def _one_more(allocation: Allocation, information: InformationPool) -> float:
+    """Return the bytes of a strip with one more row, or of a rectangle with one more row or column."""
+    mine, application = allocation.rectangle, information.application
+    if mine is None:
+        return information.model.memory(allocation.rows + 1)
+    larger = []
+    if mine.rows < application.rows:
+        larger.append(application.rectangle_memory(mine.rows + 1, mine.columns))
+    if mine.columns < application.columns:
+        larger.append(application.rectangle_memory(mine.rows, mine.columns + 1))
+    return min(larger, default=0.0)
+
+
+def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding]:
+    """Yield the user's limits without which the blueprint chooses a better plan, each with that plan's figures."""
+    record = coordinator.decision_log
+    chosen, information = record.chosen, record.information
+    if chosen is None or information is None:
+        return
+    ask = _Asker(coordinator, blueprint)
+    limits = coordinator.selector.limits(information)
+    for field, given in limits.given():
+        free = _with_limit(information, field, 1 if field == "minimum_hosts" else None)
+        better = ask.chosen(free)
+        if better is not None and better.value < chosen.value - 1e-6 * abs(chosen.value):
+            yield _binding(field, given, better, chosen, coordinator.selector.limits(free))
+
+
+RELAXED: dict[str, tuple[str, str]] = {
+    "minimum_hosts": ("hosts", "at least {} hosts"),
+    "maximum_hosts": ("hosts", "at most {} hosts"),
+    "maximum_sites": ("sites", "at most {} sites"),
+    "maximum_distance": ("distance", "a distance of at most {}"),
+    "deadline": ("deadline", "at most {} s"),
+    "maximum_cost": ("cost", "a cost of at most {}"),
+}
+"""By field of the user's limits: what binds, and the words of the limit."""
+
+
+def _binding(
+    field: str, given: float, better: Estimate, chosen: Estimate, limits: Limits
+) -> Binding:
+    what, words = RELAXED[field]
+    hosts, sites = better.schedule.resources, {h.site for h in chosen.schedule.resources}
+    needed = {
+        "hosts": float(len(hosts)),
+        "sites": float(len({host.site for host in hosts})),
+        "distance": limits.locus_distance(hosts),
+        "deadline": better.execution_seconds,
+        "cost": better.cost,
+    }[what]
+    new = [host for host in hosts if host.name not in chosen.names]
+    beyond = [host for host in new if host.site not in sites] if what == "sites" else new
+    host = (beyond or new or [*hosts])[0].name
+    return Binding(
+        host,
+        what,
+        given,
+        needed,
+        f"with {host} a plan of {counted(len(hosts), 'host')} takes "
+        f"{duration(better.iteration_seconds)} an iteration ({what} {digits(needed)}): the user allows "
+        f"{words.format(digits(given))}",
+    )
+
+
+def _with_limit(information: InformationPool, field: str, limit: int | None) -> InformationPool:
+    """Return the pool under another limit of the user."""
+    specifications = information.specifications
+    constraints = specifications.constraints.model_copy(update={field: limit})
+    changed = specifications.model_copy(update={"constraints": constraints})
+    return replace(information, specifications=changed)
+
+
+# ---------------------------------------------------------------- no plan
 def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
     """Return the nearest relaxation in one sentence, empty when memory is not what is missing."""
     allowed = _allowed(information, decision_log)

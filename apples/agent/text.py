@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from apples.agent.explanation import MOST_HOSTS
+from apples.agent.explanation import MAX_HOSTS
 from apples.agent.information.pool import MEASURED, SIMILAR_SIZE
 from apples.agent.learned import ApplicationState, described_all
 from apples.agent.models.corrections import START
@@ -43,7 +43,7 @@ def plan_text(document: Document, command: str) -> str:
     if document["chosen"] is None:
         return "\n".join(_no_plan(document))
     lines = [*_head(document), *_unmeasured(document, command), "", *_table(document), ""]
-    lines += _left_out_line(document)
+    lines += [*_left_out_line(document), *_binding(document)]
     lines += [*_basis(document), f"run it:  {command}"]
     return "\n".join(lines)
 
@@ -252,6 +252,16 @@ def _left_out_line(document: Document) -> Iterator[str]:
         yield f"left out: {_listed(names, 40)} (--explain says why)"
 
 
+def _binding(document: Document) -> Iterator[str]:
+    """Yield the first limit without which the plan would be better, and how many more there are."""
+    reasons = [limit["reason"] for limit in document.get("binding", ())]
+    if reasons:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        yield from textwrap.wrap(
+            f"limited: {reasons[0]}{more}", WIDTH, subsequent_indent="         "
+        )
+
+
 def _basis(document: Document) -> Iterator[str]:
     """Yield what was assumed and the weather, on one line where they fit."""
     assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
@@ -281,6 +291,8 @@ def _sets(document: Document) -> Iterator[str]:
 def _why_not(document: Document) -> Iterator[str]:
     for one in document["left_out"]:
         yield from _wrapped(f"{one['host']} left out: {one['reason']}")
+    for limit in document.get("binding", ()):
+        yield from _wrapped(f"limited: {limit['reason']}")
     for one in document["rejected"][:SHOWN_HOSTS]:
         yield from _wrapped(one["reason"])
 
@@ -303,11 +315,15 @@ def _changes(document: Document) -> Iterator[str]:
                 f"  {change['host']} {side} {at} {what} (now {now}{error})"
                 f"  -> {_names(change['answer'])}  ({advice})"
             )
-    if document["hosts"] > MOST_HOSTS:
-        yield f"  not asked: the list has {document['hosts']} usable hosts, more than {MOST_HOSTS}"
-    elif not document["changes"]:
-        within = digits(document["changes_within"])
-        yield f"  not by the CPU, speed or latency of a host asked about, within a factor of {within}"
+    if document["hosts"] > MAX_HOSTS:
+        yield f"  not asked: the list has {document['hosts']} usable hosts, more than {MAX_HOSTS}"
+        return
+    asked, possible = document["changes_asked"], document["changes_possible"]
+    questions = f"{asked} of {counted(possible, 'question')} asked"
+    within = digits(document["changes_within"])
+    if not document["changes"]:
+        yield f"  not by the CPU, speed, latency or memory of a host within a factor of {within}"
+    yield f"  ({questions}: CPU and memory of chosen hosts, speed and latency of the others)"
 
 
 def _quantity(change: Document, key: str) -> str:

@@ -212,6 +212,14 @@ class _SpeedSource(TypedDict):
     factor: float
 
 
+class _Binding(TypedDict):
+    host: str
+    what: Literal["memory", "allocation", "hosts", "sites", "distance", "deadline", "cost"]
+    limit: float
+    needed: float
+    reason: str
+
+
 class PlanDocument(TypedDict):
     """``apples plan --json``; ``chosen`` is null where there is no plan."""
 
@@ -225,6 +233,7 @@ class PlanDocument(TypedDict):
     considered: int
     feasible: int
     left_out: list[_LeftOut]
+    binding: list[_Binding]
     rejected: list[_Rejected]
     rejected_total: int
     assumed: list[str]
@@ -237,6 +246,8 @@ class PlanDocument(TypedDict):
     sets: NotRequired[list[_Set]]
     changes: NotRequired[list[_Change]]
     changes_within: NotRequired[float]
+    changes_asked: NotRequired[int]
+    changes_possible: NotRequired[int]
     equal_strips: NotRequired[_EqualStrips | None]
     rests_on: NotRequired[_RestsOn]
 

@@ -168,6 +168,53 @@ def test_a_planner_is_held_to_the_hosts_it_was_given():
         assert error.value.code == "schedule-invalid"
 
 
+def losing(rows):
+    """A planner of the user that gives the first two hosts these rows."""
+
+    def mine(resources, information):
+        del information
+        return Schedule(
+            tuple(Allocation(host, r, "") for host, r in zip(resources, rows, strict=False))
+        )
+
+    return mine
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "words"),
+    [
+        ((500, 380), "rows-missing", ("loses 120 rows", "h0 500, h1 380")),
+        ((500, 620), "rows-extra", ("adds 120 rows", "h0 500, h1 620")),
+    ],
+)
+def test_a_planner_that_loses_rows_is_named_with_them(rows, code, words):
+    planner = losing(rows)
+    with pytest.raises(ModelError) as error:
+        decided(pool(hosts(1e-9, 1e-9), NEAR), all_resources, planner=planner)
+    assert error.value.code == code
+    fields = error.value.fields
+    assert (fields["planner"], fields["value"], fields["bound"]) == ("mine", sum(rows), 1000)
+    assert (fields["file"], fields["line"]) == (__file__, planner.__code__.co_firstlineno)
+    assert all(each in str(error.value) for each in words)
+
+
+def test_rows_that_the_memory_does_not_hold_are_no_fault_of_the_planner():
+    small = [Host(f"h{i}", seconds_per_point=1e-9, free_memory=16_000 * 302) for i in range(2)]
+    with pytest.raises(NoFeasiblePlanError) as error:
+        decided(pool(small, NEAR), all_resources, planner=losing((300, 300)))
+    (refusal,) = error.value.rejections
+    assert (refusal.filter, refusal.figures) == ("memory", (600.0, 1000.0))
+    assert "h0, h1" in refusal.reason
+
+
+def test_rows_that_are_not_whole_are_refused_with_the_planner():
+    with pytest.raises(NoFeasiblePlanError) as error:
+        decided(pool(hosts(1e-9, 1e-9), NEAR), all_resources, planner=losing((400.5, 599.5)))
+    (refusal,) = error.value.rejections
+    assert (refusal.filter, refusal.figures) == ("rows", (400.5, 400.0))
+    assert refusal.reason == "mine gives h0 400.5 rows, not 400 or 401: rows are whole"
+
+
 def test_the_compile_time_plan_is_made_from_the_list_and_started_as_things_are():
     """What the actuator is told is this moment's truth: no quota for a host that was measured."""
     listed = hosts(1e-9, 1e-9)

@@ -8,7 +8,17 @@ import pytest
 from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
-from apples.agent import balance, left_out, remedy, thresholds
+from apples.agent import (
+    balance,
+    decide,
+    explained_text,
+    left_out,
+    plan_text,
+    rectangles,
+    remedy,
+    strips_or_rectangles,
+    thresholds,
+)
 from apples.resources import HostList
 from apples.ui import duration
 from apples.weather import Conditions
@@ -164,6 +174,122 @@ def test_a_far_host_is_left_out_because_its_border_outlasts_the_iteration():
     information = pool(hosts, symmetric({("local", "s"): Link(0.02, 1e7)}))
     (reason,) = left_out(decided(information).decision_log)
     assert reason.figures == (pytest.approx(41.6e-3, rel=1e-2), pytest.approx(1e-3, rel=1e-2))
+
+
+@pytest.mark.parametrize("planner", [rectangles, strips_or_rectangles])
+def test_a_host_left_out_of_rectangles_is_explained_with_two_numbers(planner):
+    hosts = [Host("a", seconds_per_point=1e-9), Host("b", seconds_per_point=1e-9)]
+    hosts.append(Host("far", site="s", seconds_per_point=1e-9))
+    links = symmetric({("local", "local"): Link(1e-6, 1e10), ("local", "s"): Link(0.5, 1e9)})
+    coordinator = Coordinator(pool(hosts, links), planner=planner)
+    coordinator.execute(minimum_execution_time)
+    (reason,) = left_out(coordinator.decision_log)
+    assert reason.host == "far"
+    assert all(duration(seconds) in reason.reason for seconds in reason.figures)
+    assert (
+        reason.figures[0] > reason.figures[1] == coordinator.decision_log.chosen.iteration_seconds
+    )
+
+
+def test_a_host_that_a_limit_leaves_out_names_the_limit():
+    hosts = [Host(n, seconds_per_point=1e-9, site=n[0]) for n in ("a1", "a2", "b1")]
+    near = Link(1e-6, 1e10)
+    links = symmetric({("a", "a"): near, ("a", "b"): near})
+    for limit, words in (
+        ("maximum_sites = 1", "uses 2 sites, the user asks for at most 1"),
+        ("maximum_hosts = 2", "uses 3 hosts, the user asks for at most 2"),
+    ):
+        information = pool(hosts, links, user=f"[constraints]\n{limit}\n")
+        (reason,) = left_out(decided(information).decision_log)
+        assert words in reason.reason, reason
+
+
+# --------------------------------------------------------------- binding limits
+def binding_of(information, blueprint=minimum_execution_time, **subsystems):
+    result = decide("b", blueprint, Coordinator(information, **subsystems))
+    return result.document()
+
+
+def test_the_memory_that_keeps_a_host_idle_is_named_with_its_numbers():
+    hosts = [
+        Host("big", seconds_per_point=1e-9, free_memory=16_000 * 302),
+        Host("slow", seconds_per_point=2e-9, free_memory=2**40),
+    ]
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)})
+    document = binding_of(information)
+    (limit,) = document["binding"]
+    assert (limit["host"], limit["what"], limit["limit"]) == ("big", "memory", 16_000 * 302)
+    assert limit["needed"] == pytest.approx(16_000 * 669, rel=0.01)  # two thirds of the grid
+    assert limit["reason"].startswith("big takes 300 rows in 304 us of 1.40 ms: its 4.83 MB")
+    assert "limited: big takes 300 rows" in plan_text(document, "apples run")
+    roomy = [replace(host, free_memory=2**40) for host in hosts]
+    assert binding_of(pool(roomy, {("local", "local"): Link(1e-6, 1e10)}))["binding"] == []
+
+
+def test_the_users_own_memory_limit_is_an_allocation():
+    hosts = [Host(n, seconds_per_point=s * 1e-9) for n, s in (("big", 1), ("slow", 2))]
+    user = f"[constraints]\nmemory = {16_000 * 602}\n"
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)}, user=user)
+    (limit,) = binding_of(information)["binding"]
+    assert (limit["host"], limit["what"], limit["limit"]) == ("big", "allocation", 16_000 * 602)
+    assert "the user's limit of 9.63 MB a host admits no more" in limit["reason"]
+
+
+def test_the_memory_that_bounds_a_rectangle_is_named_too():
+    hosts = [
+        Host("big", seconds_per_point=1e-9, free_memory=16_000 * 302),
+        Host("slow", seconds_per_point=2e-9, free_memory=2**40),
+    ]
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)})
+    (limit,) = binding_of(information, planner=rectangles)["binding"]
+    assert (limit["host"], limit["what"]) == ("big", "memory")
+    assert limit["needed"] > 2 * limit["limit"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "what", "limit", "needed", "host"),
+    [
+        ("maximum_sites = 1", "sites", 1, 2, "b1"),
+        ("maximum_hosts = 2", "hosts", 2, 3, "b1"),
+        ("maximum_distance = 1e-6", "distance", 1e-6, 3.6e-6, "a2"),
+    ],
+)
+def test_a_limit_without_which_the_plan_would_be_better_is_named(lines, what, limit, needed, host):
+    hosts = [Host(n, seconds_per_point=1e-9, site=n[0]) for n in ("a1", "a2", "b1")]
+    near = Link(1e-6, 1e10)
+    links = symmetric({("a", "a"): near, ("a", "b"): near})
+    information = pool(hosts, links, user=f"[constraints]\n{lines}\n")
+    (found,) = binding_of(information)["binding"]
+    assert (found["what"], found["limit"], found["host"]) == (what, limit, host)
+    assert found["needed"] == pytest.approx(needed)
+    for loose in ("maximum_sites = 9", "maximum_hosts = 9", "maximum_distance = 9", ""):
+        free = pool(hosts, links, user=f"[constraints]\n{loose}\n")
+        assert binding_of(free)["binding"] == []
+
+
+def test_a_deadline_and_a_cost_bind_the_other_objective():
+    fast = Host("fast", seconds_per_point=1e-9, cost_per_second=10.0)
+    slow = Host("slow", seconds_per_point=2e-9, cost_per_second=1.0)
+    links = {("local", "local"): Link(1e-6, 1e10)}
+    for objective, limit, what in (
+        ("cost", "deadline = 0.15", "deadline"),
+        ("execution_time", "maximum_cost = 0.5", "cost"),
+    ):
+        user = f'[objective]\nmeasure = "{objective}"\n[constraints]\n{limit}\n'
+        (found,) = binding_of(pool([fast, slow], links, user=user))["binding"]
+        assert found["what"] == what
+        assert found["needed"] > found["limit"]
+
+
+def test_how_many_of_the_questions_were_asked_is_stated():
+    hosts = [Host(f"h{i}", seconds_per_point=1e-9) for i in range(7)]
+    far = [Host(f"far{i}", site="s", seconds_per_point=1e-9) for i in range(3)]
+    links = symmetric({("local", "local"): Link(1e-6, 1e10), ("local", "s"): Link(0.5, 1e9)})
+    coordinator = Coordinator(pool([*hosts, *far], links))
+    document = decide("b", minimum_execution_time, coordinator, explain=True).document()
+    assert (document["changes_asked"], document["changes_possible"]) == (10, 13)
+    assert "10 of 13 questions asked" in explained_text(document, "apples run")
+    assert {change["host"] for change in document["changes"]} & {host.name for host in far}
 
 
 # -------------------------------------------------------------------------- remedy

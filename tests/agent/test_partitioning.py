@@ -206,6 +206,18 @@ def test_a_plan_with_an_idle_rank_is_explained():
     assert "partitions" in explained_text(document, "apples run")
 
 
+def test_a_host_left_out_is_explained_under_partitions_too():
+    information = with_user("sparse:1", "[constraints]\nmaximum_hosts = 3\n", [1, 1, 1, 1])
+    (reason,) = decide("mine", minimum_execution_time, Coordinator(information)).document()[
+        "left_out"
+    ]
+    with_it, without = reason["figures"]
+    assert with_it / without == pytest.approx(
+        (1 / 3) / (1 / 2), rel=0.01
+    )  # one of its ranks is idle
+    assert "the user asks for at most 3" in reason["reason"]
+
+
 # ------------------------------------------------------------------ real runs
 @pytest.fixture
 def field(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """The Resource Selector (Berman et al. 1996, section 4.4): viable sets of hosts, and why others are not.
 
-Read `chains` (logical distance, and Figure 3), `search` (every prefix of a chain at once, and moves that
-improve a set), `filters` (what refuses hosts and schedules), `selector`.
+Read `chains` (logical distance, and Figure 3), `limits` (what user and hosts allow), `search` (every prefix of a
+chain at once, and moves that improve a set), `filters` (what refuses hosts and schedules), `selector`.
 """
 
 from apples.agent.selector.chains import DISTANCES, Distance
@@ -12,6 +12,7 @@ from apples.agent.selector.filters import (
     HostFilter,
     every_host_used,
 )
+from apples.agent.selector.limits import Limits
 from apples.agent.selector.selector import ResourceSelector
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Distance",
     "Filter",
     "HostFilter",
+    "Limits",
     "ResourceSelector",
     "every_host_used",
 ]

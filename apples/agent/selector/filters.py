@@ -130,12 +130,14 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
     if schedule.rectangles:
         return _covered(schedule, information)
     total, held = information.application.rows, sum(schedule.rows)
+    hosts = listed(names(schedule.resources) or names(schedule.dropped))
     for allocation in schedule.allocations:
         if not float(allocation.rows).is_integer():
             below, name = math.floor(allocation.rows), allocation.host.name
             return Rejection(
                 names(schedule.resources),
-                f"{name} would compute {allocation.rows:.6g} rows, not {below} or {below + 1}",
+                f"{schedule.planner or 'the planner'} gives {name} {allocation.rows:.6g} rows, "
+                f"not {below} or {below + 1}: rows are whole",
                 (float(allocation.rows), float(below)),
                 "rows",
             )
@@ -144,15 +146,13 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
     if held > total:
         return Rejection(
             names(schedule.resources),
-            f"{len(schedule.rows)} hosts need at least a row each, the grid has {total}",
+            f"{hosts}: {len(schedule.rows)} hosts need at least a row each, the grid has {total}",
             (float(len(schedule.rows)), float(total)),
             "rows",
         )
-    count = len(schedule.rows)
-    where = f"{count} host{'s' if count > 1 else ''}" if count else "any part of the set"
     return Rejection(
         names(schedule.resources) or names(schedule.dropped),
-        f"memory and limits of {where} admit {held:.0f} rows, the grid has {total}",
+        f"memory and limits of {hosts} admit {held:.0f} rows, the grid has {total}",
         (float(held), float(total)),
         "memory",
     )

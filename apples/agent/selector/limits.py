@@ -56,6 +56,17 @@ class Limits:
         self.distance = distance
         self.constraints = information.specifications.constraints
 
+    def given(self) -> Iterator[tuple[str, float]]:
+        """Yield the fields of the user's limits on sets and schedules that are given, with their values."""
+        limits = self.constraints
+        if limits.minimum_hosts > 1:
+            yield "minimum_hosts", limits.minimum_hosts
+        for field in (
+            "maximum_hosts", "maximum_sites", "maximum_distance", "deadline", "maximum_cost",
+        ):  # fmt: skip
+            if (value := getattr(limits, field)) is not None:
+                yield field, value
+
     # ---------------------------------------------------------------- hosts
     def memory(self, host: Host) -> float:
         """Return the bytes a strip may take on a host: forecast less the user's risk, at most the user's limit.
@@ -102,10 +113,10 @@ class Limits:
         most = self.constraints.maximum_distance
         if most is None or len(hosts) < 2:
             return None
+        if self.locus_distance(hosts) <= most:
+            return None
         apart = self._apart(hosts)
         reach = apart.max(axis=1)
-        if reach.min() <= most:
-            return None
         locus = int(reach.argmin())
         far = hosts[int(apart[locus].argmax())].name
         return Rejection(
@@ -115,6 +126,10 @@ class Limits:
             (float(reach[locus]), float(most)),
             "distance",
         )
+
+    def locus_distance(self, hosts: Sequence[Host]) -> float:
+        """Return the distance from the locus, the host nearest to all others, to the farthest of them."""
+        return float(self._apart(hosts).max(axis=1).min()) if hosts else 0.0
 
     def _apart(self, hosts: Sequence[Host]) -> npt.NDArray[np.float64]:
         """Return the distances from each host to each, shape (hosts, hosts)."""

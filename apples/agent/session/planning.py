@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
 from apples.agent.estimator import with_queue
-from apples.agent.explanation import remedy, thresholds
+from apples.agent.explanation import Binding, bindings, question_counts, remedy, thresholds
 from apples.agent.information import InformationPool, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
@@ -189,6 +189,7 @@ def decide(
         How it is executed; default: its decision only, over the horizon of its own run.
     """
     refusal, explanation = None, None
+    binding: tuple[Binding, ...] = ()
     try:
         coordinator.execute(blueprint, start or Start(passes=PASSES, decides_only=True))
     except NoFeasiblePlanError as error:
@@ -203,10 +204,13 @@ def decide(
             )
         if explain:
             explanation = Explanation(
-                tuple(thresholds(coordinator, blueprint)), equal_strips_of(coordinator)
+                tuple(thresholds(coordinator, blueprint)),
+                equal_strips_of(coordinator),
+                *question_counts(coordinator),
             )
+        binding = tuple(bindings(coordinator, blueprint))
     record = coordinator.decision_log
-    return PlanResult(name, record, coordinator.information, refusal, explanation)
+    return PlanResult(name, record, coordinator.information, refusal, explanation, binding)
 
 
 def equal_strips_of(coordinator: Coordinator) -> Estimate | None:

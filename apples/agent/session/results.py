@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from apples.agent.arrangement import Arrangement
 from apples.agent.coordinator import DecisionLog
-from apples.agent.explanation import SLOWEST, LeftOut, Threshold, left_out
+from apples.agent.explanation import (
+    SLOWEST,
+    Binding,
+    LeftOut,
+    Threshold,
+    left_out,
+    memory_bindings,
+)
 from apples.agent.information import InformationPool, speed_source
 from apples.agent.learned import described
 from apples.agent.models.conformal import LEVEL, MIN_RUNS
@@ -48,10 +55,14 @@ class Explanation:
         By how much a CPU share, a speed or a latency has to change for another set of hosts to be better.
     equal_strips
         What equal strips on the chosen hosts would take; None where there are fewer rows than hosts.
+    asked, possible
+        Questions about a CPU share, a speed, a latency or a memory that were asked, and that there are.
     """
 
     thresholds: tuple[Threshold, ...]
     equal_strips: Estimate | None
+    asked: int = 0
+    possible: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,8 @@ class PlanResult:
         Why there is no plan; None where there is one.
     explanation
         Where it was asked for.
+    binding
+        The user's limits without which the plan would be better.
     """
 
     blueprint: str
@@ -77,6 +90,7 @@ class PlanResult:
     information: InformationPool
     refusal: NoFeasiblePlanError | None = None
     explanation: Explanation | None = None
+    binding: tuple[Binding, ...] = ()
 
     @property
     def estimate(self) -> Estimate:
@@ -99,12 +113,17 @@ class PlanResult:
     def document(self) -> Document:
         """Return the plan as ``apples.plan/1``; ``chosen`` is null where there is no plan."""
         document = plan_document(self.blueprint, self.decisions, self.information)
+        document["binding"] += [asdict(limit) for limit in self.binding]
         if self.refusal is not None:
             document["remedy"] = self.refusal.remedy
         if self.explanation is not None:
             argument = self.explanation
             document = explained(
-                document, self.decisions, argument.thresholds, argument.equal_strips
+                document,
+                self.decisions,
+                argument.thresholds,
+                argument.equal_strips,
+                (argument.asked, argument.possible),
             )
         return document
 
@@ -256,6 +275,10 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
         "considered": record.considered,
         "feasible": len(record.estimates),
         "left_out": [_left_out(reason) for reason in left_out(record)],
+        "binding": [
+            asdict(limit)
+            for limit in (memory_bindings(record.chosen, decided) if record.chosen else ())
+        ],
         "rejected": [_rejected(r) for r in record.rejections[:MOST_REJECTED]],
         "rejected_total": record.rejected,
         "assumed": [*decided.assumed_speeds, *decided.conditions.assumptions(record.usable)][
@@ -296,9 +319,19 @@ def _arrangement(found: Arrangement) -> Document:
 
 
 def explained(
-    document: Document, record: DecisionLog, changes: Iterable[Threshold], equal: Estimate | None
+    document: Document,
+    record: DecisionLog,
+    changes: Iterable[Threshold],
+    equal: Estimate | None,
+    questions: tuple[int, int] = (0, 0),
 ) -> Document:
-    """Return the document with the whole argument: sets compared, when the answer changes, its base."""
+    """Return the document with the whole argument: sets compared, when the answer changes, its base.
+
+    Parameters
+    ----------
+    questions
+        How many were asked for `changes`, and how many there are.
+    """
     chosen = record.chosen
     if chosen is None or record.information is None:
         return document
@@ -318,6 +351,8 @@ def explained(
         ],
         "changes": [_change(change) for change in changes],
         "changes_within": SLOWEST,
+        "changes_asked": questions[0],
+        "changes_possible": questions[1],
         "equal_strips": {
             "iteration_seconds": equal.iteration_seconds,
             "ratio": equal.iteration_seconds / now,

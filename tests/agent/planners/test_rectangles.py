@@ -125,7 +125,7 @@ def test_square_blocks_of_which_a_host_would_have_no_point_are_refused():
     assert "h6" in rejection.reason.split()
 
 
-def test_a_host_left_out_of_rectangles_is_explained_by_the_sets_that_were_estimated():
+def test_a_host_left_out_of_rectangles_is_explained_by_what_its_border_costs():
     far = Host("far", site="abroad", seconds_per_point=1e-9, free_memory=2**40)
     links = {**LAN, ("local", "abroad"): Link(1.0, 1e3), ("abroad", "local"): Link(1.0, 1e3)}
     information = pool((*alike(2), far), links, grid=400)
@@ -136,9 +136,7 @@ def test_a_host_left_out_of_rectangles_is_explained_by_the_sets_that_were_estima
     assert "far" not in chosen.names
     (reason,) = (one for one in left_out(coordinator.decision_log) if one.host == "far")
     assert reason.figures[1] == chosen.iteration_seconds
-    with_it = [e for e in coordinator.decision_log.estimates if "far" in e.names]
-    best = min((e.iteration_seconds for e in with_it), default=0.0)
-    assert reason.figures[0] == best
+    assert reason.figures[0] > 2.0  # a latency there and one back
 
 
 def test_a_schedule_whose_rectangles_overlap_or_that_mixes_them_with_strips_is_refused():
