@@ -632,22 +632,17 @@ class _KernelCounters:
     """What the kernel counts of this process: why it computes longer than it should."""
 
     def __init__(self) -> None:
-        self._schedule = _opened("/proc/self/schedstat")
-        self._quota = next((one for path in _quota_files() if (one := _opened(path)) >= 0), -1)
+        self._quota = next((path for path in _quota_files() if _content(path)), "")
         self._begin = self._read()
 
     def since_begin(self) -> tuple[float, float, float]:
         """Return seconds ready without a CPU (-1: not counted), seconds throttled, and major page faults."""
-        now = self._read()
-        if now[0] < 0:
-            return -1.0, now[1] - self._begin[1], now[2] - self._begin[2]
-        wait, throttled, faults = (
-            late - early for late, early in zip(now, self._begin, strict=True)
-        )
-        return wait, throttled, faults
+        now, begin = self._read(), self._begin
+        wait = now[0] - begin[0] if now[0] >= 0 else -1.0
+        return wait, now[1] - begin[1], now[2] - begin[2]
 
     def _read(self) -> tuple[float, float, float]:
-        counted = _content(self._schedule).split()
+        counted = _content("/proc/self/schedstat").split()
         wait = 1e-9 * int(counted[1]) if len(counted) > 1 else -1.0
         throttled = 0.0
         for line in _content(self._quota).splitlines():
@@ -661,33 +656,21 @@ QUOTA_UNITS = {b"throttled_usec": 1e-6, b"throttled_time": 1e-9}
 """Seconds that a unit of the counter is, of cgroups version 2 and 1."""
 
 
-def _opened(path: str) -> int:
-    """Return a descriptor, -1 where this kernel has no such file."""
+def _content(path: str) -> bytes:
+    """Return what a small file of the kernel's contains now; nothing where this kernel has no such file."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-
-
-def _content(handle: int) -> bytes:
-    """Return what a small file of the kernel's contains now."""
-    try:
-        return os.pread(handle, 4096, 0) if handle >= 0 else b""
+        with Path(path).open("rb", buffering=0) as file:
+            return file.read(4096)
     except OSError:
         return b""
 
 
 def _quota_files() -> Iterator[str]:
     """Yield where the counters of this process's CPU quota may be, in the order of preference."""
-    handle = _opened("/proc/self/cgroup")
-    for line in _content(handle).decode(errors="replace").splitlines():
+    for line in _content("/proc/self/cgroup").decode(errors="replace").splitlines():
         _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
+        if not controllers or "cpu" in controllers.split(","):
             yield f"/sys/fs/cgroup/{controllers}{path}/cpu.stat"
-        elif not controllers:
-            yield f"/sys/fs/cgroup{path}/cpu.stat"
-    if handle >= 0:
-        os.close(handle)
 
 
 class ProgramTask:

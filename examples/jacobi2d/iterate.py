@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from disturbances import KernelCounters, Spikes
 from events import emit, finite_or_none
 from kernels import Grid, Kernel
 from mpi4py import MPI
@@ -19,9 +20,12 @@ from transfers import Transfers
 FASTEST_GROWTH = 16
 
 # The columns of a gathered row after compute, processor, communicate and wait seconds: since the first
-# barrier; what it took to compare clocks; and of the border with each neighbour of a higher rank, the
-# seconds of a transfer and of a small message.
-ELAPSED, COMPARING, BORDERS = 4, 5, 6
+# barrier; what it took to compare clocks; of compute and processor the timing spikes; seconds without a CPU and
+# throttled, and major page faults; and of the border with each neighbour of a higher rank, the seconds of a
+# transfer and of a small message.
+ELAPSED, COMPARING, SPIKES, BORDERS = 4, 5, 6, 11
+# Hosts of which a report has the kernel's counters, too: an event has 64 KiB.
+MOST_DETAILED_HOSTS = 128
 # Clocks are compared again when that takes no more than this share of the time since.
 COMPARED = 0.005
 
@@ -39,6 +43,8 @@ class Clock:
     communicate: float = 0.0
     wait: float = 0.0
     exchange: float = 0.0
+    spikes: Spikes = field(default_factory=Spikes)
+    kernel: KernelCounters = field(default_factory=KernelCounters)
 
     def settle(self, transfer: float) -> None:
         """Enter the exchanges of which nobody knew yet what part was transfer and what waiting."""
@@ -57,6 +63,7 @@ class Outcome:
     turn: int = 0
     hosts: list[dict[str, object]] = field(default_factory=list)
     borders: list[dict[str, object]] = field(default_factory=list)
+    clipped: dict[str, float] = field(default_factory=dict)
 
 
 class Iteration:
@@ -128,8 +135,10 @@ class Iteration:
         arrived = time.perf_counter()
         spent = self.kernel.processor_seconds()
         change = self._sweep(halo, sweeps, checked)
-        self.clock.processor += self.kernel.processor_seconds() - spent
+        used = self.kernel.processor_seconds() - spent
         swept = time.perf_counter()
+        self.clock.processor += used
+        self.clock.spikes.add(swept - arrived, used)
         self.outcome.iterations, self.outcome.turn = self.outcome.iterations + sweeps, 1 - turn
         last = self.outcome.iterations == parameters.iterations
         if checked:
@@ -225,8 +234,12 @@ class Reports:
         spent = [clock.compute, clock.processor, clock.communicate, clock.wait]
         borders = [seconds for one in transfers.later for seconds in (one.mean, one.latency)]
         asking = Counter(rank for rank, _, _ in self.pairs)
+        counted, spikes = clock.kernel.since_begin(), clock.spikes
+        if counted[0] >= 0:
+            spikes.explain(counted[0] + counted[1])
         mine = np.zeros(BORDERS + 2 * max(asking.values(), default=0))
-        mine[:BORDERS] = (*spent, elapsed, transfers.comparing)
+        mine[:SPIKES] = (*spent, elapsed, transfers.comparing)
+        mine[SPIKES:BORDERS] = (spikes.unexplained, spikes.processor_excess, *counted)
         mine[BORDERS : BORDERS + len(borders)] = borders
         every = np.empty((comm.Get_size(), len(mine)))
         self.iteration.patience.wait(comm.Iallgather(mine, every).Test)
@@ -242,6 +255,7 @@ class Reports:
         every = self.gather()
         self.iteration.outcome.seconds = float(every[:, ELAPSED].max())
         self.iteration.outcome.hosts = self.hosts(every)
+        self.iteration.outcome.clipped = self.clipped(every)
         self.iteration.outcome.borders = self.borders(every)
 
     def report(self, iteration: int) -> None:
@@ -263,6 +277,7 @@ class Reports:
                 residual=finite_or_none(outcome.residual),
                 hosts=self.hosts(every),
                 borders=self.borders(every),
+                **self.clipped(every),
             )
         if seconds - self.compared_seconds > float(every[:, COMPARING].max()) / COMPARED:
             self.iteration.transfers.compare_clocks()
@@ -283,9 +298,26 @@ class Reports:
                     "processor_seconds": round(float(processor), 6),
                     "communicate_seconds": round(float(communicate), 6),
                     "wait_seconds": round(float(wait), 6),
+                    **(
+                        disturbed(every[owner == index])
+                        if len(task.hosts) <= MOST_DETAILED_HOSTS
+                        else {}
+                    ),
                 }
             )
         return hosts
+
+    @staticmethod
+    def clipped(every: Grid) -> dict[str, float]:
+        """Return the seconds of the loop without the timing spikes of its ranks, where there were any.
+
+        One rank's spike delays all. Those of several in one iteration overlap, but no rank computes for longer
+        than the loop takes.
+        """
+        spikes = float(every[:, SPIKES].sum())
+        longest = float((every[:, 0] - every[:, SPIKES]).max())
+        seconds = max(float(every[:, ELAPSED].max()) - spikes, longest)
+        return {"clipped_seconds": round(seconds, 6)} if spikes > 0 else {}
 
     def borders(self, every: Grid) -> list[dict[str, object]]:
         """Return what one transfer takes at each border between two hosts, in the order of the lower ranks.
@@ -308,3 +340,20 @@ class Reports:
                     "latency_seconds": round(latency, 9),
                 }
         return list(found.values())
+
+
+def disturbed(ranks: Grid) -> dict[str, object]:
+    """Return what disturbed the ranks of a host; what is zero, or not counted, is left out."""
+    spikes, own, wait, throttled, faults = ranks[:, SPIKES:BORDERS].mean(axis=0).tolist()
+    found: dict[str, object] = {}
+    if spikes > 0 or own > 0:
+        compute, processor = ranks[:, :2].mean(axis=0).tolist()
+        found["clipped_compute_seconds"] = round(compute - spikes, 6)
+        found["clipped_processor_seconds"] = round(processor - own, 6)
+    if wait >= 0:
+        found["cpu_wait_seconds"] = round(wait, 6)
+    if throttled > 0:
+        found["throttled_seconds"] = round(throttled, 6)
+    if faults > 0:
+        found["major_faults"] = round(faults * len(ranks))
+    return found

@@ -147,6 +147,7 @@ def conclude(iteration: Iteration, startup: float) -> None:
             files=files,
             hosts=outcome.hosts,
             borders=outcome.borders,
+            **outcome.clipped,
         )
         emit("done")
 

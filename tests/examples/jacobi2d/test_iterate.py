@@ -3,8 +3,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from iterate import Clock, Reports
+from disturbances import Spikes
+from iterate import BORDERS, Clock, Reports
 from patience import Patience
+
+import apples.program
 
 
 @dataclass
@@ -57,7 +60,7 @@ def test_ranks_that_begin_at_different_moments_agree_on_every_report(elapsed, mo
     dues = []
     for rank, paused in enumerate((0.0, 0.04)):  # a CPU quota may pause a rank here for many ms
         now[0] = 100.0 + paused
-        sweeping = Sweeping(Comm(rank, np.full((2, 8), elapsed + 0.09)))
+        sweeping = Sweeping(Comm(rank, np.full((2, BORDERS + 2), elapsed + 0.09)))
         reports = Reports(sweeping, 100.0 - elapsed, elapsed)
         due = []
         for _ in range(4):
@@ -68,3 +71,14 @@ def test_ranks_that_begin_at_different_moments_agree_on_every_report(elapsed, mo
         dues.append(due)
     capsys.readouterr()
     assert dues[0] == dues[1]
+
+
+def test_spikes_are_those_of_a_program_that_uses_apples():
+    random = np.random.default_rng(1)
+    seconds = np.where(random.random(2000) < 0.01, 0.5, random.lognormal(-7, 0.2, 2000))
+    own, theirs = Spikes(), apples.program.Spikes()
+    for one in seconds.tolist():
+        own.add(one, 0.5 * one)
+        theirs.add(one, 0.5 * one)
+    assert own.excess == theirs.excess > 0
+    assert own.processor_excess == theirs.processor_excess
