@@ -129,10 +129,8 @@ def _head(document: Document) -> Iterator[str]:
 
 def _unmeasured(document: Document, command: str) -> list[str]:
     """Return lines about hosts whose speed was not measured for this application at this size."""
-    by_reason: dict[str, list[str]] = {}
-    for host, speed in document["speeds"].items():
-        if reason := _unmeasured_speed(speed, document, command):
-            by_reason.setdefault(reason, []).append(host)
+    ignored = _ignores_measurements(command)
+    by_reason = unmeasured_speeds(document, never=not ignored)
     if not by_reason:
         return []
     alike = len(by_reason) == 1 and len(next(iter(by_reason.values()))) == len(document["speeds"])
@@ -140,7 +138,6 @@ def _unmeasured(document: Document, command: str) -> list[str]:
         f"{'' if alike else ' of ' + _listed(hosts, 30)}: {reason}"
         for reason, hosts in by_reason.items()
     ]
-    ignored = _ignores_measurements(command)
     end = (
         f" ({ignored})" if ignored else f"; `{_calibrate_command(command)}` measures it (seconds)"
     )
@@ -148,16 +145,27 @@ def _unmeasured(document: Document, command: str) -> list[str]:
     return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _unmeasured_speed(speed: Document, document: Document, command: str) -> str:
-    """Return why a speed is not believed; empty where it was measured at a similar problem size."""
-    source, factor = speed["source"], speed["factor"]
-    if source != MEASURED:
-        never = f", never measured for {document['application']['name']}"
-        return source + ("" if _ignores_measurements(command) else never)
-    if 1 / SIMILAR_SIZE <= factor <= SIMILAR_SIZE:
-        return ""
-    points = f" of {speed['points']:.0f} points" if speed["points"] else ""
-    return f"measured on a grid{points}, this one has {digits(factor, 2)} times as many"
+def unmeasured_speeds(document: Document, *, never: bool = True) -> dict[str, list[str]]:
+    """Return hosts whose speed was not measured for this application at this size, by where it is from.
+
+    Parameters
+    ----------
+    never
+        Whether the plan would have used a measured speed, so that there is none.
+    """
+    by_reason: dict[str, list[str]] = {}
+    for host, speed in document.get("speeds", {}).items():
+        source, factor = speed["source"], speed["factor"]
+        if source != MEASURED:
+            name = document["application"]["name"]
+            reason = f"{source}, never measured for {name}" if never else source
+        elif 1 / SIMILAR_SIZE <= factor <= SIMILAR_SIZE:
+            continue
+        else:
+            points = f" of {speed['points']:.0f} points" if speed["points"] else ""
+            reason = f"measured on a grid{points}, this one has {digits(factor, 2)} times as many"
+        by_reason.setdefault(reason, []).append(host)
+    return by_reason
 
 
 def _ignores_measurements(command: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from apples.ui.units import listed
+
 Document = dict[str, Any]
 
 MOST_REASONS = 20
@@ -46,15 +48,20 @@ def reasons(plan: Document | None) -> Document | None:
     """Return why a plan uses its hosts: left out, refused, assumed, each cut to what a page holds."""
     if plan is None:
         return None
+    from apples.agent.text import unmeasured_speeds  # noqa: PLC0415 - it loads NumPy, a list of runs needs none
+
     refused = [one["reason"] for one in plan["rejected"]]
+    speeds = unmeasured_speeds(plan, never=plan["weather"]["kind"] != "static")
+    assumed = [f"speed of {listed(hosts)}: {reason}" for reason, hosts in speeds.items()]
+    assumed += plan["assumed"]
     return {
         "plan": plan,
         "left_out": plan["left_out"][:MOST_REASONS],
         "refused": refused[:MOST_REASONS],
-        "assumed": plan["assumed"][:MOST_REASONS],
+        "assumed": assumed[:MOST_REASONS],
         "more": plan["rejected_total"] > min(len(refused), MOST_REASONS)
         or len(plan["left_out"]) > MOST_REASONS
-        or len(plan["assumed"]) > MOST_REASONS,
+        or len(assumed) > MOST_REASONS,
     }
 
 
