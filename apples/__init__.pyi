@@ -18,6 +18,7 @@ from apples.agent.planners.rectangles import equal_blocks as equal_blocks
 from apples.agent.planners.rectangles import rectangles as rectangles
 from apples.agent.planners.rectangles import strips_or_rectangles as strips_or_rectangles
 from apples.agent.rescheduling import LoadRescheduling as LoadRescheduling
+from apples.agent.rescheduling import PerformanceMonitor as PerformanceMonitor
 from apples.agent.rescheduling import ReschedulingPolicy as ReschedulingPolicy
 from apples.agent.selector import Distance as Distance
 from apples.agent.selector import Filter as Filter

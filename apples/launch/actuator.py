@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # a blueprint imports this module; a plan starts nothing and 
 Bandwidth = Callable[[str, str], float]
 """Bytes a second from one host to another."""
 
+NOT_RESIZABLE = "this run cannot be resized: start it with coordinator.actuate(estimate, movable=True)"
+
 
 @dataclass(frozen=True, slots=True)
 class Resized:
@@ -114,7 +116,7 @@ class Execution(ABC):
             It cannot be resized, or does not answer.
         """
         del seconds
-        raise LaunchError("this run cannot be resized", code="run-not-resizable")
+        raise LaunchError(NOT_RESIZABLE, code="run-not-resizable")
 
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
@@ -137,7 +139,7 @@ class Execution(ABC):
             It is busy, cannot be resized, or tried in vain; it goes on as it was.
         """
         del schedule, ordered, bandwidth
-        raise LaunchError("this run cannot be resized", code="run-not-resizable")
+        raise LaunchError(NOT_RESIZABLE, code="run-not-resizable")
 
     def move(
         self, estimate: Estimate, reason: str = "", *, bandwidth: Bandwidth | None = None
