@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from apples import RunSpec, run
 from apples.agent import PlannedHost, SlowHostDetector, slow_host_text
+from apples.jobs import run_page, run_record, run_text
 from apples.launch import HostTimes, Progress
 
 PLANNED = 0.02
@@ -250,3 +252,63 @@ def test_reports_of_a_tick_are_merged():
         for k in range(1, 2000)
     ]
     assert named(detector, reports) == []
+
+
+PROGRAM = """
+import time
+import numpy as np
+from apples.program import Task
+
+SLOW_FROM, SECONDS_PER_ROW = 300, 1e-4
+
+with Task() as task:
+    u = np.zeros((len(task.strip), task.parameters["grid"]))
+    for i in task.iterations():
+        factor = 3 if task.host == "bob" and i >= SLOW_FROM else 1
+        end = time.thread_time() + factor * SECONDS_PER_ROW * len(task.strip)
+        while time.thread_time() < end:
+            pass
+        task.allreduce(1.0)
+    task.result(u)
+"""
+FILES = {
+    "hosts.toml": "".join(
+        f'[[host]]\nname = "{name}"\nseconds_per_point = 1e-6\n\n' for name in ("ada", "bob")
+    ),
+    "template.toml": """
+name = "spin"
+program = ["{python}", "program.py"]
+[parameters.grid]
+default = 100
+[parameters.iterations]
+default = 540
+""",
+    "user.toml": '[constraints]\nminimum_hosts = 2\n[preferences]\nplanner = "blocked"\n',
+    "program.py": PROGRAM,
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_run_names_the_host_whose_rows_take_more_work_in_result_log_and_record(
+    tmp_path, monkeypatch
+):
+    """Six seconds: a report comes four times a second, and a host is named after some of them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    files = (tmp_path / f"{name}.toml" for name in ("hosts", "template", "user"))
+    said = []
+    result = run(RunSpec(*files, weather="static", verify=False), talk=said.append)
+    (slow,) = result.slow_hosts
+    assert (slow.host, slow.cause) == ("bob", "own work")
+    assert 2.2 < slow.factor < 4.5
+    assert 200 < slow.since_iteration < 400
+    assert slow.costs_seconds == slow.iteration_cost_seconds * (540 - slow.since_iteration)
+    assert [line for line in said if line.startswith("slow host bob")]
+    document = run_record(result.record).document
+    assert document["execution"]["slow_hosts"] == [slow.document()]
+    assert "slow host bob" in run_text(document, "")
+    assert "Slow host bob" in run_page(document)
+    events = [one for one in run_record(result.record).events if one["event"] == "slow-host"]
+    assert [one["host"] for one in events] == ["bob"]
