@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from apples.io.documents import locked, replace
 
 Document = dict[str, Any]
@@ -78,6 +76,8 @@ def remove(name: str) -> None:
 
 
 def _folder() -> Path:
+    import platformdirs  # noqa: PLC0415 - a static plan reads no state
+
     return Path(platformdirs.user_state_dir("apples", appauthor=False))
 
 

@@ -194,6 +194,7 @@ def _called(
             else:  # only its name and line are needed, for the help
                 app.command(each, short_help=entry.help)(_not_asked_for)
     finally:
+        gc.freeze()  # neither a later collection nor the one at exit looks through it either
         gc.enable()
     typer.core.build_runtime_param = _coercion  # type: ignore[attr-defined]  # has no public place
     group: Any = typer.main.get_command(app)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import hat
 from apples.agent.information.pool import MODELS, InformationPool, needs_of
-from apples.agent.models import Learned, recall
+from apples.agent.models import Learned, LearnedKey, recall
 from apples.agent.models.model import check_model
 from apples.errors import UsageError
 from apples.io.log import Log
@@ -90,19 +90,20 @@ def load_information(
     application = described.bind(settings or {})
     chosen_model = model or specifications.preferences.model or application.model
     make_model = resolve(chosen_model, MODELS, "model", ("information",))
+    folder = Path(template).resolve().parent
+    key = LearnedKey.of(described.name, described.version, folder)
     information = InformationPool(
         described,
         application,
         specifications,
         Conditions(host_list, Weather()),
-        Learned(),
-        Path(template).resolve().parent,
+        recall(key) if learned or weather == "live" else Learned(),
+        folder,
         make_model,
         launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
     )
-    if learned or weather == "live":
-        information = replace(information, learned=recall(information.learned_key))
-    information = under(weather, information.with_findings(findings), sensing, propose)
+    information = information.with_findings(findings) if findings else information
+    information = under(weather, information, sensing, propose)
     if chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)
     return information

@@ -11,6 +11,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from apples.agent.models import Learned, LearnedKey, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
 from apples.agent.models.rectangle import RectangleModel
@@ -134,7 +136,22 @@ class InformationPool:
 
     @cached_property
     def _known_and_assumed(self) -> tuple[dict[str, SpeedFunction], tuple[str, ...]]:
-        return _speeds(self)
+        """The speeds, and the line about those that are assumed at the worst known."""
+        found = {host.name: _speed(self, host)[0] for host in self.hosts}
+        known = {name: speed for name, speed in found.items() if speed is not None}
+        unknown = [name for name, speed in found.items() if speed is None]
+        line: tuple[str, ...] = ()
+        if unknown:
+            worst = max(
+                (speed.seconds_per_point[-1] for speed in known.values()),
+                default=UNMEASURED_SECONDS_PER_POINT,
+            )
+            known.update(dict.fromkeys(unknown, SpeedFunction.constant(worst)))
+            what = f"seconds_per_point of {listed(unknown)}: not given, assumed {worst:.3g}"
+            line = (f"{what} (apples calibrate or a run measures it)",)
+        for name, factor in self.slowdown.items():
+            known[name] = known[name].scaled(factor)
+        return known, line
 
     @cached_property
     def model(self) -> ModelTemplate:
@@ -424,16 +441,10 @@ def refusal(information: InformationPool, host: Host, implementation: str = "") 
 
 def start_seconds(information: InformationPool, resources: Iterable[Host]) -> float:
     """Return the seconds from a launch until the slowest of some hosts is ready: learned, else the list's."""
-    from statistics import median  # noqa: PLC0415 - where a run was started before
-
     known = information.learned.starts(information.launcher)
-    elsewhere = median(known.values()) if known else 0.0
-
-    def start(host: Host) -> float:
-        listed = elsewhere if host.start_seconds is None else host.start_seconds
-        return known.get(host.identity, listed)
-
-    return max(map(start, resources), default=0.0)
+    elsewhere = float(np.median([*known.values()])) if known else 0.0
+    starts = ((h, elsewhere if h.start_seconds is None else h.start_seconds) for h in resources)
+    return max((known.get(host.identity, seconds) for host, seconds in starts), default=0.0)
 
 
 def queue_seconds(resources: Iterable[Host]) -> float:
@@ -476,34 +487,6 @@ def strip(information: InformationPool) -> StripModel:
 
 MODELS: Mapping[str, Callable[[InformationPool], ModelTemplate]] = {"strip": strip}
 """The Model pool; a user's own model is such a callable too."""
-
-
-def _speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], tuple[str, ...]]:
-    """Return the speed function of every host: measured, from the list, the template, or assumed."""
-    known, unknown = _known_speeds(pool)
-    line: tuple[str, ...] = ()
-    if unknown:
-        worst = max(
-            (f.seconds_per_point[-1] for f in known.values()), default=UNMEASURED_SECONDS_PER_POINT
-        )
-        known.update(dict.fromkeys(unknown, SpeedFunction.constant(worst)))
-        what = f"seconds_per_point of {listed(unknown)}"
-        line = (f"{what}: not given, assumed {worst:.3g} (apples calibrate or a run measures it)",)
-    for name, factor in pool.slowdown.items():
-        known[name] = known[name].scaled(factor)
-    return known, line
-
-
-def _known_speeds(pool: InformationPool) -> tuple[dict[str, SpeedFunction], list[str]]:
-    known: dict[str, SpeedFunction] = {}
-    unknown: list[str] = []
-    for host in pool.hosts:
-        found, _ = _speed(pool, host)
-        if found is None:
-            unknown.append(host.name)
-        else:
-            known[host.name] = found
-    return known, unknown
 
 
 MEASURED, TEMPLATE, ASSUMED = "measured", "template", "assumed"

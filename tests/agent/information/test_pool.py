@@ -1,13 +1,12 @@
 """The information pool: changed by `with_*` only, and each change leaves the rest as it was."""
 
-import inspect
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from worlds import ROOMY, pool
 
 import hat
-from apples import Host, HostList, InformationPool, Link, Network
+from apples import Host, HostList, Link, Network
 from apples.agent import Learned, SpeedFunction, offers, refusal
 from apples.launch import Finding, Fitness
 from apples.weather import Conditions
@@ -25,19 +24,8 @@ def weather(share):
 
 @pytest.fixture
 def information():
-    return pool(HOSTS, LINKS, weather=weather(0.5), learned=Learned(slowdown={"bob": 2.0}))
-
-
-def test_the_pool_has_these_members_beside_its_data():
-    data = {one.name for one in fields(InformationPool)}
-    data |= {"active_set", "assumed_speeds", "model", "speeds"}  # worked out at first use
-    members = {name for name, _ in inspect.getmembers(InformationPool) if name[0] != "_"} - data
-    assert members == {
-        "by_threads_on", "decomposition", "for_rectangles", "for_threads", "hosts", "implementation",
-        "model_of", "pool_of",
-        "rectangle_model", "takes_rectangles",
-        "with_application", "with_findings", "with_horizon", "with_hosts", "with_weather", "with_what_if",
-    }  # fmt: skip
+    measured = {BOB.identity: {"default": SpeedFunction.constant(2e-8)}}
+    return pool(HOSTS, LINKS, weather=weather(0.5), learned=Learned(measured))
 
 
 def test_another_weather_keeps_what_was_learned_and_none_is_the_host_list_alone(information):

@@ -1,11 +1,12 @@
 """`plan`: the same decision from files and from a loaded pool, typed, with nothing printed."""
 
 import dataclasses
+import inspect
 
 import pytest
 from commands import EXAMPLE, HOSTS, files
 
-from apples import NoFeasiblePlanError, PlanSpec, UsageError, plan
+from apples import NoFeasiblePlanError, PlanSpec, UsageError, load_information, plan
 from apples.agent import equal_strips, host_survey, load
 from blueprints import blocked
 
@@ -19,6 +20,22 @@ def test_files_and_a_loaded_pool_give_the_same_decision(capsys):
     assert from_files.rows == from_pool.rows
     assert from_files.document() == from_pool.document()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_plan_builds_the_model_of_its_pool_once():
+    pool, built = load(SPEC), []
+
+    def model(information):
+        built.append(information)
+        return pool.model
+
+    assert plan(SPEC, dataclasses.replace(pool, make_model=model)).rows == plan(SPEC).rows
+    assert len(built) == 1
+
+
+def test_a_pool_and_a_plan_are_under_the_same_weather_by_default():
+    parameters = inspect.signature(load_information).parameters
+    assert parameters["weather"].default == PlanSpec().weather
 
 
 def test_the_rows_are_whole_and_cover_the_grid_on_the_chosen_hosts():
@@ -76,4 +93,5 @@ def test_the_argument_is_made_only_where_it_is_asked_for():
     assert short.explanation is None
     assert long.explanation.equal_strips.iteration_seconds >= long.estimate.iteration_seconds
     added = set(long.document()) - set(short.document())
-    assert added == {"sets", "changes", "changes_within", "equal_strips", "rests_on"}
+    changes = {"changes", "changes_within", "changes_asked", "changes_possible"}
+    assert added == {"sets", *changes, "equal_strips", "rests_on"}
