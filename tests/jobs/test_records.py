@@ -22,7 +22,7 @@ from apples.jobs import (
 KEYS = [
     "schema", "id", "state", "hosts", "rows", "epoch", "iteration", "last_resize",
     "name", "iterations", "reason", "exit_code", "redistributions", "last_change",
-    "attempt",
+    "attempt", "slow_hosts",
 ]  # fmt: skip
 
 
