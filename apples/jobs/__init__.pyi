@@ -58,6 +58,7 @@ from apples.jobs.text.demo import METHODS as METHODS
 from apples.jobs.text.demo import demo_document as demo_document
 from apples.jobs.text.demo import demo_text as demo_text
 from apples.jobs.text.job import estimate_text as estimate_text
+from apples.jobs.text.job import job_text as job_text
 from apples.jobs.text.job import resize_text as resize_text
 from apples.jobs.text.job import restarted_text as restarted_text
 from apples.jobs.text.job import run_record_text as run_record_text
