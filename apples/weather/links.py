@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from apples.weather.link_choice import (
     measured_as_needed,
     spread_of,
 )
+from apples.weather.sensing import SensingContext
 from nws import (
     BANDWIDTH_TCP,
     Forecast,
@@ -51,10 +52,10 @@ class LinkSensing:
 
     Parameters
     ----------
-    site_of
-        Of each host that can be asked, its site.
-    sites
-        Of every host, its site.
+    context
+        The host list, and whether remembered measurements are ignored.
+    hosts
+        Names of the hosts that can be asked.
     ask
         Asks one of them.
     known, found
@@ -63,8 +64,6 @@ class LinkSensing:
         The machine of each host that is a part of one; how many probes a machine can bear at once.
     address_of
         Where each host is reached by the others.
-    fresh
-        Whether nothing that is remembered is taken for what is now.
 
     Attributes
     ----------
@@ -78,8 +77,8 @@ class LinkSensing:
 
     def __init__(
         self,
-        site_of: Mapping[str, str],
-        sites: Mapping[str, str],
+        context: SensingContext,
+        hosts: Iterable[str],
         ask: Ask,
         known: Series,
         found: Series,
@@ -87,9 +86,10 @@ class LinkSensing:
         machine_of: Mapping[str, str],
         most: int,
         address_of: Callable[[str], str],
-        fresh: bool = False,
     ) -> None:
-        self._site_of, self._sites, self._ask = site_of, sites, ask
+        self._sites = {host.name: host.site for host in context.hosts}
+        self._site_of = {host: self._sites[host] for host in hosts}
+        self._ask = ask
         self._known, self._found = known, found
         self._machine_of, self._most = machine_of, most
         self._address_of = address_of
@@ -97,7 +97,7 @@ class LinkSensing:
         self._places: dict[str, tuple[str, int]] = {}
         self._begin = time.time()
         self._forecasts = self._forecast()
-        self._old = {} if fresh else self._remembered()
+        self._old = {} if context.fresh else self._remembered()
         self.reused: dict[Pair, float] = {}
         self.left_out: set[Pair] = set()
 

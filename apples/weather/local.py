@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from apples.errors import LaunchError, coded
@@ -43,19 +43,8 @@ MOST_LINKED = 64
 Cpus = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QuickSample:
-    """What this whole machine gives to processes of ours, whichever hosts they stand for."""
-
-    weather: Weather
-
-    def of(self, hosts: Iterable[str]) -> Weather:
-        """Return that as the weather of each of `hosts`."""
-        return self.weather.renamed(dict.fromkeys(hosts, HERE))
-
-
-def quick_sample() -> QuickSample:
-    """Look at this machine's run queues for a moment, without a probe.
+def quick_sample() -> Weather:
+    """Return the weather of `HERE`, this whole machine, from a few looks at its run queues, without a probe.
 
     Raises
     ------
@@ -69,7 +58,7 @@ def quick_sample() -> QuickSample:
             service.sense()
     except SensorError as error:
         raise LaunchError(f"this machine: {error}", **coded(error, code="sensor-failed")) from None
-    return QuickSample(service.weather())
+    return service.weather()
 
 
 class LocalSensing:

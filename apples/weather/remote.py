@@ -126,8 +126,8 @@ class RemoteSensing:
         self._context.phase("links")
         machines = self._machines()
         self.links = LinkSensing(
-            {name: self._list[name].site for name in sessions},
-            {host.name: host.site for host in self._list},
+            self._context,
+            sessions,
             lambda host, do, within, /, **what: self._take(
                 found, sessions[host], do, within, **what
             ),
@@ -136,7 +136,6 @@ class RemoteSensing:
             machine_of={n: m for m, parts in machines.items() if len(parts) > 1 for n in parts},
             most=max([1, *(self._cpus_of(parts) // 2 for parts in machines.values())]),
             address_of=self._address_of,
-            fresh=self._context.fresh,
         )
         if self._propose is None or self._context.fresh:
             self.links.measure_cliques()

@@ -18,7 +18,7 @@ from apples.ui.units import duration, listed
 from apples.weather import history
 from apples.weather.conditions import HERE, Conditions
 from apples.weather.link_choice import TOLERANCE, ProposedPlan
-from apples.weather.local import LocalSensing, QuickSample, quick_sample
+from apples.weather.local import LocalSensing, quick_sample
 from apples.weather.remote import RemoteSensing
 from apples.weather.sensing import SensingContext
 from apples.weather.service import ask, by_names_of
@@ -117,7 +117,7 @@ class WeatherSource:
         self.seen: Mapping[str, Fitness] = {}
         self._own: LocalSensing | None = None
         self._remote: RemoteSensing | None = None
-        self._sample: QuickSample | None = None
+        self._sample: Weather | None = None
         self._down = ""
 
     def conditions(self, over: float | None = None) -> Conditions:
@@ -150,7 +150,9 @@ class WeatherSource:
                 tuple(dict.fromkeys(notes)),
                 over,
                 machines=self._machines(here),
-                here=self._sample.of(emulated) if self._sample else Weather(),
+                here=self._sample.renamed(dict.fromkeys(emulated, HERE))
+                if self._sample
+                else Weather(),
             )
 
         if far:

@@ -6,10 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from apples.weather import LinkSensing, ProposedPlan
+from apples import Host, HostList
+from apples import Network as ListedNetwork
+from apples.weather import LinkSensing, ProposedPlan, SensingContext
 from nws import BANDWIDTH_TCP, LATENCY_TCP, Measurement, SensorReply, SeriesName, Weather
 
 SITES = {f"h{i}": f"s{i % 3}" for i in range(30)}
+HOSTS = HostList(tuple(Host(name, site=site) for name, site in SITES.items()), ListedNetwork())
 
 
 class Network:
@@ -35,7 +38,14 @@ class Network:
 
     def sensing(self):
         return LinkSensing(
-            SITES, SITES, self.ask, {}, self.found, machine_of={}, most=30, address_of=str
+            SensingContext(HOSTS),
+            SITES,
+            self.ask,
+            {},
+            self.found,
+            machine_of={},
+            most=30,
+            address_of=str,
         )
 
 
