@@ -51,6 +51,24 @@ UNUSED = {
     "nws.clique.sites",
 }
 """What a run has no use for that is neither detached, nor moved, nor elsewhere, nor asks a weather service."""
+NOT_PLANNED_WITH = {
+    "apples.agent.launching",
+    "apples.agent.learning",
+    "apples.agent.objective",
+    "apples.agent.rescheduling",
+    "apples.agent.verification",
+    "apples.cluster",
+    "apples.launch.events",
+    "apples.launch.plan",
+    "apples.launch.remote.ssh",
+    "apples.malleable",
+    "apples.scheduling",
+    "apples.topology.message_matrix",
+    "apples.weather.source",
+    "platformdirs",
+    "statistics",
+}
+"""A static plan starts, verifies, learns and moves nothing, and asks neither a host nor a scheduler."""
 LOG = Path(__file__).parents[1] / "simulation" / "sample.swf.gz"
 EASY = ("--policy", "easy", "--processors", "64")
 SIMULATOR = {"apples.simulation.prepare", "apples.scheduling.policies", "apples.simulation.text"}
@@ -92,7 +110,7 @@ def loaded_by(program, *words):
         (("hat", "check", SAMPLE / "user.toml"), {*HEAVY, "apples.resources"}),
         (("apples", "hosts", "check", SAMPLE / "hosts.toml"), HEAVY),
         (("apples", *RUN), {*UNUSED, "numpy.ma", "scipy", "numba", "pulp"}),
-        (("apples", *PLAN), {*SLOW, "numpy.ma", "apples.malleable.runtime"}),
+        (("apples", *PLAN), {*SLOW, *NOT_PLANNED_WITH, "numpy.ma"}),
     ],
     ids=lambda each: " ".join(map(str, each[:2])) if isinstance(each, tuple) else "",
 )

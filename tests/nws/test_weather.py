@@ -1,6 +1,6 @@
 import copy
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
@@ -127,3 +127,42 @@ def test_what_is_no_weather_at_all_is_refused(text, code, field):
 def test_a_weather_with_a_value_that_json_lacks_is_not_written():
     with pytest.raises(ValueError, match="nan"):
         Weather(cpu={"ada": Forecast(float("nan"), None, "x", 1, 0.0)}).to_json()
+
+
+BY_PAIR = {"latency", "bandwidth"}
+
+
+def everywhere(time, *hosts, value=0.5):
+    """Return a weather with an entry in every table for these hosts, or for the ordered pairs of them."""
+    forecast = Forecast(value, 0.1, "last_value", samples=9, time=90.0)
+    pairs = [(a, b) for a in hosts for b in hosts if a != b]
+    tables = [table.name for table in fields(Weather)[1:]]
+    return Weather(
+        time, **{t: dict.fromkeys(pairs if t in BY_PAIR else hosts, forecast) for t in tables}
+    )
+
+
+def test_every_table_goes_with_a_host_to_its_new_name_and_without_one_is_left_out():
+    renamed = everywhere(3.0, "n1", "n2", "n3").renamed({"ada": "n1", "bob": "n2", "cyd": "n9"})
+    assert renamed == everywhere(3.0, "ada", "bob")
+
+
+def test_two_names_of_one_host_share_its_entries_and_have_no_link_between_them():
+    renamed = everywhere(0.0, "n1", "n2").renamed({"ada": "n1", "bob": "n1", "cyd": "n2"})
+    assert list(renamed.cpu) == ["ada", "bob", "cyd"]
+    assert list(renamed.latency) == [
+        ("ada", "cyd"),
+        ("bob", "cyd"),
+        ("cyd", "ada"),
+        ("cyd", "bob"),
+    ]
+
+
+def test_a_merged_weather_has_the_entries_of_both_and_prefers_its_own_in_every_table():
+    own, other = everywhere(1.0, "ada", "bob", value=0.25), everywhere(2.0, "bob", "cyd")
+    merged = own.merge(other)
+    assert merged.time == 2.0
+    assert merged.cpu["bob"].value == 0.25
+    for table in fields(Weather)[1:]:
+        expected = {**getattr(other, table.name), **getattr(own, table.name)}
+        assert getattr(merged, table.name) == expected, table.name

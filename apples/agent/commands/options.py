@@ -21,7 +21,8 @@ Learned = Annotated[
     ),
 ]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Measure all, whatever is remembered or cannot matter.")
+    bool,
+    typer.Option("--fresh", help="Ignore remembered measurements; measure every host and link."),
 ]
 PlannerName = Annotated[
     str | None,

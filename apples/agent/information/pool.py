@@ -16,7 +16,6 @@ import numpy as np
 from apples.agent.models import Learned, LearnedKey, StripModel
 from apples.agent.models.model import ModelTemplate, SpeedFunction
 from apples.agent.models.rectangle import RectangleModel
-from apples.agent.objective import users_metric
 from apples.errors import ModelError, UsageError
 from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, Schedule
@@ -110,7 +109,9 @@ class InformationPool:
     threads: bool = False
 
     def __post_init__(self) -> None:
-        if self.metric is None:
+        if self.metric is None and self.specifications.objective.is_own:
+            from apples.agent.objective import users_metric  # noqa: PLC0415 - for a user's own metric only
+
             object.__setattr__(self, "metric", users_metric(self.specifications.objective))
 
     # What follows is worked out when it is first asked for: a decision passes through several pools, and plans
