@@ -91,13 +91,14 @@ def load_information(
     chosen_model = model or specifications.preferences.model or application.model
     make_model = resolve(chosen_model, MODELS, "model", ("information",))
     folder = Path(template).resolve().parent
-    key = LearnedKey.of(described.name, described.version, folder)
     information = InformationPool(
         described,
         application,
         specifications,
         Conditions(host_list, Weather()),
-        recall(key) if learned or weather == "live" else Learned(),
+        recall(LearnedKey.of(described.name, described.version, folder))
+        if learned or weather == "live"
+        else Learned(),
         folder,
         make_model,
         launcher=launcher or ("ssh" if remote_hosts(host_list) else "local"),
