@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import command, refused
+from commands import command
 
 from apples.launch import remote_hosts
 from apples.resources import read_host_list
@@ -38,12 +38,13 @@ def hosts(sshd, tmp_path):
 
 
 @pytest.mark.ssh
-def test_other_machines_need_an_actuator_that_is_said(hosts):
-    failure = refused("apples", "run", "--hosts", hosts(2), *SMALL)
-    assert (failure["exit_code"], failure["code"]) == (2, "option-missing")
-    fields = failure["fields"]
-    assert (fields["option"], fields["hosts"]) == ("--actuator", ["h1", "h2"])
-    assert fields["file"] == hosts(2)
+def test_other_machines_are_reached_over_ssh_unless_they_are_to_be_emulated(hosts):
+    words = ("run", "--hosts", hosts(2), *SMALL, "--weather", "static", "--dry-run", "--json")
+    code, out, talk = apples(*words)
+    assert code == 0, talk
+    assert "machines" in json.loads(out)["command"]["files"]
+    code, out, _ = apples(*words, "--actuator", "local")
+    assert "machines" not in json.loads(out)["command"]["files"]
 
 
 def test_the_examples_stay_on_this_machine():
@@ -53,7 +54,7 @@ def test_the_examples_stay_on_this_machine():
 @pytest.mark.ssh
 @pytest.mark.mpi
 def test_a_dead_host_is_named_and_the_plan_made_again_before_the_launch(hosts):
-    words = ("--weather", "static", "--actuator", "ssh", "--verify", "full", "--json")
+    words = ("--weather", "static", "--verify", "full", "--json")
     code, out, talk = apples("run", "--hosts", hosts(2, dead=1), *SMALL, *words)
     assert code == 0, talk
     document = json.loads(out)
@@ -161,7 +162,7 @@ def test_doctor_prints_the_checks_of_every_host_as_a_table(hosts):
 
 @pytest.mark.ssh
 def test_a_dry_run_shows_machine_file_and_command_lines_and_connects_to_nobody(hosts):
-    words = ("--actuator", "ssh", "--weather", "static", "--dry-run")
+    words = ("--weather", "static", "--dry-run")
     path = hosts(0, dead=2)
     done = command("apples", "run", "--hosts", path, *SMALL, *words, "--json")
     assert (done.code, done.failure["code"]) == (4, "address-taken")

@@ -21,8 +21,6 @@ from apples.agent.commands.options import (
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
 from apples.agent.text import explained_text, plan_text
-from apples.launch.remote.addresses import remote_hosts
-from apples.resources import HostList
 from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
@@ -55,8 +53,7 @@ def plan(
     result = planning.plan(spec, explain=explain, log=say)
     document = result.document()
     text = explained_text if explain else plan_text
-    run_it = run_command(result.information.hosts)
-    show_answer(document, lambda: text(document, run_it), json)
+    show_answer(document, lambda: text(document, run_command()), json)
     if result.refusal is not None:
         raise result.refusal
     return 0
@@ -70,9 +67,7 @@ def _messages_of(run: str | None) -> Path | None:
     return messages_of(run)
 
 
-def run_command(hosts: HostList) -> str:
+def run_command() -> str:
     """Return the command that runs what was planned, with this command's own options."""
     words = [word for word in sys.argv[2:] if word not in {"--explain", "--json"}]
-    if remote_hosts(hosts):
-        words = [*words, "--actuator", "ssh"]
     return shlex.join(["apples", "run", *words])

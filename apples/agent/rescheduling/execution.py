@@ -264,7 +264,7 @@ class AdaptiveExecution(Execution):
             information or self.coordinator.information,
             self.coordinator.estimator,
             costs=self.costs,
-            violation=reason,
+            violation="; ".join([reason, *(slow.reason for slow in self.slow_hosts.slow_now)]),
             next_seconds=next_seconds,
             probed=probed,
         )

@@ -101,7 +101,7 @@ class RunSpec(PlanSpec):
     Attributes
     ----------
     actuator
-        ``local``, ``ssh`` or ``slurm``; None: local, where all hosts are this machine.
+        ``local``, ``ssh`` or ``slurm``; None: ssh where the host list has other machines, else local.
     slurm
         What the site's Slurm wants to be told, such as ``{"partition": "short"}``.
     output

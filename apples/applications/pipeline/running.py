@@ -75,7 +75,7 @@ def run_pipeline(
                 field=f"parameters.{name}",
             )
     plan = result.decision.plan
-    actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts, "ssh"), None)
+    actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts), None)
     if began:
         began(result)
     outcome = actuator.actuate(_launch(result, plan, hosts, spec)).outcome()

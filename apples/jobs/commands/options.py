@@ -13,7 +13,7 @@ ActuatorName = Annotated[
     str | None,
     typer.Option(
         "--actuator",
-        help="local, ssh, slurm, or your own as module:name; local where all hosts are this machine.",
+        help="local, ssh, slurm, or your own as module:name; default: ssh if the list has other machines.",
     ),
 ]
 SlurmSettings = Annotated[

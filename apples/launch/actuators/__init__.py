@@ -11,10 +11,12 @@ from apples.launch.actuator import Actuator
 
 LOCAL = "local"
 """The actuator of hosts that are all parts of this machine."""
+SSH = "ssh"
+"""The actuator of hosts of which some are other machines."""
 ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
     {
         LOCAL: "apples.launch.actuators.local:LocalActuator",
-        "ssh": "apples.launch.actuators.ssh:SshActuator",
+        SSH: "apples.launch.actuators.ssh:SshActuator",
         "slurm": "apples.launch.actuators.slurm:SlurmActuator",
         "recording": "apples.launch.actuators.recording:RecordingActuator",
     }
@@ -46,4 +48,4 @@ def actuator_class(name: str) -> type[Actuator]:
     return found
 
 
-__all__ = ["ACTUATORS", "LOCAL", "actuator_class"]
+__all__ = ["ACTUATORS", "LOCAL", "SSH", "actuator_class"]

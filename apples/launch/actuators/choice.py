@@ -7,40 +7,23 @@ from pathlib import Path
 
 from apples.errors import UsageError, unwritable
 from apples.launch.actuator import Actuator
-from apples.launch.actuators import ACTUATORS, LOCAL, actuator_class
+from apples.launch.actuators import ACTUATORS, LOCAL, SSH, actuator_class
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
-from apples.ui.units import listed
 
 
-def actuator_name(asked: str | None, hosts: str | Path, far: str = "ssh or slurm") -> str:
-    """Return the actuator to use: the one asked for, or local where that is all it can be.
-
-    Parameters
-    ----------
-    far
-        Those that reach other machines, for messages.
+def actuator_name(asked: str | None, hosts: str | Path) -> str:
+    """Return the actuator to use: the one asked for, else ssh where the list has other machines, else local.
 
     Raises
     ------
     UsageError
-        There is none of that name, or hosts are other machines and none was asked for.
+        There is none of that name. Permanent.
     """
     if asked is not None:
         actuator_class(asked)
         return asked
-    others = remote_hosts(read_host_list(hosts))
-    if others:
-        names = listed(host.name for host in others)
-        raise UsageError(
-            f"{hosts}: {names} {'are other machines' if len(others) > 1 else 'is another machine'}: "
-            f"use --actuator {far} (or --actuator local to play them on this one)",
-            code="option-missing",
-            option="--actuator",
-            file=hosts,
-            hosts=[host.name for host in others],
-        )
-    return LOCAL
+    return SSH if remote_hosts(read_host_list(hosts)) else LOCAL
 
 
 def actuator_of(

@@ -306,14 +306,14 @@ SAMPLE = Path(__file__).parents[2] / "jobs" / "sample"
 ITERATIONS = 120
 
 
-def ran(folder, hosts, slow, **options):
+def ran(folder, hosts, slow):
     """Run the guide's blueprint on hosts of which one is five times as slow as listed; return the result."""
     (folder / "slow").write_text(f"{slow} 5\n")
     (folder / "user.toml").write_text("[constraints]\nmaximum_hosts = 1\n")
     settings = {"iterations": ITERATIONS, "pause": 0.024, "slow": str(folder / "slow")}
     spec = RunSpec(
         hosts, SAMPLE / "template.toml", folder / "user.toml", settings,
-        f"{GUIDE}:leave_slow_hosts", "static", verify=False, learn=False, **options,
+        f"{GUIDE}:leave_slow_hosts", "static", verify=False, learn=False,
     )  # fmt: skip
     return run(spec)
 
@@ -349,4 +349,4 @@ def test_over_ssh_the_guides_blueprint_moves_a_real_run_off_a_slow_host(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     hosts = tmp_path / "hosts.toml"
     hosts.write_text(sshd.host_list(2).replace("1e-9\n", "1e-4\n"))
-    assert held(ran(tmp_path, hosts, "h1", actuator="ssh"), "h1")
+    assert held(ran(tmp_path, hosts, "h1"), "h1")
