@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median, median_low
+from statistics import fmean, median, median_high, median_low
 from typing import TYPE_CHECKING, Any, Literal
 
 from apples.ui.units import duration
@@ -129,6 +129,11 @@ class SlowHost:
     def text(self) -> str:
         """One line: host, factor, cause and cost."""
         return slow_host_text(self.document())
+
+    @property
+    def reason(self) -> str:
+        """Why the host is to be left: its factor and the cause."""
+        return f"{self.host} is {self.factor:.1f} times as slow as planned, {CAUSES[self.cause]}"
 
 
 CAUSES: Mapping[str, str] = {
@@ -370,7 +375,7 @@ class SlowHostDetector:
             taken = one.compute + (one.border or 0.0)
             usual[host] = min(compute + border, taken)
             step = math.log(max(taken, 1e-12) / max(compute + border, 1e-12))
-            track.recent.append((one, min(MAX_STEP, max(-MAX_STEP, step))))
+            track.recent.append((one, step))
             if len(track.quiet) < BASELINE_REPORTS and track.finding is None:
                 track.quiet.append(one)
         for host in reports:
@@ -412,7 +417,7 @@ class SlowHostDetector:
             return
         latest = [*track.recent][-MIN_REPORTS:]
         steps = [step for _, step in latest]
-        if fmean(steps) < math.log(MIN_FACTOR) / 2 and median(steps) < math.log(MAJORITY_FACTOR):
+        if median_high(steps) < math.log(MAJORITY_FACTOR):
             self._past.append(_ended(finding, latest[0][0].iteration))
             track.finding = None
             track.recent.clear()
@@ -493,14 +498,16 @@ def _mean(reports: Sequence[_Report], name: str) -> float:
 
 def _slow_since(steps: Sequence[tuple[int, float]]) -> int | None:
     """Return the iteration from which on a host is slow, by the log-ratios of its reports; None: it is not."""
-    best, since = 0.0, None
+    steps = [(at, min(MAX_STEP, max(-MAX_STEP, step))) for at, step in steps]
+    agreeing, best, since = math.log(MAJORITY_FACTOR), 0.0, None
     for count in range(MIN_REPORTS, len(steps) + 1):
         window = steps[-count:]
         mean = fmean(step for _, step in window)
         bound = max(math.log(MIN_FACTOR), NOISE_BOUND / math.sqrt(count))
-        agreed = median_low(step for _, step in window) >= math.log(MAJORITY_FACTOR)
+        agreed = median_low(step for _, step in window) >= agreeing
         if mean >= bound and agreed and mean * math.sqrt(count) > best:
-            best, since = mean * math.sqrt(count), window[0][0]
+            best = mean * math.sqrt(count)
+            since = next(at for at, step in window if step >= agreeing)
     return since
 
 
