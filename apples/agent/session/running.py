@@ -20,7 +20,6 @@ from apples.agent.information import InformationPool, measure_briefly
 from apples.agent.launching import launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
 from apples.agent.rescheduling import AdaptiveExecution
-from apples.agent.session.actuation import malleable_of
 from apples.agent.session.phases import PhaseTimes
 from apples.agent.session.planning import (
     blueprint_of,
@@ -457,8 +456,30 @@ def _measured_first(
 def _movable(
     spec: RunSpec, information: InformationPool, option: str, through: Actuator, **job: Any
 ) -> Actuator:
-    """Return the actuator of a job that is moved while it runs, on the hosts that another actuator reaches."""
-    return malleable_of(
-        through, spec.output, information, option,
-        warm=spec.warm, commit_seconds=spec.commit_seconds, engine=spec.engine, **job,
-    )  # fmt: skip
+    """Return the actuator of a job that is moved while it runs, on the hosts that another actuator reaches.
+
+    Parameters
+    ----------
+    option
+        What makes it move, for messages.
+    job
+        As `MalleableActuator` takes it.
+
+    Raises
+    ------
+    UsageError
+        The template is of no malleable program, or that actuator cannot move a job.
+    """
+    template = information.template
+    if not template.malleable:
+        raise UsageError(
+            f"{option}: moves the application while it runs, and the template of {template.name} does not say "
+            "'malleable = true'",
+            code="program-not-malleable",
+            option=option,
+            template=template.name,
+        )
+    from apples.malleable.actuator import MalleableActuator  # noqa: PLC0415 - for such jobs only
+
+    job |= {"warm": spec.warm, "commit_seconds": spec.commit_seconds, "engine": spec.engine}
+    return MalleableActuator(spec.output, save=spec.output is not None, through=through, **job)
