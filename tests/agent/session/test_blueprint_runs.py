@@ -293,7 +293,7 @@ def test_the_blueprint_of_the_guide_leaves_a_slow_host(started, leave_slow_hosts
     run, actuator = started(leave_slow_hosts, slowness=arriving("ada", 4.0, 8.0), noise=0.05)
     result = run.execute()
     (move,) = (one for one in result.rescheduling if one.moved)
-    assert move.move.violation == "slow: ada"
+    assert move.move.violation.startswith("slow: ada")
     assert "ada" not in actuator.execution.rows
 
 
@@ -321,7 +321,7 @@ def ran(folder, hosts, slow):
 def held(result, slow):
     """Whether a run was moved off the slow host, once, and its result is that of one process."""
     (move,) = result.document()["execution"]["redistributions"]
-    assert (move["moved"], move["breach"]) == (True, f"slow: {slow}")
+    assert (move["moved"], move["breach"].startswith(f"slow: {slow}")) == (True, True)
     assert list(result.rows) == [slow]
     assert [one.host for one in result.outcome.hosts] == move["hosts"] != [slow]
     assert result.moved
