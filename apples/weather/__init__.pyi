@@ -1,4 +1,5 @@
 from apples.weather.pages.backtest_chart import picture as picture
+from apples.weather.sensing import SensingContext as SensingContext
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
@@ -38,7 +39,6 @@ from apples.weather.pages.service import WeatherPages as WeatherPages
 from apples.weather.remote import MachineTurns as MachineTurns
 from apples.weather.remote import RemoteSensing as RemoteSensing
 from apples.weather.remote import share_memory as share_memory
-from apples.weather.sensing import SensingContext as SensingContext
 from apples.weather.service import service_settings as service_settings
 from apples.weather.source import WeatherSource as WeatherSource
 from apples.weather.text import quantity as quantity

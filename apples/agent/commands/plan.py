@@ -50,7 +50,7 @@ def plan(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint, weather,
         planner, distance, model, fresh=fresh, learned=learned, messages=_messages_of(messages),
     )  # fmt: skip
-    result = planning.plan(spec, explain=explain, log=say)
+    result = planning.plan(spec, explain=explain, talk=say)
     document = result.document()
     text = explained_text if explain else plan_text
     show_answer(document, lambda: text(document, run_command()), json)

@@ -39,7 +39,7 @@ def plan(
     information: InformationPool | None = None,
     *,
     explain: bool = False,
-    log: Log = discard,
+    talk: Log = discard,
 ) -> PlanResult:
     """Return what the blueprint decides; nothing is started.
 
@@ -49,6 +49,8 @@ def plan(
         The loaded pool, in place of the specification's files, settings, weather and model.
     explain
         Whether the result carries the whole argument: when the answer changes, and what equal strips would take.
+    talk
+        Receives a line for each host or link that could not be measured.
 
     Raises
     ------
@@ -57,8 +59,8 @@ def plan(
     UsageError
         An unknown name. That there is no plan is no error: the result's `refusal` says why.
     """
-    information = information or load(spec, SensingContext(log=log), links_as_needed=True)
-    actuator = _actuator_for(spec, information, log)
+    information = information or load(spec, SensingContext(log=talk), links_as_needed=True)
+    actuator = _actuator_for(spec, information, talk)
     information = with_queue(information, actuator)
     name, blueprint = blueprint_of(spec, information)
     coordinator = coordinator_of(spec, information, actuator)
