@@ -256,6 +256,7 @@ class AdaptiveExecution(Execution):
             As `evaluate_move` takes them.
         """
         last = self.performance.last
+        slow = (host.reason for host in self.slow_hosts.slow_now)
         return evaluate_move(
             estimate,
             self.rows() if rows is None else rows,
@@ -264,7 +265,7 @@ class AdaptiveExecution(Execution):
             information or self.coordinator.information,
             self.coordinator.estimator,
             costs=self.costs,
-            violation="; ".join([reason, *(slow.reason for slow in self.slow_hosts.slow_now)]),
+            violation="; ".join(one for one in (reason, *slow) if one),
             next_seconds=next_seconds,
             probed=probed,
         )
