@@ -366,12 +366,19 @@ class SlowHostDetector:
             host: one.compute / tracks[host].planned.compute_seconds
             for host, one in reports.items()
         }
+        growths = {
+            host: one.border / tracks[host].usual_border
+            for host, one in reports.items()
+            if one.border is not None and tracks[host].usual_border > 0
+        }
         usual: dict[str, float] = {}  # a host that is faster than expected delays nobody
         for host, one in reports.items():
             track = tracks[host]
             others = [ratio for other, ratio in ratios.items() if other != host]
             compute = track.planned.compute_seconds * _usual_ratio(track, others, ratios[host])
-            border = track.usual_border if one.border is not None else 0.0
+            border = 0.0
+            if one.border is not None:
+                border = track.usual_border * _usual_growth(growths, host)
             taken = one.compute + (one.border or 0.0)
             usual[host] = min(compute + border, taken)
             step = math.log(max(taken, 1e-12) / max(compute + border, 1e-12))
@@ -447,47 +454,60 @@ def _usual_ratio(track: _Track, others: Sequence[float], own: float) -> float:
     return median(one.compute for one in track.quiet) / track.planned.compute_seconds
 
 
-def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
-    """Return what accounts for most of the time that a host loses.
-
-    Time is lost by exchanging borders (link), by more processor time (own work), or by computing without a CPU;
-    the kernel's counters tell the last apart. It is compared with the reports before `since`, else with the plan.
-    """
-    planned = track.planned
-    quiet = [one for one in track.quiet if one.iteration < since]
-    compute, border = _mean(reports, "compute"), _mean(reports, "border")
-    usual = _mean(quiet, "compute") if quiet else planned.compute_seconds
-    if border - track.usual_border > max(0.0, compute - usual):
-        return "link"
-    if any(one.processor is None for one in reports):
-        return "unknown"
-    used = max(_mean(reports, "processor"), 1e-12)
-    usual_used = _mean(quiet, "processor") or usual * planned.share
-    more_work, smaller_share = used / usual_used, (usual_used / usual) / (used / compute)
-    if more_work >= smaller_share:
-        return "own work"
-    return _standstill_cause(
-        planned, reports, quiet, (compute - used) - max(0.0, usual - usual_used)
-    )
-
-
-def _standstill_cause(
-    planned: PlannedHost, reports: Sequence[_Report], quiet: Sequence[_Report], lost: float
-) -> Cause:
-    """Return why a host loses seconds of an iteration in which it computes without a CPU."""
+def _standstill(planned: PlannedHost, reports: Sequence[_Report]) -> Cause:
+    """Return why a host computes without a CPU where the kernel's counters name neither a quota nor other load."""
     compute = _mean(reports, "compute")
-    if _mean(reports, "throttled") - _mean(quiet, "throttled") >= EXPLAINED * lost:
-        return "quota"
     if _mean(reports, "faults") >= FAULTS_PER_SECOND * compute:
         return "paging"
     if all(one.cpu_wait is not None for one in reports):
-        waited = _mean(reports, "cpu_wait") - _mean(quiet, "cpu_wait")
-        return "other load" if waited >= EXPLAINED * lost else "stalls"
-    at_quota = (
-        planned.quota is not None
-        and _mean(reports, "processor") <= QUOTA_ERROR * planned.quota * compute
-    )
-    return "quota" if at_quota else "other load"
+        return "stalls"
+    bound = QUOTA_ERROR * (planned.quota or 0.0) * compute
+    return "quota" if _mean(reports, "processor") <= bound else "other load"
+
+
+def _usual_growth(growths: Mapping[str, float], host: str) -> float:
+    """Return how many times longer borders take than usual at other hosts; of two, who share theirs, 1."""
+    others = [growth for other, growth in growths.items() if other != host]
+    return max(1.0, median(others)) if len(others) > 1 else 1.0
+
+
+def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
+    """Return what accounts for most of the time that a host loses.
+
+    Time is lost by exchanging borders, by more processor time (own work), or by computing without a CPU; the
+    kernel's counters tell the causes apart. It is compared with the reports before `since`, else with the plan.
+    """
+    planned = track.planned
+    quiet = [one for one in track.quiet if one.iteration < since]
+    compute, used = _mean(reports, "compute"), max(_mean(reports, "processor"), 1e-12)
+    usual = _mean(quiet, "compute") if quiet else planned.compute_seconds
+    usual_used = _mean(quiet, "processor") or usual * planned.share
+    idle = _mean(quiet, "cpu_wait") if quiet else max(0.0, usual - usual_used)
+    longer_border = _mean(reports, "border") - track.usual_border
+    if longer_border > max(0.0, compute - usual):  # who has no CPU exchanges late, too
+        return _stopped(reports, quiet, longer_border, idle) or "link"
+    if any(one.processor is None for one in reports):
+        return "unknown"
+    if used / usual_used >= (usual_used / usual) / (used / compute):
+        return "own work"
+    lost = (compute - used) - max(0.0, usual - usual_used)
+    return _stopped(reports, quiet, lost, idle) or _standstill(planned, reports)
+
+
+def _stopped(
+    reports: Sequence[_Report], quiet: Sequence[_Report], lost: float, idle: float
+) -> Literal["quota", "other load"] | None:
+    """Return whether a quota or other load explains seconds lost in an iteration, by the kernel's counters.
+
+    Parameters
+    ----------
+    idle
+        Seconds without a CPU that are usual.
+    """
+    if _mean(reports, "throttled") - _mean(quiet, "throttled") >= EXPLAINED * lost:
+        return "quota"
+    waited = _mean(reports, "cpu_wait") - idle
+    return "other load" if waited >= EXPLAINED * lost else None
 
 
 def _mean(reports: Sequence[_Report], name: str) -> float:

@@ -198,10 +198,27 @@ KERNEL = {**BUSY, "cpu_wait_seconds": 0.0, "throttled_seconds": 0.0, "major_faul
             {**BUSY, "wait_seconds": 0.0, "communicate_seconds": 0.15},
             "link",
         ),
+        (
+            {**KERNEL, "wait_seconds": 0.0, "communicate_seconds": 0.02},
+            {**KERNEL, "wait_seconds": 0.0, "communicate_seconds": 0.15, "cpu_wait_seconds": 0.13},
+            "other load",
+        ),
     ],
 )
 def test_the_cause_is_what_accounts_for_the_time_lost(quiet, slow, cause):
     assert cause_of(quiet, slow) == cause
+
+
+def test_borders_that_take_longer_everywhere_are_no_slow_host():
+    """The ranks of an overloaded machine exchange late, all of them."""
+    detector = SlowHostDetector({name: PlannedHost(0.1, 0.01) for name in "abc"})
+    reports = [
+        Progress(k, 60, 0.5 * k, tuple(
+            HostTimes(name, 0.1 * k, 0.01 * k + 0.3 * max(0, k - 15), 0.0) for name in "abc"
+        ))
+        for k in range(1, 60)
+    ]  # fmt: skip
+    assert named(detector, reports) == []
 
 
 def test_a_program_without_processor_time_has_a_slow_host_without_a_cause():
