@@ -212,7 +212,7 @@ def test_rows_that_are_not_whole_are_refused_with_the_planner():
         decided(pool(hosts(1e-9, 1e-9), NEAR), all_resources, planner=losing((400.5, 599.5)))
     (refusal,) = error.value.rejections
     assert (refusal.filter, refusal.figures) == ("rows", (400.5, 400.0))
-    assert refusal.reason == "mine gives h0 400.5 rows, not 400 or 401: rows are whole"
+    assert refusal.reason == "mine gives h0 400.5 rows; rows are whole, such as 400 or 401"
 
 
 def test_the_compile_time_plan_is_made_from_the_list_and_started_as_things_are():

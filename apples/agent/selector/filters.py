@@ -136,8 +136,8 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
             below, name = math.floor(allocation.rows), allocation.host.name
             return Rejection(
                 names(schedule.resources),
-                f"{schedule.planner or 'the planner'} gives {name} {allocation.rows:.6g} rows, "
-                f"not {below} or {below + 1}: rows are whole",
+                f"{schedule.planner or 'the planner'} gives {name} {allocation.rows:.6g} rows; "
+                f"rows are whole, such as {below} or {below + 1}",
                 (float(allocation.rows), float(below)),
                 "rows",
             )

@@ -41,11 +41,12 @@ from apples.resources.schedule import Estimate, Rejection, Schedule
 
 BUDGET, BUDGET_OF_METRIC = 60_000, 10_000
 """Sets of few hosts that a search may evaluate: about a second; a user's metric takes an estimate of each."""
-EXHAUSTIVE_HOSTS = 5
-"""Up to here every ordered subset is judged: 165, in a few milliseconds."""
+EXHAUSTIVE_HOSTS, EXHAUSTIVE_HOSTS_OF_PARTITIONS = 5, 4
+"""Up to here every ordered subset is judged: 165, in a few milliseconds. Where ranks own whole partitions, each of
+them has to be planned, about a millisecond each: their order decides which ranks own more."""
 MARGIN, MARGIN_OF_ESTIMATES = 1.02, 1.25
 """Orders of a set are planned up to this factor above the best estimate so far. The value of the search is a lower
-bound but for speeds that change with the rows; a metric or partitions of strips that are not whole are none."""
+bound but for speeds that change with the rows; the estimate of strips that are not whole is none."""
 STARTS = 24
 SETS_OF_FEW = 40
 SETS_OF_MANY = 8
@@ -168,7 +169,9 @@ class ResourceSelector:
                 key = tuple(pool[i].name for i in order)
                 handed += 1
                 if key not in seen and (handed <= MAX_SETS_REFUSED or estimates()):
-                    seen.update((key, key[::-1]))
+                    seen.add(key)
+                    if not self.limits(information).cuts_unevenly:
+                        seen.add(key[::-1])
                     yield tuple(pool[i] for i in order)
         for host in _by_threads(hosts, information):
             if (host.name,) not in seen:
@@ -321,12 +324,15 @@ def _all_orders(
     than the best estimate so far is left out, unless the user prefers some hosts.
     """
     sizes = search.limits.sizes(len(hosts))
+    of_partitions = search.limits.cuts_unevenly and len(hosts) <= EXHAUSTIVE_HOSTS_OF_PARTITIONS
     ranked: list[tuple[float, Order]] = []
     for size in sizes:
-        orders = np.array([c for c in permutations(range(len(hosts)), size) if c[0] <= c[-1]])
+        chains = permutations(range(len(hosts)), size)
+        orders = np.array([c for c in chains if c[0] <= c[-1] or of_partitions])
         orders = search.allowed(orders.reshape(-1, size), range(len(hosts)))
         if len(orders):
-            values = search.values(map(tuple, _distinct(orders, search).tolist()))
+            kept = orders if of_partitions else _distinct(orders, search)
+            values = search.values(map(tuple, kept.tolist()))
             ranked += [(value, order) for order, value in values.items()]
     if not ranked:  # no set is large enough: the largest are refused
         groups = _groups(hosts, search)
@@ -347,7 +353,7 @@ def _all_orders(
             continue
         accepted = [search.limits.measured(estimate) for estimate in estimates()]
         bound = min(accepted, default=HOPELESS)
-        if value > bound + (margin - 1.0) * abs(bound):
+        if value > bound + (margin - 1.0) * abs(bound) and not of_partitions:
             return
         yield order
 
