@@ -1429,7 +1429,7 @@ class ProgramTask:
             seconds_per_point=statistics.median(used),
             error=(used[-1 - quarter] - used[quarter]) / 2,
             repeats=len(used),
-            wall_seconds_per_point=_without_spike([wall for _, wall in samples]) / own,
+            wall_seconds_per_point=mean_without_spike([wall for _, wall in samples]) / own,
         )
 
     # ---------------------------------------------------------------------- the end
@@ -1515,8 +1515,14 @@ def _clipped(every: Sequence[Sequence[float]], seconds: float) -> dict[str, floa
     return {"clipped_seconds": round(max(seconds - spikes, longest), 6)}
 
 
-def _without_spike(seconds: Sequence[float]) -> float:
-    """Return the mean of some samples; the longest counts no more than 1.5 times the next: it may be a spike."""
+def mean_without_spike(seconds: Sequence[float]) -> float:
+    """Return the mean of some samples; the longest counts no more than 1.5 times the next: it may be a spike.
+
+    Examples
+    --------
+    >>> meanmean_without_spike([1.0, 1.0, 500.0, 1.0])
+    1.125
+    """
     *others, longest = sorted(seconds)
     return statistics.fmean(
         [*others, min(longest, SPIKE_FACTOR * others[-1] if others else longest)]
