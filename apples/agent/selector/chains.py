@@ -128,12 +128,15 @@ def site_chains(
     # One host stands for its site in the distances between sites: the fastest.
     heads = [hosts[block.hosts[0]] for block in blocks]
     between = np.array([model.borders(head, heads) for head in heads])
+    fastest = np.array([block.speed[0] for block in blocks])
+    nearest = [np.lexsort((fastest, steps)) for steps in between]
     for start in range(len(blocks)):
-        order, left = [start], set(range(len(blocks))) - {start}
-        while left:
-            nearest = min(left, key=lambda k: (between[order[-1], k], blocks[k].speed[0], k))
-            order.append(nearest)
-            left.remove(nearest)
+        order, left = [start], np.ones(len(blocks), dtype=bool)
+        left[start] = False
+        while left.any():
+            near = nearest[order[-1]]
+            order.append(int(near[left[near].argmax()]))
+            left[order[-1]] = False
         indices = np.concatenate([np.array(blocks[k].hosts, dtype=np.int64) for k in order])
         borders = []
         for here, after in zip(order, [*order[1:], None], strict=True):

@@ -3,15 +3,17 @@
 A set that takes T seconds an iteration costs T times the sum of its hosts' rates. For a given T host i
 computes at most g_i(T) = min(cap_i, (T - b_i) / p_i) rows, b_i its borders inside its site. The least sum of
 rates whose rows hold the grid is a knapsack: hosts are taken by rate / g_i(T), and the last one is the
-cheapest that holds what is missing. Over all T this draws the frontier between dear and fast, which is where
-the optimum lies for the cost, for the time within a cost, for the cost within a deadline, and for what a
-user's metric makes of the two.
+cheapest that holds the missing rows. A site that the chain enters has two hosts with a longer border, so the
+sites form a second knapsack, of which dynamic programming is nearly exact. Over all T this draws the frontier
+between dear and fast, which contains the optimum for the cost, for the time within a cost, for the cost within
+a deadline, and for a user's metric of the two.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +25,22 @@ from apples.resources import Host
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-TIMES = 96
-"""Iteration times tried between the least possible and that of the slowest host alone."""
-DEARER = (1.0, 1.25, 1.6, 2.2)
-"""What a row may be worth, of what it costs where sites are disregarded."""
-MOST_EVALUATED = 40
-"""Sets that are worked out exactly, and the hosts in all of them together: about half a second."""
-MOST_HOSTS_EVALUATED = 60_000
-DROPPED = 64
-"""After the last host was exchanged so many of the dearest may turn out not to be needed any more."""
+TIMES, FINER_TIMES = 96, 8
+"""Iteration times tried, between the least possible and the slowest host's; and twice again around the best."""
+MAX_DEARER = 4.0
+"""Price of a row at the dearest host that is considered, over the price where sites are disregarded."""
+MAX_SITES, MAX_PREFIXES, ROW_STEPS = 256, 24, 2000
+"""Of the knapsack of sites: sites, sets of hosts of a site, and steps that the grid's rows are counted in."""
+MAX_EVALUATED = 40
+"""Sets that are evaluated exactly, and the hosts in all of them together: about half a second."""
+MAX_HOSTS_EVALUATED = 60_000
+MAX_DROPPED = 64
+"""After the last host was exchanged, so many of the dearest are dropped where the others hold the grid."""
+
+
+def rows_within(seconds: float, p: Floats, border: Floats, cap: Floats) -> Floats:
+    """Return the most whole rows of each host within `seconds`."""
+    return np.asarray(np.floor(np.clip((seconds - border) / p * (1 + 1e-12), 0.0, cap)))
 
 
 def cheapest_within(
@@ -50,7 +59,7 @@ def cheapest_within(
     >>> cheapest_within(5.0, p, none, cap, np.array([9.0, 2.0, 1.0]), 7.0).tolist()
     [1, 2]
     """
-    rows = np.floor(np.minimum(cap, (seconds - border) / p * (1 + 1e-12)))
+    rows = rows_within(seconds, p, border, cap)
     able = np.flatnonzero(rows >= 1)
     able = able[np.lexsort((p[able], rates[able] / rows[able]))]
     held = np.cumsum(rows[able])
@@ -62,11 +71,235 @@ def cheapest_within(
     chosen = np.append(able[:k], enough[np.argmin(rates[enough])])
     excess = float(rows[chosen].sum() - total)
     needed = np.ones(len(chosen), dtype=bool)
-    for place in np.argsort(-rates[chosen], kind="stable")[:DROPPED]:
+    for place in np.argsort(-rates[chosen], kind="stable")[:MAX_DROPPED]:
         if rows[chosen[place]] <= excess:
             needed[place] = False
             excess -= float(rows[chosen[place]])
     return chosen[needed]
+
+
+@dataclass(frozen=True)
+class _Market:
+    """The hosts to choose from, in chain order.
+
+    Attributes
+    ----------
+    speed
+        Seconds per row of all hosts of the search.
+    index, site, p, cap, rates
+        Of each host to choose from: its place in the search, the number of its site, seconds per row, most rows,
+        cost per second.
+    inside, outward, between
+        Seconds at the borders of each where both are inside its site; one; and none.
+    total
+        Rows of the grid.
+    """
+
+    speed: Floats
+    index: Indices
+    site: Indices
+    p: Floats
+    cap: Floats
+    rates: Floats
+    inside: Floats
+    outward: Floats
+    between: Floats
+    total: float
+
+    @classmethod
+    def of(
+        cls, members: Indices, hosts: Sequence[Host], speed: Floats, search: SubsetSearch
+    ) -> _Market:
+        """Return the market of some hosts; `speed` has the seconds per row of each of `hosts`."""
+        model = search.information.model
+        order, after = next(
+            site_chains([hosts[i] for i in members], speed[members], search.information)
+        )
+        index = members[order]
+        numbers: dict[str, int] = {}
+        site = np.array([numbers.setdefault(hosts[i].site, len(numbers)) for i in index.tolist()])
+        crosses = np.append(site[1:] != site[:-1], False)
+        away = np.full(len(index), after[crosses].mean() if crosses.any() else 0.0)
+        # A host inside its site's part of the chain has two borders of that site's network.
+        before = np.append(after[:1], after[:-1])
+        near = np.minimum(before, np.append(after[:-1], before[-1]))
+        return cls(
+            speed, index, site, speed[index], np.array(search.cap, dtype=float)[index], search.rates[index],
+            model.at_borders(near, near), model.at_borders(near, away), model.at_borders(away, away),
+            search.total,
+        )  # fmt: skip
+
+    def times(self) -> Floats:
+        """Return iteration times, from the least that all hosts could reach to that of the slowest alone."""
+        able = self.cap >= 1
+        if not able.any():
+            return np.zeros(0)
+        p = self.p[able]
+        alone = self.inside[able] + p * np.minimum(self.cap[able], self.total)
+        least = self.total / float((1.0 / p).sum())
+        return np.geomspace(least, max(float(alone.max()), least) * 1.001, TIMES)
+
+    def _rows(self, seconds: float, border: Floats) -> Floats:
+        return rows_within(seconds, self.p, border, self.cap)
+
+    def without_sites(self, seconds: float) -> Indices:
+        """Return a cheap set, by places in the market, where borders between sites cost no more than others."""
+        return cheapest_within(seconds, self.p, self.inside, self.cap, self.rates, self.total)
+
+    def by_sites(self, seconds: float) -> Iterator[tuple[float, Indices]]:
+        """Yield cheap sets, by places in the market, and about the time that each takes.
+
+        A site gives the hosts with its cheapest rows. How many it gives is its choice: first the cheapest site
+        that holds the grid alone, then a knapsack of sites, each with two hosts that have a border out.
+        """
+        plain = self.without_sites(seconds)
+        if not plain.size:
+            return
+        rows = self._rows(seconds, self.inside)
+        price = self.rates / np.maximum(rows, 1.0)
+        dearest = MAX_DEARER * float(price[plain].max())
+        able = np.flatnonzero((rows >= 1) & (price <= dearest))
+        able = able[np.lexsort((price[able], self.site[able]))]
+        site, rows = self.site[able], rows[able]
+        first = np.flatnonzero(np.append(True, site[1:] != site[:-1]))
+        size = np.diff(np.append(first, len(site)))
+        begin = np.repeat(first, size)
+        held, rate = (np.cumsum(x) - (np.cumsum(x) - x)[begin] for x in (rows, self.rates[able]))
+        alone = np.flatnonzero(held >= self.total)
+        if len(alone):
+            last = alone[np.argmin(rate[alone])]
+            yield self._balanced(seconds, float(held[last]), able[begin[last] : last + 1])
+        # The two that lose the fewest rows by a border out of their site are its ends.
+        lost = rows - self._rows(seconds, self.outward)[able]
+        place = np.arange(len(able)) - begin
+        passed = self._rows(seconds, self.between)[able]
+        net = np.where(place == 0, passed, held - _two_least(lost, first, size))
+        steps = np.rint(net * (ROW_STEPS / self.total)).clip(0, ROW_STEPS).astype(np.int64)
+        usable = (steps >= 1) & np.isin(place, _some_of(int(size.max())))
+        worth = np.where(usable, dearest * net - rate, -np.inf)
+        sites = np.argsort(-np.maximum.reduceat(worth, first), kind="stable")[:MAX_SITES]
+        choices = [first[k] + np.flatnonzero(usable[first[k] : first[k] + size[k]]) for k in sites]
+        if chosen := _knapsack(steps, rate, [ends for ends in choices if ends.size]):
+            hosts = [able[begin[end] : end + 1] for end in chosen]
+            yield self._balanced(seconds, float(net[chosen].sum()), np.concatenate(hosts))
+
+    def _balanced(self, seconds: float, held: float, places: Indices) -> tuple[float, Indices]:
+        """Return about the time of a set that holds some rows within `seconds`, and the set."""
+        free = self._rows(seconds, self.inside)[places] < self.cap[places]
+        slope = float((free / self.p[places]).sum())
+        return seconds + (self.total - held) / slope if slope else seconds, places
+
+    def orders(self, seconds: float, places: Indices) -> Iterator[Indices]:
+        """Yield a set in chain order; then each site's with the two that lose the fewest rows at its ends."""
+        yield self.index[places]
+        lost = self._rows(seconds, self.inside) - self._rows(seconds, self.outward)
+        turned: list[int] = []
+        for part in np.split(places, np.flatnonzero(np.diff(self.site[places])) + 1):
+            first, *last = part[np.argsort(lost[part], kind="stable")[:2]].tolist()
+            turned += [first, *(k for k in part.tolist() if k not in (first, *last)), *last]
+        yield self.index[turned]
+
+
+def _two_least(values: Floats, first: Indices, size: Indices) -> Floats:
+    """Return the sum of the two least of each value and those before it in its group; of the first it is high."""
+    high = float(values.max()) + 1.0
+    # A group is lifted above the next, so that minima accumulate within it only.
+    lift = np.repeat(np.arange(len(first))[::-1] * (2.0 * high), size)
+    least = np.minimum.accumulate(values + lift) - lift
+    larger = np.maximum(values, np.append(high, least[:-1]))
+    larger[first] = high
+    return np.asarray(least + np.minimum.accumulate(larger + lift) - lift)
+
+
+def _some_of(count: int) -> Indices:
+    """Return at most `MAX_PREFIXES` of so many places: the first ones, then ever fewer, and the last."""
+    tried = np.geomspace(1, max(count, MAX_PREFIXES), MAX_PREFIXES).round()
+    return np.maximum(tried, np.arange(1, MAX_PREFIXES + 1)).astype(np.int64) - 1
+
+
+def _knapsack(steps: Indices, rate: Floats, groups: Sequence[Indices]) -> list[int]:
+    """Return at most one item of each group, by index, with the least sum of rates that reaches `ROW_STEPS`.
+
+    Dynamic programming over the sum of steps; exact. Empty where no items reach it.
+
+    Parameters
+    ----------
+    steps, rate
+        Of each item.
+
+    Examples
+    --------
+    >>> items = np.array([1500, 500, 500]), np.array([3.0, 1.0, 2.0])
+    >>> _knapsack(*items, [np.array([0, 1]), np.array([2])])
+    [2, 0]
+    """
+    reached = np.arange(ROW_STEPS + 1)
+    least = np.where(reached > 0, np.inf, 0.0)  # sum of rates that reaches so many steps
+    taken = []
+    for items in groups:
+        rates = least[np.maximum(reached - steps[items][:, None], 0)] + rate[items][:, None]
+        best = rates.argmin(axis=0)
+        taken.append(np.where(rates[best, reached] < least, items[best], -1))
+        least = np.minimum(least, rates[best, reached])
+    at, chosen = ROW_STEPS, []
+    if math.isfinite(least[at]):
+        for item in reversed(taken):
+            if item[at] >= 0:
+                chosen.append(int(item[at]))
+                at = max(0, at - int(steps[item[at]]))
+    return chosen
+
+
+class _Frontier:
+    """The sets found in a market, each with the least time that it was found for."""
+
+    def __init__(self, market: _Market, search: SubsetSearch) -> None:
+        self.market, self.search = market, search
+        self.sets: dict[bytes, tuple[float, Indices]] = {}
+
+    def add(self, seconds: float, places: Indices) -> float:
+        """Add a set that takes about so many seconds; return its objective, under a user's metric the time."""
+        places = np.sort(places)
+        known = self.sets.get(places.tobytes(), (math.inf, places))
+        self.sets[places.tobytes()] = min(seconds, known[0]), places
+        chosen = self.market.index[places]
+        return float(np.squeeze(self.search.judge(*_terms([(seconds, chosen)], self.search))))
+
+    def add_by_sites(self, seconds: float) -> tuple[float, float]:
+        """Add sets for which borders between sites count; return the best objective among them, and its time."""
+        sets = ((self.add(*found), found[0]) for found in self.market.by_sites(seconds))
+        return min(sets, default=(math.inf, seconds))
+
+    def enter_sites(self, plain: Mapping[float, float], ratio: float) -> None:
+        """Add sets for which borders between sites count, and finer around the best of them.
+
+        Parameters
+        ----------
+        plain
+            By time: the objective of the set where these borders cost no more than others.
+        ratio
+            Of each time over the one before.
+        """
+        own = self.search.information.metric is not None  # any set of the frontier may be its best
+        best = math.inf, 0.0
+        for seconds in sorted(plain, key=plain.__getitem__):
+            if plain[seconds] > best[0] and not own:
+                break  # borders between sites make no set better
+            best = min(best, self.add_by_sites(seconds))
+        for _ in range(2 if best[1] and not own else 0):
+            finer = np.geomspace(best[1] / ratio, best[1] * ratio, FINER_TIMES).tolist()
+            best = min(best, *map(self.add_by_sites, finer))
+            ratio **= 2 / (FINER_TIMES - 1)
+
+    def evaluated(self) -> list[tuple[float, Order]]:
+        """Return the promising sets, evaluated exactly, the best first."""
+        found = list(self.sets.values())
+        sets = [(seconds, self.market.index[places]) for seconds, places in found]
+        orders = (
+            order for k in _promising(sets, self.search) for order in self.market.orders(*found[k])
+        )
+        search = self.search
+        return worked_out(orders, self.market.speed, np.array(search.cap, dtype=float), search)
 
 
 def cheapest_orders(
@@ -81,121 +314,48 @@ def cheapest_orders(
     speed
         Seconds per row of each host.
     """
-    information = search.information
-    chains = site_chains([hosts[i] for i in members], speed[members], information)
-    order, after = next(chains)
-    place, border, outward = np.zeros((3, len(hosts)))
-    place[members[order]] = np.arange(len(order))
-    before = np.concatenate([[after[0]], after[:-1]])
-    # A host inside its site's part of the chain has two borders of that site's network.
-    near = np.minimum(before, np.append(after[:-1], before[-1]))
-    border[members[order]] = information.model.at_borders(near, near)
-    caps = np.array(search.cap, dtype=float)
-    site_of, away = _sites(members[order], after, hosts)
-    # At the end of that part one of the two leads to another site.
-    outward[members[order]] = information.model.at_borders(near, np.full(len(near), away))
-    found: dict[bytes, tuple[float, Indices]] = {}
-
-    def add(one: Indices, seconds: float) -> None:
-        one = one[np.argsort(place[one])]
-        key = one.tobytes()
-        if one.size and (key not in found or seconds < found[key][0]):
-            found[key] = seconds, one
-
-    for pool in _pools(members, hosts, speed, caps, search):
-        p, c, cap, rates = speed[pool], border[pool], caps[pool], search.rates[pool]
-        for seconds in _times(p, c, cap, search.total).tolist():
-            one = pool[cheapest_within(seconds, p, c, cap, rates, search.total)]
-            add(one, seconds)
-            if one.size and pool is members and site_of.max() > 0:
-                for some in _sites_worth_it(
-                    one, seconds, members, site_of, outward, border, speed, caps, search
-                ):
-                    add(some, seconds)
-    promising = _promising(list(found.values()), search)
-    turned = (_slack_outside(one, site_of, outward, border, speed, caps) for one in promising)
-    both = [each for pair in zip(promising, turned, strict=True) for each in pair]
-    return worked_out(both, speed, caps, search)
+    market = _Market.of(members, hosts, speed, search)
+    frontier = _Frontier(market, search)
+    times = market.times().tolist()
+    plain = {
+        seconds: frontier.add(seconds, places)
+        for seconds in times
+        if (places := market.without_sites(seconds)).size
+    }
+    if plain and market.site.any():
+        frontier.enter_sites(plain, times[1] / times[0])
+    return frontier.evaluated()
 
 
-def _sites(order: Indices, after: Floats, hosts: Sequence[Host]) -> tuple[Indices, float]:
-    """Return the number of each host's site, and how long a border between sites of a chain takes in the mean."""
-    numbers: dict[str, int] = {}
-    site_of = np.zeros(len(hosts), dtype=np.int64)
-    for i in order.tolist():
-        site_of[i] = numbers.setdefault(hosts[i].site, len(numbers))
-    crosses = site_of[order[1:]] != site_of[order[:-1]]
-    return site_of, float(after[:-1][crosses].mean()) if crosses.any() else 0.0
-
-
-def _sites_worth_it(
-    one: Indices,
-    seconds: float,
-    members: Indices,
-    site_of: Indices,
-    outward: Floats,
-    border: Floats,
-    speed: Floats,
-    caps: Floats,
-    search: SubsetSearch,
-) -> Iterator[Indices]:
-    """Yield cheap sets of fewer sites: of those whose hosts are worth more than the two ways out of the site cost.
-
-    What a row is worth is the price of the dearest host of `one`, the set that disregards sites, and more.
-    """
-    rows = np.floor(np.minimum(caps, np.maximum((seconds - border) / speed, 0.0)))
-    outside = np.floor(np.minimum(caps, np.maximum((seconds - outward) / speed, 0.0)))
-    price = float((search.rates[one] / np.maximum(rows[one], 1.0)).max())
-    count = int(site_of.max()) + 1
-    lost = np.full(count, np.inf)
-    able = members[rows[members] >= 1]
-    np.minimum.at(lost, site_of[able], (rows - outside)[able])
-    for dearer in DEARER:
-        worth = np.maximum(dearer * price * rows[able] - search.rates[able], 0.0)
-        gain = np.bincount(site_of[able], worth, count) - 2.0 * dearer * price * np.where(
-            np.isinf(lost), 0.0, lost
+def _terms(sets: Sequence[tuple[float, Indices]], search: SubsetSearch) -> Floats:
+    """Return seconds, rate, start and wait of sets that take some seconds an iteration, shape (4, sets)."""
+    return (
+        np.array(
+            [
+                (seconds, search.rates[c].sum(), search.starts[c].max(), search.waits[c].max())
+                for seconds, c in sets
+            ]
         )
-        sites = gain > 0
-        pool = able[sites[site_of[able]]]
-        total = search.total + 2.0 * max(0, int(sites.sum()) - 1) * float(
-            lost[sites].mean() if sites.any() else 0.0
-        )
-        p, c, cap, rates = speed[pool], border[pool], caps[pool], search.rates[pool]
-        yield pool[cheapest_within(seconds, p, c, cap, rates, total)]
+        .reshape(-1, 4)
+        .T
+    )
 
 
-def _slack_outside(
-    one: Indices, site_of: Indices, outward: Floats, border: Floats, speed: Floats, caps: Floats
-) -> Indices:
-    """Return a set with those hosts of each site at its ends that lose the fewest rows to a border outside."""
-    lost = np.minimum((outward[one] - border[one]) / speed[one], caps[one])
-    parts = np.split(np.arange(len(one)), np.flatnonzero(np.diff(site_of[one])) + 1)
-    turned = []
-    for part in parts:
-        by_loss = part[np.argsort(lost[part], kind="stable")]
-        ends = by_loss[:2].tolist()
-        inside = [k for k in part.tolist() if k not in ends]
-        turned += [ends[0], *inside, *ends[1:]]
-    return one[turned]
-
-
-def _promising(found: Sequence[tuple[float, Indices]], search: SubsetSearch) -> list[Indices]:
-    """Return the sets worth working out: the best by the objective; of a user's metric, all of the frontier."""
-    seconds = np.array([one for one, _ in found])
-    rate = np.array([search.rates[one].sum() for _, one in found])
-    start = np.array([search.starts[one].max() for _, one in found])
-    wait = np.array([search.waits[one].max() for _, one in found])
+def _promising(sets: Sequence[tuple[float, Indices]], search: SubsetSearch) -> list[int]:
+    """Return which sets to evaluate, by place: the best by the objective; for a metric, all of the frontier."""
+    seconds, rate, start, wait = _terms(sets, search)
     if search.information.metric is None:
         order = np.argsort(search.judge(seconds, rate, start, wait), kind="stable")
-        return [found[i][1] for i in order[:MOST_EVALUATED]]
+        return [int(i) for i in order[:MAX_EVALUATED]]
     whole = start + seconds * search.information.application.iterations
     by_time, by_cost = np.lexsort((rate * whole, wait + whole)), np.argsort(rate * whole)
     cost = (rate * whole)[by_time]
     frontier = by_time[cost <= np.minimum.accumulate(cost)]
-    step = max(1, math.ceil(2 * len(frontier) / MOST_EVALUATED))
-    ends = MOST_EVALUATED // 4
-    order = np.concatenate([by_cost[:ends], by_time[:ends], frontier[::step]])
-    return [found[i][1] for i in dict.fromkeys(order.tolist())]
+    step = max(1, math.ceil(2 * len(frontier) / MAX_EVALUATED))
+    ends = MAX_EVALUATED // 4
+    return list(
+        dict.fromkeys(np.concatenate([by_cost[:ends], by_time[:ends], frontier[::step]]).tolist())
+    )
 
 
 def worked_out(
@@ -203,7 +363,7 @@ def worked_out(
 ) -> list[tuple[float, Order]]:
     """Return sets in chain order with their values, the best first; of very long ones only the first few."""
     found: list[tuple[float, Order]] = []
-    left = MOST_HOSTS_EVALUATED
+    left = MAX_HOSTS_EVALUATED
     for one in sets:
         left -= len(one)
         if left < 0 and found:
@@ -215,32 +375,3 @@ def worked_out(
         if seconds < float("inf"):
             found.append((search.judged(chosen, seconds), chosen))
     return sorted(found, key=lambda pair: (pair[0], len(pair[1])))
-
-
-def _pools(
-    members: Indices, hosts: Sequence[Host], speed: Floats, caps: Floats, search: SubsetSearch
-) -> Iterator[Indices]:
-    """Yield all of the hosts, each site alone that holds the grid, and ever more sites, the cheapest first."""
-    yield members
-    by_site: dict[str, list[int]] = {}
-    for i in members.tolist():
-        by_site.setdefault(hosts[i].site, []).append(i)
-    if len(by_site) < 2:
-        return
-    sites = [np.array(site) for site in by_site.values()]
-    yield from (site for site in sites if caps[site].sum() >= search.total)
-    sites.sort(key=lambda site: float((search.rates[site] * speed[site]).min()))
-    count = 2
-    while count < len(sites):
-        yield np.concatenate(sites[:count])
-        count *= 2
-
-
-def _times(p: Floats, border: Floats, cap: Floats, total: float) -> Floats:
-    """Return iteration times, from the least that all hosts could reach to that of the slowest alone."""
-    able = cap >= 1
-    if not able.any():
-        return np.zeros(0)
-    least = total / float((1.0 / p[able]).sum())
-    longest = float((border[able] + p[able] * np.minimum(cap[able], total)).max())
-    return np.geomspace(least, max(longest, least) * 1.001, TIMES)
