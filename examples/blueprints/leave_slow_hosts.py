@@ -4,7 +4,9 @@
 ``malleable = true``.
 """
 
-from apples import Coordinator, DecisionLog, Estimate, Execution, PerformanceMonitor
+from contextlib import suppress
+
+from apples import Coordinator, DecisionLog, Estimate, Execution, LaunchError, PerformanceMonitor
 
 
 def fastest(coordinator: Coordinator) -> Estimate:
@@ -33,6 +35,7 @@ def leave_slow_hosts(coordinator: Coordinator) -> Execution:
             slowdown |= {host: ratio[host] for host in slow}
             now = coordinator.information.with_what_if(slowdown=slowdown)
             plan = fastest(coordinator.under(now, DecisionLog()))
-            coordinator.resize(execution, plan, f"slow: {', '.join(sorted(slow))}")
+            with suppress(LaunchError):  # it goes on as it was
+                coordinator.resize(execution, plan, f"slow: {', '.join(sorted(slow))}")
             pace.hosts_changed()
     return execution

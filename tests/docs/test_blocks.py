@@ -45,10 +45,11 @@ TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     """A folder with the examples as a clone has them, and the commands on the path."""
-    folder = tmp_path / "examples/jacobi2d"
-    folder.mkdir(parents=True)
-    for file in filter(Path.is_file, (ROOT / "examples/jacobi2d").iterdir()):
-        shutil.copy(file, folder)
+    for example in ("examples/jacobi2d", "examples/blueprints"):
+        folder = tmp_path / example
+        folder.mkdir(parents=True)
+        for file in filter(Path.is_file, (ROOT / example).iterdir()):
+            shutil.copy(file, folder)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for name, value in {**TERMINAL, "PATH": path, "XDG_STATE_HOME": f"{tmp_path}/state"}.items():
         monkeypatch.setenv(name, value)

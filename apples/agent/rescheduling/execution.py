@@ -30,6 +30,7 @@ from apples.resources.schedule import Estimate, Schedule
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100
 NO_REASON = "its blueprint moves it"
+CHOSEN_HOSTS = "this run cannot be resized by its blueprint: a scheduler chooses its hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class AdaptiveExecution(Execution):
         The moves that were evaluated; the last `KEPT_DECISIONS`.
     costs
         Measured seconds of the moves made.
+    fixed
+        Whether somebody else decides where it is, such as a scheduler: a move is refused.
     until_end
         Contexts that are left when the run ends.
     """
@@ -102,6 +105,7 @@ class AdaptiveExecution(Execution):
     on_slow_host: Callable[[SlowHost], object] = discard
     decisions: list[ReschedulingDecision] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
+    fixed: bool = False
     until_end: ExitStack = field(default_factory=ExitStack)
     _messages: Iterator[Progress] | None = None
     _epoch: int = 0
@@ -323,6 +327,8 @@ class AdaptiveExecution(Execution):
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
     ) -> Resized:
         """Move the application; the window of the measurement begins anew. `make` records it, too."""
+        if self.fixed:
+            raise LaunchError(CHOSEN_HOSTS, code="run-not-resizable")
         resized = self.execution.resize(schedule, ordered=ordered, bandwidth=bandwidth)
         self.costs.append(resized.seconds)
         self.performance.hosts_changed()

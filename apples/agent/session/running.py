@@ -126,6 +126,7 @@ class _RunStart(Start):
         super().started(coordinator, run, estimate)
         self._prepared.connections.close()
         self._prepared.phases("end")
+        run.fixed = not self.moves
         run.on_decision = lambda decision: self._log(decision.explanation)
         run.on_slow_host = lambda slow: self._log(slow.text)
         run.on_progress = self.until_end.enter_context(self._follow(self.plan, run))

@@ -182,6 +182,20 @@ def test_a_refused_move_is_recorded_and_raised_and_the_run_may_go_on(started):
     assert not result.moved
 
 
+def test_a_blueprint_does_not_move_a_run_whose_hosts_a_scheduler_chooses(started):
+    def blueprint(coordinator):
+        execution = coordinator.actuate(fastest(coordinator), movable=True)
+        with pytest.raises(LaunchError, match="scheduler"):
+            coordinator.resize(execution, single(coordinator, "bob"))
+        return execution
+
+    run, actuator = started(blueprint)
+    run.moves = False
+    (stay,) = run.execute().document()["execution"]["redistributions"]
+    assert not stay["moved"]
+    assert actuator.execution.rows == {"ada": 1000}
+
+
 def test_a_blueprint_that_fails_ends_its_run_and_its_line_is_named(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
