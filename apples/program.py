@@ -1520,7 +1520,7 @@ def mean_without_spike(seconds: Sequence[float]) -> float:
 
     Examples
     --------
-    >>> meanmean_without_spike([1.0, 1.0, 500.0, 1.0])
+    >>> mean_without_spike([1.0, 1.0, 500.0, 1.0])
     1.125
     """
     *others, longest = sorted(seconds)
