@@ -41,7 +41,7 @@ Talk = Callable[[str], None]
 
 SUPERVISOR = "apples.jobs.supervisor"
 FIRST_LINE_SECONDS = 300.0
-"""Longer than planning and starting may take: then the supervisor itself is stuck."""
+"""Longer than measuring, planning and starting may take without a line: then the supervisor itself is stuck."""
 END_SECONDS = 10.0
 CLEAR_SECONDS = 5.0
 """For what a job had here to be cleared up after the death of its supervisor."""
@@ -193,7 +193,7 @@ def _start_supervisor(job: store.StoredJob, lock: int) -> int:
 def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
     """Return a job once its supervisor says that it runs, or waits for Slurm."""
     try:
-        news = _first_line(heard)
+        news = _news(heard, talk)
     finally:
         os.close(heard)
     if "failure" in news:
@@ -231,26 +231,33 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     return replace(RunRecord.of(job), exit_code=code)
 
 
-def _first_line(pipe: int) -> dict[str, Any]:
-    """Return what the supervisor says first."""
+def _news(pipe: int, talk: Talk) -> dict[str, Any]:
+    """Return the news of a job's start from its supervisor; `talk` is told the lines of its log before that."""
     text = b""
-    while not text.endswith(b"\n"):
-        if not select.select([pipe], [], [], FIRST_LINE_SECONDS)[0]:
-            silent = DeadlineError(
-                f"the job's supervisor sent nothing for {FIRST_LINE_SECONDS:g} s",
-                code="supervisor-silent",
-                seconds=FIRST_LINE_SECONDS,
-            )
-            return {"failure": failure_of(silent).document()}
-        data = os.read(pipe, 1 << 16)
-        if not data:
-            gone = LaunchError(
-                "the job's supervisor ended before it reported the start", code="supervisor-ended"
-            )
-            return {"failure": failure_of(gone).document()}
-        text += data
-    news = json.loads(text)
-    return news if isinstance(news, dict) else {}
+    while True:
+        while b"\n" not in text:
+            if not select.select([pipe], [], [], FIRST_LINE_SECONDS)[0]:
+                silent = DeadlineError(
+                    f"the job's supervisor sent nothing for {FIRST_LINE_SECONDS:g} s",
+                    code="supervisor-silent",
+                    seconds=FIRST_LINE_SECONDS,
+                )
+                return {"failure": failure_of(silent).document()}
+            data = os.read(pipe, 1 << 16)
+            if not data:
+                gone = LaunchError(
+                    "the job's supervisor ended before it reported the start",
+                    code="supervisor-ended",
+                )
+                return {"failure": failure_of(gone).document()}
+            text += data
+        line, _, text = text.partition(b"\n")
+        news = json.loads(line)
+        if not isinstance(news, dict):
+            return {}
+        if "log" not in news:
+            return news
+        talk(str(news["log"]))
 
 
 # ------------------------------------------------------------------------------ looking

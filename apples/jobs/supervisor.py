@@ -66,7 +66,8 @@ class Supervisor:
     job
         The record, which this process supervises.
     told
-        Called once with the news for the command that waits for the start.
+        Called with the news for the command that waits for the start: ``log`` with a line of what is done before
+        it, any number of times, then once without.
     carry_out
         Runs the job and returns its document; None: run what the job's specification asks for.
     """
@@ -127,6 +128,11 @@ class Supervisor:
             return run_job(spec, self.job, self.recorder, lambda: self._told({}))
         return self._program(spec) if isinstance(spec, ProgramSpec) else self._application(spec)
 
+    def _logged_and_told(self, line: str) -> None:
+        """Log a line, and send it to the command that waits for the start."""
+        to_stderr(line)
+        self._told({"log": line})
+
     def _application(self, spec: JobSpec) -> Record:
         count, epoch = attempts(self.record), int(self.record["epoch"])
         files = self.job.id, self.job.folder, self.job.commits
@@ -134,7 +140,7 @@ class Supervisor:
         job = JobFiles(*files, count, epoch, bool(said), said.get("topologyd", {}))
         if count > 1:
             to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
-        prepared = prepare(spec.run, job=job, talk=to_stderr)
+        prepared = prepare(spec.run, job=job, talk=self._logged_and_told)
         coordinator = self._coordinator = prepared.coordinator
         self.recorder.state["malleable"] = coordinator.information.template.malleable
 
@@ -279,15 +285,16 @@ def cancel_by_signal(number: int, _frame: object) -> None:
 
 
 def teller(handle: int) -> Callable[[Record], None]:
-    """Return what tells the command that waits, once."""
+    """Return a function that sends news to the command that waits: lines of a log, then the start or a failure."""
 
     def tell(news: Record) -> None:
         nonlocal handle
         if handle >= 0:
             with suppress(OSError):
                 os.write(handle, encode(news))
-            os.close(handle)
-            handle = -1
+            if "log" not in news:
+                os.close(handle)
+                handle = -1
 
     return tell
 
