@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import command, refused
+import rowed
+from commands import command, files, refused
 from waiting import until
 
 from apples import jobs
@@ -57,6 +58,13 @@ def ask(*words):
 
 def events_of(name, kind):
     return [event for event in jobs.run_record(name).events if event["event"] == kind]
+
+
+def test_the_command_that_starts_a_job_prints_which_hosts_are_measured_first(tmp_path):
+    given = files(tmp_path, hosts=rowed.HOSTS, template=rowed.template())
+    done = command("apples", "run", "--detach", *given, "--no-verify", "--json")
+    assert "measuring rowed on ada" in done.err
+    assert command("apples", "wait", done.document["id"]).code == 0
 
 
 @pytest.mark.more
