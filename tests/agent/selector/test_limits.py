@@ -238,6 +238,30 @@ def test_with_any_two_fields_the_plan_is_the_best_of_all_ordered_subsets(seed, c
         is_as_good_as_all(replace(world.information, specifications=user))
 
 
+@given(
+    st.integers(0, 10**6),
+    st.integers(6, 12),
+    st.lists(
+        st.sampled_from(("maximum_sites", "maximum_distance", "maximum_hosts", "cost")),
+        min_size=1,
+        max_size=3,
+        unique=True,
+    ),
+)
+@settings(max_examples=examples(30), deadline=None)
+def test_the_search_proposes_only_sets_that_the_limits_allow(seed, count, fields):
+    world, generator = world_of(seed, count)
+    user = user_of(fields, world, generator)
+    information = replace(world.information, specifications=user)
+    selector = ResourceSelector()
+    usable, _ = selector.usable_hosts(information)
+    limits = selector.limits(information)
+    proposed = list(selector.resource_sets(usable, information))
+    assert bool(proposed) == bool(usable)
+    for resources in proposed:
+        assert limits.refuse_set(resources) is None, (fields, resources)
+
+
 # ---------------------------------------------------------------- filters of the user's own
 def test_sets_are_proposed_until_a_filter_of_the_user_accepts_one():
     def only_the_last_three(schedule, information):
