@@ -178,16 +178,24 @@ PROVEN = Evidence(MAX_EFFECTIVE_RUNS, tested=1, error_with=0.0, error_without=1.
 """Evidence of a correction that has passed its test, for example of a what-if question."""
 
 
-def stepped(value: float, spread: float, measured: float, weight: float) -> tuple[float, float]:
+def stepped(
+    value: float, spread: float, measured: float, weight: float, scale: float = 1.0
+) -> tuple[float, float]:
     """Return a moving average and its spread after a measurement.
 
     The step is limited to `MAX_STEP_SPREADS` spreads, the spread takes the whole deviation.
+
+    Parameters
+    ----------
+    scale
+        What relative spreads are relative to: 1 of logarithms, the value of seconds.
     """
     deviation = measured - value
-    most = MAX_STEP_SPREADS * max(spread, MIN_SPREAD)
+    least = MIN_SPREAD * scale
+    most = MAX_STEP_SPREADS * max(spread, least)
     step = min(max(deviation, -most), most)
     wider = math.sqrt((1 - EWMA_WEIGHT) * spread**2 + EWMA_WEIGHT * deviation**2)
-    return value + weight * step, max(wider, MIN_SPREAD)
+    return value + weight * step, max(wider, least)
 
 
 Key = tuple[str, ...]
@@ -296,7 +304,9 @@ class Correction:
         if errors is None:
             errors = (abs(measured - self.candidate), abs(measured))
         known = self.value * self.evidence.freshness(kind.half_life)
-        value, spread = stepped(known, self.spread, kind.limited(measured), self.evidence.weight)
+        scale = abs(known) if kind.in_seconds else 1.0
+        measured = kind.limited(measured)
+        value, spread = stepped(known, self.spread, measured, self.evidence.weight, scale)
         return replace(
             self,
             value=value,
