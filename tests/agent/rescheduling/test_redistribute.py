@@ -8,6 +8,7 @@ from apples import Coordinator, Resized, load_information
 from apples.agent import AdaptiveExecution, balanced
 from apples.errors import LaunchError
 from apples.launch import Actuator, ArrayMessages, Execution, HostTimes, Outcome, Progress
+from apples.program import Spikes
 from blueprints import minimum_execution_time, redistribute
 
 SECONDS_PER_POINT = 1e-7
@@ -29,14 +30,17 @@ class Played(Execution):
     array_messages = ArrayMessages()
 
     def __init__(
-        self, plan, slowness, noise=0.0, seed=0, bias=1.0, refuses=False, messages=None, lost=None
-    ):
+        self, plan, slowness, noise=0.0, seed=0, bias=1.0, refuses=False, messages=None, lost=None,
+        spikes=0.0,
+    ):  # fmt: skip
         self.array_messages, self.lost = messages or ArrayMessages(), lost
         self.rows = {strip.host.name: strip.rows for strip in plan.strips}
         self.iterations, self.slowness, self.noise = plan.iterations, slowness, noise
         self.chance, self.bias, self.refuses = random.Random(seed), bias, refuses
         self.now, self.iteration, self.epoch, self.bandwidths = 0.0, 0, 0, []
         self.computed = dict.fromkeys(self.rows, 0.0)
+        self.spikes = spikes
+        self.clipped = {host: Spikes() for host in self.rows}
 
     def disturb(self, seconds, slower=1.5):
         """Have it take so much longer for some seconds; some of what it did then is told later."""
@@ -55,8 +59,12 @@ class Played(Execution):
             * slower * self.chance.lognormvariate(0, self.noise)
             for host, rows in self.rows.items()
         }  # fmt: skip
+        for host in times:
+            if self.chance.random() < self.spikes:
+                times[host] *= 500
         for host, seconds in times.items():
             self.computed[host] += seconds
+            self.clipped.setdefault(host, Spikes()).add(seconds)
         self.now += max(times.values())
         self.iteration += 1
 
@@ -69,8 +77,18 @@ class Played(Execution):
                 yield self.progress()
 
     def progress(self):
-        hosts = tuple(HostTimes(h, self.computed[h], 0.0) for h in self.rows)
-        return Progress(self.iteration, self.iterations, self.now, hosts)
+        if not self.spikes:
+            hosts = tuple(HostTimes(h, self.computed[h], 0.0) for h in self.rows)
+            return Progress(self.iteration, self.iterations, self.now, hosts)
+        excess = {h: self.clipped[h].excess for h in self.rows}
+        hosts = tuple(
+            HostTimes(
+                h, self.computed[h], 0.0, clipped_compute_seconds=self.computed[h] - excess[h]
+            )
+            for h in self.rows
+        )
+        steady = self.now - sum(one.excess for one in self.clipped.values())
+        return Progress(self.iteration, self.iterations, self.now, hosts, clipped_seconds=steady)
 
     def position(self, seconds=0.0):
         rows = self.rows
@@ -216,6 +234,19 @@ def test_the_reason_of_a_move_names_the_slow_host_and_its_cause(factor, tmp_path
     assert f"ada is {factor:.1f} times as slow as planned" in moves[0].document()["breach"]
     assert [one.host for one in run.slow_hosts.found] == ["ada"]
     assert run.slow_hosts.slow_now == ()  # it was left
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_timing_spikes_move_nothing_and_a_slow_host_is_left_among_them(seed, tmp_path):
+    """One iteration in a hundred of each host takes 500 times as long."""
+    information = pool(tmp_path, 2, 120.0)
+    options = {"noise": 0.05, "seed": seed, "spikes": 0.01}
+    _, seconds, moves = played(information, slowness=lambda *_: 1.0, **options)
+    assert moves == []
+    half = 0.5 * seconds
+    run, _, moves = played(information, slowness=arriving("ada", 2.0, half), **options)
+    assert len(moves) in {1, 2}
+    assert "ada" not in run.position()["hosts"]
 
 
 @pytest.mark.more
