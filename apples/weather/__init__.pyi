@@ -6,8 +6,8 @@ from apples.weather.sensing import SensingContext as SensingContext
 from apples.weather.conditions import Conditions as Conditions
 from apples.weather.conditions import excess_of as excess_of
 from apples.weather.conditions import shortfall_of as shortfall_of
-from apples.weather.link_choice import LEAST_SECONDS as LEAST_SECONDS
-from apples.weather.link_choice import MOST_SECONDS as MOST_SECONDS
+from apples.weather.link_choice import MAX_SECONDS as MAX_SECONDS
+from apples.weather.link_choice import MIN_SECONDS as MIN_SECONDS
 from apples.weather.link_choice import TOLERANCE as LINK_TOLERANCE
 from apples.weather.link_choice import UNKNOWN as UNKNOWN
 from apples.weather.link_choice import LinkBounds as LinkBounds

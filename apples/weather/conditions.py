@@ -22,13 +22,13 @@ HERE = "this-machine"
 """The name of the machine that this process runs on, among `Conditions.machines`."""
 NEGLIGIBLE = 0.01
 """Competitors: what crowding below this adds is less than a percent of a share."""
-LEAST_SHARE = 0.01
+MIN_SHARE = 0.01
 """No host is believed to give less than this share of a CPU: below, its time would be infinite."""
-SLOWEST, LONGEST = 1e-3, 1e6
+MIN_BANDWIDTH, MAX_LATENCY = 1e-3, 1e6
 """Bytes per second and seconds: no link is believed to be slower, a dead one neither."""
 UNSCORED = 0.1
 """Relative error taken for a forecast that has not met its measurement yet."""
-BELIEVED = 20
+MIN_SAMPLES = 20
 """Samples, for each one of its horizon, that an interval is made of before it is planned with."""
 
 
@@ -61,7 +61,7 @@ def _believed(forecast: Forecast) -> Interval | None:
     """Return the interval if it has met enough values: before, its ends have hardly moved from zero."""
     interval = forecast.interval
     met = interval is not None and interval.coverage is not None
-    return interval if met and forecast.samples >= BELIEVED * forecast.horizon else None
+    return interval if met and forecast.samples >= MIN_SAMPLES * forecast.horizon else None
 
 
 def _errors_in_half(level: float) -> float:
@@ -74,7 +74,7 @@ def _stated(value: float) -> Forecast:
     return Forecast(value=value, error=0.0, method=STATIC, samples=0, time=0.0)
 
 
-NEARLY = 0.95
+QUOTA_BINDS = 0.95
 """A share this close to a quota is that quota."""
 
 
@@ -166,7 +166,7 @@ class Conditions:
             if known is None or given is None:
                 return None
             quota, period = known.value / ours, given.value
-        binds = self.share(host, ours) >= NEARLY * quota
+        binds = self.share(host, ours) >= QUOTA_BINDS * quota
         return (quota, period) if quota < 1.0 and binds else None
 
     def machine(self, host: Host) -> str:
@@ -189,17 +189,17 @@ class Conditions:
         if self.emulated(host):
             width = self.width(host)
             given = self._shared(host.name, width, self.here, ours + elsewhere)
-            return max(LEAST_SHARE, min(host.cpu, given))
+            return max(MIN_SHARE, min(host.cpu, given))
         forecast = self.cpu(host).value
         if not self.measured(host):
             return forecast
         if ours == 1 and not elsewhere:
-            return max(LEAST_SHARE, forecast)
+            return max(MIN_SHARE, forecast)
         width = self.width(host)
         shared = self._shared(host.name, width, self.weather, ours, elsewhere, sharing)
         if ours == 1:  # the share itself is forecast: the others of ours change it by so much
             shared = forecast * shared / self._shared(host.name, width, self.weather, 1)
-        return max(LEAST_SHARE, shared)
+        return max(MIN_SHARE, shared)
 
     def _shared(
         self,
@@ -222,15 +222,13 @@ class Conditions:
         quota = weather.cpu_quota.get(name)
         many = ours + elsewhere if sharing is None else sharing
         return (
-            share
-            if quota is None or not many
-            else min(share, max(LEAST_SHARE, quota.value) / many)
+            share if quota is None or not many else min(share, max(MIN_SHARE, quota.value) / many)
         )
 
     def most_within_quota(self, host: Host, wants: Sequence[tuple[float, float]]) -> float:
         """Return the most that the quota of `host` leaves each of those who share it (`nws.most_within`)."""
         quota = self.weather.cpu_quota.get(host.name)
-        return 1.0 if quota is None else most_within(max(LEAST_SHARE, quota.value), wants)
+        return 1.0 if quota is None else most_within(max(MIN_SHARE, quota.value), wants)
 
     def competitors(self, host: Host) -> float:
         """Return how many processes of others want the CPUs of a measured `host`."""
@@ -241,7 +239,7 @@ class Conditions:
         if known is not None:
             return known.value
         share = weather.cpu[name].value if name in weather.cpu else self.hosts[name].cpu
-        return competitors_for(max(share, LEAST_SHARE), width)
+        return competitors_for(max(share, MIN_SHARE), width)
 
     def width(self, host: Host) -> int:
         """Return how many CPUs `host` stands for: those of its list entry, else of its own or this machine."""
@@ -283,8 +281,8 @@ class Conditions:
         factor = self.what_if_latency_factor(source, target)
         return LinkForecast(
             Link(
-                factor * (min(latency.value, LONGEST) if latency else static.latency),
-                max(bandwidth.value, SLOWEST) if bandwidth else static.bandwidth,
+                factor * (min(latency.value, MAX_LATENCY) if latency else static.latency),
+                max(bandwidth.value, MIN_BANDWIDTH) if bandwidth else static.bandwidth,
                 static.assumed and latency is None,
             ),
             excess_of(latency) if latency else 0.0,

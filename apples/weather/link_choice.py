@@ -19,15 +19,15 @@ TOLERANCE = 0.02
 """Relative: no measurement is made that could change the iteration time of the plan by less."""
 STEADY = 0.25
 """A series holds as long as its values lie so close to the last, relative to it."""
-LEAST_SECONDS, MOST_SECONDS = 60.0, 3600.0
-"""A link is believed for so long after it was measured once, and however long it has held."""
-FEWEST, LEAST_ERROR = 3, 0.05
-"""Measurements after which the error of a link's forecasts is believed, and no less than this is believed."""
-MOST_SPREAD = 10.0
+MIN_SECONDS, MAX_SECONDS = 60.0, 3600.0
+"""Bounds of the time for which a measured link is taken to hold."""
+MIN_MEASUREMENTS, MIN_ERROR = 3, 0.05
+"""Measurements before the error of a link's forecasts is used, and the smallest relative error that is."""
+MAX_SPREAD = 10.0
 UNSEEN_SPREAD = 2.0
 """How far a link may be from what was measured between other hosts of its two sites."""
-MOST_ROUNDS = 4
-"""How often links are measured for one decision; then the plan is made with what is known."""
+MAX_ROUNDS = 4
+"""Rounds of measuring for one decision; after them it is made with the links that are known."""
 
 Pair = tuple[str, str]
 Propose = Callable[[Weather], "ProposedPlan | None"]
@@ -104,7 +104,7 @@ def holds_for(series: Sequence[Measurement]) -> float:
         if abs(one.value - last.value) > STEADY * last.value:
             break
         begin = one.time
-    return min(MOST_SECONDS, max(LEAST_SECONDS, last.time - begin))
+    return min(MAX_SECONDS, max(MIN_SECONDS, last.time - begin))
 
 
 def spread_of(forecast: Forecast, age: float, held: float) -> float:
@@ -113,10 +113,10 @@ def spread_of(forecast: Forecast, age: float, held: float) -> float:
     Three mean errors of its forecasts, a quarter before it has met three measurements; it grows with the root of
     the age as a random walk does, counted in the time the link has been seen to hold.
     """
-    known = forecast.error is not None and forecast.samples >= FEWEST
-    error = 3.0 * (forecast.error or 0.0) / forecast.value if forecast.value > 0 else MOST_SPREAD
-    least = LEAST_ERROR if known else STEADY
-    return min(MOST_SPREAD, 1.0 + max(least, error) * math.sqrt(1.0 + age / held))
+    known = forecast.error is not None and forecast.samples >= MIN_MEASUREMENTS
+    error = 3.0 * (forecast.error or 0.0) / forecast.value if forecast.value > 0 else MAX_SPREAD
+    least = MIN_ERROR if known else STEADY
+    return min(MAX_SPREAD, 1.0 + max(least, error) * math.sqrt(1.0 + age / held))
 
 
 def under(weather: Weather, bounds: Mapping[Pair, LinkBounds], *, optimistic: bool) -> Weather:
@@ -139,7 +139,7 @@ def measured_as_needed(
     bounds: Callable[[], Mapping[Pair, LinkBounds]],
     propose: Propose,
     measure: Callable[[Set[Pair]], None],
-    rounds: int = MOST_ROUNDS,
+    rounds: int = MAX_ROUNDS,
     first: Callable[[set[Pair]], set[Pair]] = set,
 ) -> ProposedPlan | None:
     """Measure links until the plan depends on none that is uncertain, or so often; return the plan then.

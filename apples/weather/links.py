@@ -35,9 +35,9 @@ from nws import (
 LISTEN_SECONDS = 5.0
 PROBE_SECONDS = 5.0
 """Of one sensor; a probe is three."""
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24
 """Of one probe: beyond 100 MB/s a transfer is shorter than 50 ms, which is exact enough for a row of a grid."""
-MOST_INTERPOLATED = 64
+MAX_INTERPOLATED = 64
 """Past it only what was measured is told: the table grows with the square."""
 
 Pair = tuple[str, str]
@@ -128,19 +128,18 @@ class LinkSensing:
     def measure_needed(self, weather: Callable[[], Weather], propose: Propose) -> None:
         """Measure the links that the plan can depend on."""
         plan = measured_as_needed(
-            weather, self.bounds, propose, self.measure, first=self._telling_of_others
+            weather, self.bounds, propose, self.measure, first=self._one_per_site_pair
         )
         self._note(
             {pair for pair in (plan.links if plan else ()) if set(pair) <= set(self._site_of)}
         )
 
-    def _telling_of_others(self, pairs: set[Pair]) -> set[Pair]:
-        """Return some links without those that one of the others will tell of.
+    def _one_per_site_pair(self, pairs: set[Pair]) -> set[Pair]:
+        """Return the links, but only one of the unknown links between each pair of sites.
 
-        Of links between the same two sites of which nothing is known, one is enough to begin with: the others
-        are bounded by it (`UNSEEN_SPREAD`), and most plans that were possible before are none after it.
+        The measured link bounds the others (`UNSEEN_SPREAD`), which rules out most plans that use them.
         """
-        if len(self._site_of) > MOST_INTERPOLATED:
+        if len(self._site_of) > MAX_INTERPOLATED:
             return pairs
         latency, bandwidth = self.tables()
         filled = self.interpolated(Weather(latency=latency, bandwidth=bandwidth))
@@ -252,7 +251,7 @@ class LinkSensing:
             secret=self._secret,
             seconds=PROBE_SECONDS,
             wide=True,
-            most_bytes=MOST_BYTES,
+            most_bytes=MAX_BYTES,
         )
 
     def _is_news(self, pair: Pair) -> bool:
@@ -288,7 +287,7 @@ def interpolate_links(
     """
     measured = {host for pair in (*weather.latency, *weather.bandwidth) for host in pair}
     among = sorted((measured | set(hosts)) & set(site_of))
-    if len(among) > MOST_INTERPOLATED:
+    if len(among) > MAX_INTERPOLATED:
         return interpolate_links(weather, site_of) if hosts else weather
     return replace(
         weather,

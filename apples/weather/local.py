@@ -37,7 +37,7 @@ READINGS, SPACING = 5, 0.01
 QUICK_ROUNDS = 2
 PROBES = 3
 """Probes of CPUs of which none is remembered: one alone, taken at a bad moment, would bend every reading."""
-MOST_LINKED = 64
+MAX_LINKED = 64
 """Hosts on one machine whose links are told one by one."""
 
 Cpus = tuple[int, ...]
@@ -132,7 +132,7 @@ class LocalSensing:
             for _ in range(self.rounds):
                 self.service.sense()
             self.remarks = merge_remarks(self._remarks())
-            linked = 1 < len(self.local) <= MOST_LINKED
+            linked = 1 < len(self.local) <= MAX_LINKED
             self._between_local = self._links() if linked else Weather()
         weather, links = self.service.weather(over), self._between_local
         return replace(

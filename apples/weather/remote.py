@@ -39,9 +39,9 @@ ROUNDS_WITHOUT_PROBE = 1
 """The same where a probe is remembered: past looks are too, so the error of a forecast is known."""
 GREETING_SECONDS = 6.0
 SENSE_SECONDS = 10.0
-MOST_DELAY = 60.0
+MAX_DELAY_SECONDS = 60.0
 """Seconds; a measurement that is older when it comes is none of this moment."""
-MOST_SAID = 5
+MAX_WARNINGS = 5
 
 
 class RemoteSensing:
@@ -78,7 +78,7 @@ class RemoteSensing:
         assert context.connections is not None  # noqa: S101 - for the type checker: whoever looked has them
         self._context, self._list, self._connections = context, context.hosts, context.connections
         self._seen, self._propose = seen, propose
-        self._said = 0
+        self._warned = 0
         self._remarks: list[tuple[str, str]] = []
         self._service: NetworkWeatherService | None = None
         self._of_hosts: dict[float | None, Weather] = {}
@@ -88,7 +88,7 @@ class RemoteSensing:
         fit = [host for host in others if not seen[host.name].refusal]
         for host in fit:
             if not seen[host.name].apples:
-                self._say(f"{host.name}: its python has no apples")
+                self._warn(f"{host.name}: its python has no apples")
         self._others = [host for host in fit if seen[host.name].apples]
 
     @property
@@ -155,12 +155,12 @@ class RemoteSensing:
         def begin(name: str) -> HostConnection | None:
             connection = self._connections.get(name)
             if connection is None:
-                self._say(f"{name}: its connection ended")
+                self._warn(f"{name}: its connection ended")
                 return None
             try:
                 connection.begin_sensing(GREETING_SECONDS)
             except LaunchError as error:
-                self._say(str(error))
+                self._warn(str(error))
                 return None
             return connection
 
@@ -232,7 +232,7 @@ class RemoteSensing:
         now = time.time()
         for measurement in reply.measurements:
             mine = replace(measurement, time=min(now, measurement.time - ahead))
-            if self._is_its_own(mine, session.host) and now - mine.time < MOST_DELAY:
+            if self._is_its_own(mine, session.host) and now - mine.time < MAX_DELAY_SECONDS:
                 found.setdefault(mine.series, []).append(mine)
         return reply
 
@@ -249,10 +249,10 @@ class RemoteSensing:
         try:
             reply, ahead = session.ask(do, within, **what)
         except LaunchError as error:
-            self._say(str(error))
+            self._warn(str(error))
             return None
         for failure in reply.failures:
-            self._say(f"{session.host}: {failure}")
+            self._warn(f"{session.host}: {failure}")
         self._remarks += [(session.host, remark) for remark in reply.remarks]
         return reply, ahead
 
@@ -261,7 +261,7 @@ class RemoteSensing:
         try:
             remember()
         except OSError as error:
-            self._say(f"{error.filename}: {error.strerror}; nothing is remembered")
+            self._warn(f"{error.filename}: {error.strerror}; nothing is remembered")
 
     def _forecast(self, over: float | None) -> Weather:
         """Return the weather of all hosts and links.
@@ -290,12 +290,12 @@ class RemoteSensing:
             machines.setdefault(self._seen[host.name].machine or host.name, []).append(host.name)
         return machines
 
-    def _say(self, what: str) -> None:
-        """Say what could not be measured; the first few times."""
-        self._said += 1
-        if self._said <= MOST_SAID:
+    def _warn(self, what: str) -> None:
+        """Log a measurement that failed, the first `MAX_WARNINGS` times."""
+        self._warned += 1
+        if self._warned <= MAX_WARNINGS:
             self._context.log(f"warning: not measured: {what}")
-        elif self._said == MOST_SAID + 1:
+        elif self._warned == MAX_WARNINGS + 1:
             self._context.log("warning: not measured: more of the like")
 
 

@@ -7,9 +7,10 @@ from drawn import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from apples.weather import LINK_TOLERANCE as TOLERANCE
 from apples.weather import (
-    LEAST_SECONDS,
-    MOST_SECONDS,
+    MAX_SECONDS,
+    MIN_SECONDS,
     UNKNOWN,
     LinkBounds,
     ProposedPlan,
@@ -17,7 +18,6 @@ from apples.weather import (
     measured_as_needed,
     spread_of,
 )
-from apples.weather import LINK_TOLERANCE as TOLERANCE
 from nws import Forecast, Measurement, SeriesName, Weather
 
 HOSTS = ("a", "b", "c", "d")
@@ -137,10 +137,10 @@ def series(*samples):
 @pytest.mark.parametrize(
     ("samples", "held"),
     [
-        ([(0.0, 5.0)], LEAST_SECONDS),
+        ([(0.0, 5.0)], MIN_SECONDS),
         ([(0.0, 5.0), (140.0, 5.1)], 140.0),
-        ([(0.0, 5.0), (40.0, 5.1), (100.0, 1.0)], LEAST_SECONDS),
-        ([(0.0, 5.0), (90000.0, 5.1)], MOST_SECONDS),
+        ([(0.0, 5.0), (40.0, 5.1), (100.0, 1.0)], MIN_SECONDS),
+        ([(0.0, 5.0), (90000.0, 5.1)], MAX_SECONDS),
     ],
 )
 def test_a_link_is_believed_as_long_as_it_has_been_seen_to_hold(samples, held):

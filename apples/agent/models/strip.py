@@ -30,7 +30,7 @@ from apples.agent.models.model import (
 )
 from apples.resources import Host
 from apples.weather.conditions import (
-    LEAST_SHARE,
+    MIN_SHARE,
     NOT_SHARED,
     Conditions,
     SharedMachine,
@@ -204,7 +204,7 @@ class StripModel(ModelTemplate):
                 busy_there = [(hosts[n].slots * duty.get(n, 1.0), shares[n]) for n in others]
                 wants = [(float(own.slots), shares[name]), *busy_there]
                 most = self.conditions.most_within_quota(own, wants)
-                within[name] = max(LEAST_SHARE, min(shares[name], most))
+                within[name] = max(MIN_SHARE, min(shares[name], most))
         return within
 
     def _wanted(
@@ -245,7 +245,7 @@ class StripModel(ModelTemplate):
         speed = self.speeds[host.name].at(rows / host.slots)
         mean = self.application.columns * speed * self._beside_others(host)
         mean /= self._biased(host, share) * host.slots
-        return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, LEAST_SHARE))
+        return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, MIN_SHARE))
 
     def _biased(self, host: Host, share: float) -> float:
         """Return a share with what runs taught of it: no process gets more than a CPU, or than its quota."""
@@ -253,7 +253,7 @@ class StripModel(ModelTemplate):
         if bias == 1.0:
             return share
         quota, _ = self.conditions.quota(host, host.slots) or (1.0, 0.0)
-        return max(LEAST_SHARE, min(quota, share * bias))
+        return max(MIN_SHARE, min(quota, share * bias))
 
     def _beside_others(self, host: Host) -> float:
         """Return the factor on a host's computing that it owes to the others of its set."""
@@ -580,7 +580,7 @@ class StripModel(ModelTemplate):
         compute = self.computation(resources, rows)
         communicate = self.communication(resources)
         late = self.lateness(resources, compute + communicate)
-        shares = np.array([max(self.conditions.cpu(h).value, LEAST_SHARE) for h in resources])
+        shares = np.array([max(self.conditions.cpu(h).value, MIN_SHARE) for h in resources])
         cpu_sd = MEAN_ABSOLUTE_TO_SD * np.array(
             [error_of(self.conditions.cpu(h)) for h in resources]
         )
@@ -590,7 +590,7 @@ class StripModel(ModelTemplate):
             return np.broadcast_to(late * (compute + communicate), (count, len(resources)))
         # Errors are independent between hosts; a share of the CPU stays between the least there is and all.
         size = (count, len(resources))
-        drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), LEAST_SHARE, 1.0)
+        drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), MIN_SHARE, 1.0)
         slowdown = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)
         links = np.clip(1.0 + link_sd * generator.standard_normal(size), 0.0, None)
         return np.asarray(late * (compute * (shares / drawn) * slowdown + communicate * links))
