@@ -2,9 +2,9 @@
 
 Reading order: `models` (how long an iteration takes), `information` (what one decision knows), `selector` (which
 hosts), `partitioning` and `planners` (whose rows), `estimator` (how long), `launching` (the plan for an actuator),
-`coordinator` (the verbs a blueprint uses), `rescheduling` (while the program runs), `learning` and `verification`
-(after it ran), `explanation` (why), `session` (from files to a run). `calibration` and `doctor` measure and check
-hosts and programs. `commands` and `text` are the front end.
+`coordinator` (the verbs a blueprint uses), `rescheduling` and `slow_hosts` (while the program runs), `learning`
+and `verification` (after it ran), `explanation` (why), `session` (from files to a run). `calibration` and `doctor`
+measure and check hosts and programs. `commands` and `text` are the front end.
 
 Forecasts come from `apples.weather`.
 """
