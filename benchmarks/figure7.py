@@ -43,7 +43,7 @@ def measure(here, asked):
                 if isinstance(chosen, str):
                     say(f"  {name}: {chosen}")
                     continue
-                # What a link of a fortieth teaches of overlap is not true of the whole one.
+                # What a link of a fortieth teaches does not hold for the whole one.
                 here.run(
                     sky, chosen, name, learn=not collapsed, repeat=repeat, collapsed=collapsed
                 )

@@ -157,11 +157,10 @@ class Lab:
         period = Forecast(PERIOD_MICROSECONDS / 1e6, 0.0, "quota", 1, time.time())
         sky = Weather(cpu=quotas, cpu_quota=quotas, quota_period=dict.fromkeys(quotas, period))
         self.listed = listed.with_weather(sky, "quotas")
-        self.name = (self.listed.template.name, self.listed.template.version)
 
     def pool(self):
         """Return the host list's view with what runs taught."""
-        return replace(self.listed, learned=recall(*self.name))
+        return replace(self.listed, learned=recall(self.listed.learned_key))
 
     def plan(self, names):
         """Return the schedule for a set of hosts: rows by their quotas, whatever the link is believed to be."""
@@ -296,7 +295,7 @@ def measure(rate, asked):
                 ],
                 "left_out": errors,
                 "given_up": here.given_up,
-                "straggler_factor": here.pool().learned.straggler_factor,
+                "straggler_factor": here.pool().learned.factor("straggler_factor"),
                 "runs": [
                     {
                         **{k: r[k] for k in ("set", "off", "inside")},

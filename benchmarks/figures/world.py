@@ -32,6 +32,7 @@ from apples.lab import execution as commands
 from apples.launch import RecordingActuator, SshActuator, example_folder
 from apples.resources.schedule import NoFeasiblePlanError
 from apples.simulation.pages.charts import ChartSeries, lines, picture
+from apples.weather import SensingContext
 
 HERE = Path(__file__).parent
 LEAST_SECONDS = 10.0
@@ -107,7 +108,7 @@ class World:
                 *self.files,
                 settings={"grid": grid, "iterations": 1, "digest": 0},
                 weather=weather,
-                talk=say,
+                sensing=SensingContext(log=say),
             )
             if not any(refusal(pool, host) for host in pool.hosts):
                 break
@@ -116,7 +117,7 @@ class World:
 
     def now(self, pool):
         """Return a sky's pool with what runs taught since, at the machine's speed of this moment."""
-        learned = recall(pool.template.name, pool.template.version)
+        learned = recall(pool.learned_key)
         return replace(pool, learned=learned).with_what_if(
             slowdown=self._drifted(self.machine.drift)
         )
