@@ -426,3 +426,31 @@ def test_no_set_of_many_hosts_costs_much_more_than_the_bound():
             assert bound <= best * (1 + 1e-9)
         else:
             assert bound * (1 - 1e-9) <= chosen(information).cost <= 1.15 * bound
+
+
+def test_cheap_hosts_are_taken_from_few_of_many_sites():
+    """Each host holds a little of the grid, and a border out of a site takes as long as computing there."""
+    random, count, sites, grid = np.random.default_rng(0), 600, 30, 20_000
+    seconds, cpu = 10 ** random.uniform(-9, -8, count), random.uniform(0.2, 1, count)
+    rates = 10 ** random.uniform(-1, 1, count)
+    free = 16 * grid * (grid * 0.03 * random.uniform(0.5, 1.5, count) + 2)
+    hosts = [
+        Host(
+            f"h{i}", site=f"s{i % sites}", seconds_per_point=float(seconds[i]), cpu=float(cpu[i]),
+            free_memory=int(free[i]), cost_per_second=float(rates[i]),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    links = {
+        (f"s{a}", f"s{b}"): Link(5e-5, 1e9) if a == b else Link(5e-3, 1e8)
+        for a in range(sites)
+        for b in range(a + 1)
+    }
+    information = pool(hosts, symmetric(links), grid=grid, user=BY_COST)
+    model, site = information.model, np.array([int(h.site[1:]) for h in hosts])
+    inner, outer = (float(model.borders(hosts[0], [hosts[k]])[0]) for k in (sites, 1))
+    bound = cost_bound(
+        model.seconds_per_row(hosts, grid), np.full(count, inner), np.full(count, outer), site,
+        model.caps(hosts, grid).astype(float), rates, grid, ratio=1.01,
+    )  # fmt: skip
+    assert chosen(information).cost <= 1.08 * bound * information.application.iterations
