@@ -341,21 +341,25 @@ class Coordinator:
         self.decision_log.limits = self.selector.limits(self.information)
         self.decision_log.reject(refused)
         if sets == "search":
-            began = len(self.decision_log.estimates)
-            yield from self.selector.resource_sets(
-                hosts, self.information, lambda: self._estimates_since(began)
-            )
+            accepted = self._accepted_since(self.decision_log)
+            yield from self.selector.resource_sets(hosts, self.information, accepted)
         elif sets == "single":
             yield from ((host,) for host in hosts)
         elif hosts:
             chain = sets == "chain"
             yield self.selector.whole_set(hosts, self.information) if chain else hosts
 
-    def _estimates_since(self, began: int) -> Sequence[Estimate]:
-        """Return the estimates made under this pool since there were `began` of them."""
-        log = self.decision_log
-        estimates = log.estimates if log.information is self.information else []
-        return estimates[began if began <= len(estimates) else 0 :]
+    def _accepted_since(self, log: DecisionLog) -> Callable[[], Sequence[Estimate] | None]:
+        """Return a function: estimates made from now on, none if all sets were refused; None if unknown."""
+        estimated, considered, rejected = len(log.estimates), log.considered, log.rejected
+
+        def accepted() -> Sequence[Estimate] | None:
+            estimates = log.estimates if log.information is self.information else []
+            made = estimates[estimated if estimated <= len(estimates) else 0 :]
+            planned = log.considered - considered
+            return made if made or 0 < planned <= log.rejected - rejected else None
+
+        return accepted
 
     # ------------------------------------------------------- planning and judging
     def plan(self, resources: ResourceSet, planner: Planner | None = None) -> Schedule:

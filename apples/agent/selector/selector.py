@@ -64,12 +64,12 @@ MOMENTS = 6
 LONGEST_SEARCHED, LONGEST_BY_COST = 48, 96
 """Longer chains are not searched: a move on them costs more than it can gain."""
 
-Estimates = Callable[[], Sequence[Estimate]]
+Accepted = Callable[[], Sequence[Estimate] | None]
+"""Returns the estimates of the sets that were accepted so far: empty if all were refused, None if that is unknown."""
 
 
-def no_estimates() -> Sequence[Estimate]:
-    """Return no estimate: of a caller that makes none between two sets."""
-    return ()
+def unknown() -> None:
+    """Return that nothing is known of the sets that were handed on."""
 
 
 class ResourceSelector:
@@ -152,48 +152,46 @@ class ResourceSelector:
         self,
         hosts: Sequence[Host],
         information: InformationPool,
-        estimates: Estimates = no_estimates,
+        accepted: Accepted = unknown,
     ) -> Iterator[ResourceSet]:
         """Yield the sets worth planning for, the most promising first; none twice, reversed or not.
 
         Parameters
         ----------
-        estimates
-            Returns the estimates of the sets that were accepted so far: while there is none, more sets are
-            yielded, and orders of a set that cannot be as good as the best of them are left out.
+        accepted
+            While it returns that all sets were refused, more are yielded; orders of a set that cannot be as good
+            as the best estimate are left out.
         """
         seen: set[tuple[str, ...]] = set()
-        handed = 0
+        turned = (
+            -1 if not self.limits(information).cuts_unevenly else 1
+        )  # then a reversed set is another
         for pool in _pools(hosts, information):
-            for order in self._orders(pool, information, estimates):
+            for order in self._orders(pool, information, accepted):
                 key = tuple(pool[i].name for i in order)
-                handed += 1
-                if key not in seen and (handed <= MAX_SETS_REFUSED or estimates()):
-                    seen.add(key)
-                    if not self.limits(information).cuts_unevenly:
-                        seen.add(key[::-1])
+                if key not in seen and (len(seen) < MAX_SETS_REFUSED or accepted()):
+                    seen.update((key, key[::turned]))
                     yield tuple(pool[i] for i in order)
         for host in _by_threads(hosts, information):
             if (host.name,) not in seen:
                 yield (host,)
 
     def _orders(
-        self, hosts: Sequence[Host], information: InformationPool, estimates: Estimates
+        self, hosts: Sequence[Host], information: InformationPool, accepted: Accepted
     ) -> Iterator[Order]:
-        own = information.metric is not None
-        limits = self.limits(information)
-        search = SubsetSearch(hosts, information, BUDGET_OF_METRIC if own else BUDGET, limits)
         if not hosts:
             return
+        budget = BUDGET if information.metric is None else BUDGET_OF_METRIC
+        search = SubsetSearch(hosts, information, budget, self.limits(information))
         if len(hosts) > FEW_HOSTS:
             yield from self._orders_of_many(hosts, information, search)
         elif self.distance is not communication:  # Figure 3 by that distance, and no more
             prefixes = self._prefixes(hosts, information, search)
             yield from sorted(prefixes, key=lambda order: (len(order), order))
         elif len(hosts) <= EXHAUSTIVE_HOSTS:
-            yield from _all_orders(hosts, search, estimates)
+            yield from _all_orders(hosts, search, accepted)
         else:
-            yield from self._orders_of_few(hosts, information, search, estimates)
+            yield from self._orders_of_few(hosts, information, search, accepted)
 
     def _prefixes(
         self, hosts: Sequence[Host], information: InformationPool, search: SubsetSearch
@@ -211,7 +209,7 @@ class ResourceSelector:
         hosts: Sequence[Host],
         information: InformationPool,
         search: SubsetSearch,
-        estimates: Estimates,
+        accepted: Accepted,
     ) -> Iterator[Order]:
         prefixes = self._prefixes(hosts, information, search)
         longest = max(prefixes, key=len, default=())  # holds the most memory
@@ -221,7 +219,7 @@ class ResourceSelector:
         reached = [search.descend(start, range(len(hosts))) for start in ranked[:STARTS]]
         reached += [longest] if longest else []
         ranked = sorted({*ranked, *reached}, key=lambda order: (search.value(order), order))
-        yield from _worth_planning(ranked, SETS_OF_FEW, search, estimates)
+        yield from _worth_planning(ranked, SETS_OF_FEW, search, accepted)
 
     def _chains(
         self, group: Group, hosts: Sequence[Host], information: InformationPool
@@ -316,7 +314,7 @@ def _chains_of_sites(
 
 
 def _all_orders(
-    hosts: Sequence[Host], search: SubsetSearch, estimates: Estimates
+    hosts: Sequence[Host], search: SubsetSearch, accepted: Accepted
 ) -> Iterator[Order]:
     """Yield every ordered subset of very few hosts that the limits allow and that may be the best.
 
@@ -342,7 +340,7 @@ def _all_orders(
     for _, order in ranked:
         best.setdefault(frozenset(order), order)
     first = [*best.values()]
-    yield from _worth_planning(first, len(first), search, estimates)
+    yield from _worth_planning(first, len(first), search, accepted)
     margin = MARGIN_OF_ESTIMATES if search.by_estimate else MARGIN
     preferences = search.information.specifications.preferences
     if preferences.prefer or preferences.avoid:
@@ -351,8 +349,10 @@ def _all_orders(
     for value, order in ranked:
         if order in chosen:
             continue
-        accepted = [search.limits.measured(estimate) for estimate in estimates()]
-        bound = min(accepted, default=HOPELESS)
+        estimates = accepted()
+        bound = ranked[0][0]
+        if estimates is not None:
+            bound = min((search.limits.measured(e) for e in estimates), default=HOPELESS)
         if value > bound + (margin - 1.0) * abs(bound) and not of_partitions:
             return
         yield order
@@ -372,14 +372,15 @@ def _distinct(orders: Orders, search: SubsetSearch) -> Orders:
 
 
 def _worth_planning(
-    ranked: Sequence[Order], count: int, search: SubsetSearch, estimates: Estimates
+    ranked: Sequence[Order], count: int, search: SubsetSearch, accepted: Accepted
 ) -> Iterator[Order]:
     """Yield the first sets; more of them while all were refused; of those without hope only a few."""
     hopeless = 0
     for k, order in enumerate(ranked):
         without_hope = search.value(order) >= HOPELESS
         hopeless += without_hope
-        if (k >= count or without_hope) and estimates():
+        estimates = accepted() if k >= count or without_hope else None
+        if estimates or (k >= count and estimates is None):
             return
         if hopeless > MAX_HOPELESS and not search.may_fit_otherwise:
             return

@@ -277,6 +277,12 @@ def test_sets_are_proposed_until_a_filter_of_the_user_accepts_one():
         assert set(decided(information, selector=selector).names) <= {"h3", "h4", "h5"}
 
 
+def test_a_caller_that_plans_nothing_between_two_sets_gets_the_promising_ones():
+    for count, most in ((5, 60), (12, 41)):
+        coordinator = Coordinator(pool(equal_hosts(count, 2), linked(2)))
+        assert len(list(coordinator.select_resources())) <= most
+
+
 @pytest.mark.parametrize("answer", ["too thin", True, 3])
 def test_a_filter_that_returns_no_rejection_is_an_error_at_its_line(answer):
     def mine(*_):

@@ -283,8 +283,7 @@ def test_a_start_that_was_learned_keeps_the_next_short_run_near(tmp_path, monkey
 
     def decided(iterations=10, launcher="ssh"):  # 0.1 s of computing near, 0.01 s far
         information = replace(near_and_far(iterations, far_start=None), launcher=launcher)
-        template = information.template
-        information = replace(information, learned=recall(template.name, template.version))
+        information = replace(information, learned=recall(information.learned_key))
         return chosen(information), information
 
     def happened(names, seconds):
@@ -295,12 +294,13 @@ def test_a_start_that_was_learned_keeps_the_next_short_run_near(tmp_path, monkey
         remember_start(ran, Outcome(10, 0.1, seconds, ()), information)
 
     assert decided()[0].names == ("far",)  # nothing is known of starts
-    happened(["near"], 0.2)
-    happened(["far"], 5.0)
+    for _ in range(3):  # the second run of a host tests the first one's start
+        happened(["near"], 0.2)
+        happened(["far"], 5.0)
     short, _ = decided()
-    assert (short.names, short.start_seconds) == (("near",), 0.2)
+    assert (short.names, short.start_seconds) == (("near",), pytest.approx(0.2, rel=0.5))
     long, _ = decided(100_000)
-    assert (long.names, long.start_seconds) == (("far",), 5.0)
+    assert (long.names, long.start_seconds) == (("far",), pytest.approx(5.0, rel=0.5))
     assert decided(launcher="slurm")[0].names == ("far",)
 
 

@@ -1,7 +1,7 @@
 """The chosen subset against every ordered subset."""
 
 from dataclasses import replace
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement, pairwise, permutations
 
 import numpy as np
 import pytest
@@ -14,12 +14,14 @@ from worlds import ROOMY, pool, random_world, symmetric
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent import (
     DISTANCES,
+    PROVEN,
     Learned,
     LearnedLink,
     LearnedLinks,
     ResourceSelector,
     SubsetSearch,
     linear,
+    pair_of,
     prefix_seconds,
 )
 from apples.weather import Conditions
@@ -57,15 +59,33 @@ def with_measured_links(world, generator):
     sites = sorted({host.site for host in world.hosts})
     sites_of = [sites.index(host.site) for host in world.hosts]
     latency, bandwidth = np.zeros((2, len(sites), len(sites)))
-    known = {}
+    inside, across = {}, {}
     for a, b in combinations_with_replacement(range(len(sites)), 2):
-        latency[a, b] = latency[b, a] = 10 ** generator.uniform(-5, -2)
-        bandwidth[a, b] = bandwidth[b, a] = 10 ** generator.uniform(6, 9)
-        forecast = world.information.conditions.slower_link(
-            *(next(h for h in world.hosts if h.site == sites[s]) for s in (a, b))
-        )
-        known[sites[a], sites[b]] = LearnedLink(latency[a, b], bandwidth[a, b], forecast)
-    learned = Learned(links=LearnedLinks(sites=known))
+        pairs = [
+            (one, other)
+            for one, other in permutations(world.hosts, 2)
+            if (one.site, other.site) == (sites[a], sites[b])
+        ]
+        if not pairs:
+            continue
+        forecast = world.information.conditions.slower_link(*pairs[0])
+        measured = [
+            10 ** generator.uniform(-0.5, 0.5) * value
+            for value in (forecast.latency, forecast.bandwidth)
+        ]
+        if a == b:
+            known, between = inside, [pair_of(h.identity, k.identity) for h, k in pairs]
+        else:
+            known, between = across, [pair_of(sites[a], sites[b])]
+        for pair in between:
+            known[pair] = LearnedLink(
+                pair, *measured, forecast.latency, forecast.bandwidth, spread=0.0, evidence=PROVEN
+            )
+            used = known[pair].under(forecast)
+        latency[a, b] = latency[b, a] = used.latency
+        bandwidth[a, b] = bandwidth[b, a] = used.bandwidth
+    bandwidth[bandwidth == 0] = np.inf  # the link of a site with one host
+    learned = Learned(links=LearnedLinks(inside, across))
     here = np.ix_(sites_of, sites_of)
     number = np.arange(len(sites) ** 2).reshape(len(sites), len(sites))
     number = np.where(np.eye(len(sites), dtype=bool), -1, np.minimum(number, number.T))
