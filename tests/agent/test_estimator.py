@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from worlds import pool
 
 from apples import Allocation, Host, Link, PerformanceEstimator, Schedule
-from apples.agent import percentiles
+from apples.agent import PROVEN, Learned, LearnedLink, LearnedLinks, SpeedFunction, percentiles
 from nws import Forecast, Weather
 
 TO_SD = np.sqrt(np.pi / 2)
@@ -114,8 +114,6 @@ def test_eight_of_ten_runs_end_inside_the_interval():
 
 
 def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
-    from apples.agent import Learned, Overlap
-
     def width(**more):
         hosts = HOSTS[:2]
         information = pool(hosts, {("local", "local"): Link(1e-3, 1e7)}, **more)
@@ -126,8 +124,11 @@ def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
     latency = {("a", "b"): Forecast(1e-3, 2e-4, "mean", 9, 0.0)}
     assert width() == 0
     assert width(weather=Weather(latency=latency)) > 0
-    assert width(learned=Learned(slowdown={"b": 1.1}, spread={"b": 0.1})) > 0
-    assert width(learned=Learned(overlap=Overlap(((1.0, 0.5),)), overlap_spread=0.2)) > 0
+    measured = SpeedFunction.constant(2e-9, error=0.1)
+    assert width(learned=Learned(speeds={"b": {"default": measured}})) > 0
+    pair = ("a", "b")
+    link = LearnedLink(pair, 1e-3, 1e7, 1e-3, 1e7, spread=0.2, evidence=PROVEN)
+    assert width(learned=Learned(links=LearnedLinks({pair: link}))) > 0
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=2, max_size=60))

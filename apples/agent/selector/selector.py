@@ -65,7 +65,7 @@ LONGEST_SEARCHED, LONGEST_BY_COST = 48, 96
 """Longer chains are not searched: a move on them costs more than it can gain."""
 
 Accepted = Callable[[], Sequence[Estimate] | None]
-"""Returns the estimates of the sets that were accepted so far: empty if all were refused, None if that is unknown."""
+"""Returns the estimates of the sets accepted so far: empty if all were refused, None if that is unknown."""
 
 
 def unknown() -> None:
