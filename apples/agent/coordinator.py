@@ -534,20 +534,31 @@ class Coordinator:
         """Yield the progress of an execution until it ends."""
         yield from execution.monitor()
 
-    def resize(self, execution: Execution, estimate: Estimate, reason: str = "") -> Resized:
+    def resize(
+        self,
+        execution: Execution,
+        estimate: Estimate,
+        reason: str = "",
+        *,
+        worth: float = 0.0,
+    ) -> Resized:
         """Move a running application to the hosts and rows of an estimate; returns when it is there.
 
         Parameters
         ----------
         reason
             Why; it is recorded with the move.
+        worth
+            How many times its cost the move must gain in the iterations that are left; if it does not, the
+            application stays, and `Resized.seconds` is 0. 0: it is moved in any case.
 
         Raises
         ------
         UsageError, LaunchError
             It refused, or tried in vain, and goes on as it was.
         """
-        return execution.move(estimate, reason, bandwidth=self.information.conditions.bandwidth)
+        bandwidth = self.information.conditions.bandwidth
+        return execution.move(estimate, reason, worth=worth, bandwidth=bandwidth)
 
 
 def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:

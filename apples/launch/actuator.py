@@ -29,7 +29,9 @@ if TYPE_CHECKING:  # a blueprint imports this module; a plan starts nothing and 
 Bandwidth = Callable[[str, str], float]
 """Bytes a second from one host to another."""
 
-NOT_RESIZABLE = "this run cannot be resized: start it with coordinator.actuate(estimate, movable=True)"
+NOT_RESIZABLE = (
+    "this run cannot be resized: start it with coordinator.actuate(estimate, movable=True)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,12 @@ class Execution(ABC):
         raise LaunchError(NOT_RESIZABLE, code="run-not-resizable")
 
     def move(
-        self, estimate: Estimate, reason: str = "", *, bandwidth: Bandwidth | None = None
+        self,
+        estimate: Estimate,
+        reason: str = "",
+        *,
+        worth: float = 0.0,
+        bandwidth: Bandwidth | None = None,
     ) -> Resized:
         """Move the running job to the schedule of an estimate, as `resize` does.
 
@@ -150,8 +157,10 @@ class Execution(ABC):
         ----------
         reason
             Why, for the record of an execution that keeps one.
+        worth
+            How many times its cost a move must gain, for an execution that evaluates moves.
         """
-        del reason
+        del reason, worth
         return self.resize(estimate.schedule, bandwidth=bandwidth)
 
     @abstractmethod

@@ -4,6 +4,7 @@
 ``malleable = true``.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from apples import Coordinator, DecisionLog, Estimate, Execution, LaunchError, PerformanceMonitor
@@ -18,24 +19,25 @@ def fastest(coordinator: Coordinator) -> Estimate:
 
 
 def leave_slow_hosts(coordinator: Coordinator) -> Execution:
-    """Start on the set predicted best; where a host computes twice as long as planned, choose again."""
-    plan = fastest(coordinator)
-    execution = coordinator.actuate(plan, movable=True)
+    """Start on the set predicted best; where a host becomes twice as slow as it was, choose again."""
+    execution = coordinator.actuate(fastest(coordinator), movable=True)
     pace = PerformanceMonitor()
+    usual: Mapping[str, float] = {}
     slowdown: dict[str, float] = {}
     for progress in coordinator.monitor(execution):
         pace.observe(progress)
         rate = pace.rate()
         if rate is None or rate.seconds < 1.0:
             continue
-        planned = {each.host.name: each.compute_seconds for each in plan.hosts}
-        ratio = {host: s / planned.get(host, s) for host, s in rate.compute_seconds.items()}
-        slow = {host for host in ratio if ratio[host] > 2} - slowdown.keys()
+        usual = usual or rate.compute_seconds
+        ratio = {host: s / usual.get(host, s) for host, s in rate.compute_seconds.items()}
+        slow = {host: factor for host, factor in ratio.items() if factor > 2}
         if slow:
-            slowdown |= {host: ratio[host] for host in slow}
+            slowdown |= slow
             now = coordinator.information.with_what_if(slowdown=slowdown)
-            plan = fastest(coordinator.under(now, DecisionLog()))
+            best = fastest(coordinator.under(now, DecisionLog()))
             with suppress(LaunchError):  # it goes on as it was
-                coordinator.resize(execution, plan, f"slow: {', '.join(sorted(slow))}")
+                coordinator.resize(execution, best, f"slow: {', '.join(slow)}", worth=2.0)
             pace.hosts_changed()
+            usual = {}  # hosts have other rows now
     return execution

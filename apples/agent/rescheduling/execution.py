@@ -18,7 +18,7 @@ from apples.agent.rescheduling.contract import (
     PerformanceContract,
     PerformanceMonitor,
 )
-from apples.agent.rescheduling.evaluation import Move, evaluate_move
+from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
 from apples.agent.slow_hosts import SlowHost, SlowHostDetector, planned_hosts
 from apples.errors import LaunchError, UsageError
 from apples.io.log import discard
@@ -315,13 +315,26 @@ class AdaptiveExecution(Execution):
         self.on_decision(decision)
 
     def move(
-        self, estimate: Estimate, reason: str = "", *, bandwidth: Bandwidth | None = None
+        self,
+        estimate: Estimate,
+        reason: str = "",
+        *,
+        worth: float = 0.0,
+        bandwidth: Bandwidth | None = None,
     ) -> Resized:
-        """Move to the hosts and rows of an estimate, and record it with its reason; stay where it has them."""
-        move = self.evaluate(estimate, reason or NO_REASON)
-        if move is None:
-            return Resized(int(self.position(ANSWER_SECONDS)["epoch"]), 0.0, {})
-        return self.make(move, bandwidth=bandwidth)
+        """Move to the hosts and rows of an estimate, and record it with its reason.
+
+        It stays where it has them already, and where the move is not worth its cost. The hosts that it is on take
+        what they were measured to take.
+        """
+        rows = self.rows()
+        measured = as_measured(self.coordinator.information, rows, self.rate().compute_seconds)
+        move = self.evaluate(estimate, reason or NO_REASON, information=measured, rows=rows)
+        if move is not None and (worth == 0 or move.gain > worth * move.cost):
+            return self.make(move, bandwidth=bandwidth)
+        if move is not None:
+            self.stay(move)
+        return Resized(int(self.position(ANSWER_SECONDS)["epoch"]), 0.0, {})
 
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None

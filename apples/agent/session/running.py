@@ -285,6 +285,8 @@ class PreparedRun:
         assert start.plan is not None  # noqa: S101 - for the type checker: it has run
         plan, phases = start.plan, self.phases
         phases.split("loop", outcome.seconds)
+        if run.costs:
+            phases.split("moves", sum(run.costs))
         messages = self.counts.read(list(plan.rows)) if self.counts else None
         if messages is not None and not messages.ranks:
             talk(NOT_COUNTED)

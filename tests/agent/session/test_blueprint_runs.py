@@ -166,6 +166,22 @@ def test_a_move_of_a_blueprint_is_made_and_recorded_with_its_reason_and_seconds(
     assert actuator.execution.rows == {"bob": 1000}
 
 
+def test_a_move_that_is_not_worth_its_cost_is_recorded_and_not_made(started):
+    def blueprint(coordinator):
+        execution = coordinator.actuate(fastest(coordinator), movable=True)
+        next(coordinator.monitor(execution))
+        equal = single(coordinator, "bob")
+        assert coordinator.resize(execution, equal, "a look", worth=2.0).seconds == 0.0
+        return execution
+
+    run, actuator = started(blueprint)
+    result = run.execute()
+    (stay,) = result.document()["execution"]["redistributions"]
+    assert (stay["moved"], stay["breach"]) == (False, "a look")
+    assert stay["gain_seconds"] < 2 * stay["cost_seconds"]
+    assert (result.moved, actuator.execution.rows) == (False, {"ada": 1000})
+
+
 def test_a_refused_move_is_recorded_and_raised_and_the_run_may_go_on(started):
     def blueprint(coordinator):
         execution = coordinator.actuate(fastest(coordinator), movable=True)
@@ -317,25 +333,33 @@ def test_the_blueprint_of_the_guide_stays_where_nothing_is_slow(started, leave_s
 
 
 SAMPLE = Path(__file__).parents[2] / "jobs" / "sample"
-ITERATIONS = 120
+ITERATIONS, SLOW_FROM = 200, 80
 
 
 def ran(folder, hosts, slow):
-    """Run the guide's blueprint on hosts of which one is five times as slow as listed; return the result."""
-    (folder / "slow").write_text(f"{slow} 5\n")
+    """Run the guide's blueprint; one host becomes five times as slow while it runs. Return the result."""
+
+    def follow(*_):
+        return nullcontext(
+            lambda at: at.iteration > SLOW_FROM and (folder / "slow").write_text(f"{slow} 5\n")
+        )
+
     (folder / "user.toml").write_text("[constraints]\nmaximum_hosts = 1\n")
     settings = {"iterations": ITERATIONS, "pause": 0.024, "slow": str(folder / "slow")}
     spec = RunSpec(
         hosts, SAMPLE / "template.toml", folder / "user.toml", settings,
         f"{GUIDE}:leave_slow_hosts", "static", verify=False, learn=False,
     )  # fmt: skip
-    return run(spec)
+    return run(spec, follow=follow)
 
 
 def held(result, slow):
     """Whether a run was moved off the slow host, once, and its result is that of one process."""
-    (move,) = result.document()["execution"]["redistributions"]
+    document = result.document()
+    (move,) = document["execution"]["redistributions"]
     assert (move["moved"], move["breach"].startswith(f"slow: {slow}")) == (True, True)
+    assert move["iteration"] > SLOW_FROM
+    assert document["phases"]["moves"] == pytest.approx(move["resize_seconds"])
     assert list(result.rows) == [slow]
     assert [one.host for one in result.outcome.hosts] == move["hosts"] != [slow]
     assert result.moved

@@ -6,7 +6,7 @@ from itertools import product
 from math import inf
 
 import pytest
-from commands import command
+from commands import command, refused
 from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -224,7 +224,7 @@ def test_a_mistake_is_refused_with_its_place(old, new, code, field, suggestion):
 
 
 def test_amounts_that_are_none_are_refused():
-    def refused(*given, **more):
+    def refusal(*given, **more):
         with pytest.raises((UsageError, hat.DocumentError)) as raised:
             costs(*given, **more)
         error = raised.value
@@ -235,13 +235,13 @@ def test_amounts_that_are_none_are_refused():
             error.fields.get("value"),
         )
 
-    low = refused(TWO, alike(2), values={"steps": "0"})
+    low = refusal(TWO, alike(2), values={"steps": "0"})
     assert low == ("value-range", None, "items", 0)
     for rows in ("0", "1.5", "1e10"):
         text = TWO.replace('"100"', f'"{rows}"')
-        assert refused(text, alike(2)) == ("value-range", "make", "rows", float(rows))
-    assert refused("unit = 61\n" + TWO, alike(2)) == ("value-range", None, "unit", 61)
-    assert refused(TWO, alike(2), values={"stps": "3"})[:3] == ("parameter-unknown", None, "stps")
+        assert refusal(text, alike(2)) == ("value-range", "make", "rows", float(rows))
+    assert refusal("unit = 61\n" + TWO, alike(2)) == ("value-range", None, "unit", 61)
+    assert refusal(TWO, alike(2), values={"stps": "3"})[:3] == ("parameter-unknown", None, "stps")
 
 
 class CountedCosts(PipelineCosts):
@@ -284,6 +284,15 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "pipeline.toml").write_text(TWO)
     (tmp_path / "hosts.toml").write_text(LISTED.format(bandwidth="1e9"))
     return tmp_path
+
+
+def test_a_weather_file_that_names_another_host_is_refused(folder):
+    sky = '{"schema": "nws.weather/1", "time": 0, "cpu": {"onne": {"value": 0.5}}}'
+    (folder / "sky.json").write_text(sky)
+    failure = refused("apples", "pipeline", "--weather", "sky.json")
+    assert (failure["code"], failure["fields"]["field"]) == ("host-unknown", "cpu.onne")
+    (folder / "sky.json").write_text(sky.replace("onne", "one"))
+    assert command("apples", "pipeline", "--weather", "sky.json").code == 0
 
 
 def test_a_plan_says_why_it_is_that_with_both_times_and_what_binds_each(folder):
