@@ -204,16 +204,15 @@ class _Planning:
 def _shares(demands: Demands, points: int) -> Seconds:
     """Return how many points each host would compute if all were done together, at most those it has room for."""
     speed, room = 1.0 / demands.point_seconds, demands.room
-    if not math.isfinite(float(room.sum())) or room.sum() > points:
-        low, high = 0.0, points / float(speed.sum())
-        while np.minimum(high * speed, room).sum() < points:
-            low, high = high, 2 * high
-        for _ in range(60):
-            middle = (low + high) / 2
-            enough = np.minimum(middle * speed, room).sum() >= points
-            low, high = (low, middle) if enough else (middle, high)
-        return np.asarray(np.minimum(high * speed, room))
-    return room
+    if room.sum() <= points:
+        return room
+    # Points held at the time when each host's room is full, the first such host first.
+    full = room / speed
+    order = np.argsort(full, kind="stable")
+    filled = np.append(0.0, np.cumsum(room[order])[:-1])
+    free = np.cumsum(speed[order][::-1])[::-1]  # speed of the hosts whose room is not full before
+    seconds = (points - filled) / free
+    return np.asarray(np.minimum(speed * seconds[np.argmax(seconds <= full[order])], room))
 
 
 def _schedule(
