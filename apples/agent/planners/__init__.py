@@ -1,8 +1,27 @@
-"""The planners: how a resource set becomes a schedule. The contract is `apples.agent.planners.planner`.
+r"""The planners: how a resource set becomes a schedule. The contract is `apples.agent.planners.planner`.
 
 Read `planner` (the contract, and equal strips, the simplest), `linear` (the paper's linear system),
 `time_balancing` (the default: whole rows and memory caps, exact), `milp` (the same with limits on cost, hosts
 and sites), `rectangles` (columns of unequal rows in place of strips; `columns` has the algorithm).
+
+Examples
+--------
+Three planners, two hosts of which the second is three times as slow:
+
+>>> import hat
+>>> from apples import Host, Link, equal_strips, linear, time_balancing
+>>> from apples.agent import InformationPool
+>>> from apples.resources import HostList, Network
+>>> from apples.weather import Conditions
+>>> from nws import Weather
+>>> hosts = Host("ada", seconds_per_point=1e-8), Host("bob", seconds_per_point=3e-8)
+>>> network = Network({}, Link(latency=1e-5, bandwidth=1e9), {host.name: host.site for host in hosts})
+>>> template = hat.parse('name = "heat"\nprogram = ["heat"]', hat.ApplicationTemplate)
+>>> conditions = Conditions(HostList(hosts, network), Weather())
+>>> application = template.bind({"grid": 1000})
+>>> information = InformationPool(template, application, hat.parse("", hat.UserSpecifications), conditions)
+>>> [planner(hosts, information).rows for planner in (time_balancing, linear, equal_strips)]
+[(750, 250), (750, 250), (500, 500)]
 """
 
 from apples.agent.planners.planner import Planner, equal_strips

@@ -1,8 +1,13 @@
 """`Planner`: turns an ordered set of hosts into a schedule for the objective of the user.
 
-A planner is a plain callable. Its contract: the schedule uses hosts of the set in the set's order (of
-rectangles, in any), the rows add up to the grid where that is possible, and what is infeasible is returned as
-it came out, for a filter to refuse with numbers. It never looks at anything but its two arguments.
+A planner is a plain callable: ``planner(resources, information) -> Schedule``. Its contract:
+
+- The schedule has hosts of `resources` only, each once, strips in their order (rectangles in any order).
+- Each strip has whole rows, at least one; the rows add up to the grid. If that is impossible, for example because
+  memory is short, the planner returns its result all the same, and a filter rejects it with numbers.
+- Hosts without work are listed in `Schedule.dropped`.
+- It is pure: the same two arguments give the same schedule.
+
 A user's own is ``--planner module:name`` or ``file.py:name``. `equal_strips` is the simplest.
 """
 
