@@ -26,6 +26,8 @@ MIN_MEASUREMENTS, MIN_ERROR = 3, 0.05
 MAX_SPREAD = 10.0
 UNSEEN_SPREAD = 2.0
 """How far a link may be from what was measured between other hosts of its two sites."""
+REVERSE_SPREAD = 10.0
+"""The same where only the other direction was measured: access lines send slower than they receive."""
 MAX_ROUNDS = 4
 """Rounds of measuring for one decision; after them it is made with the links that are known."""
 

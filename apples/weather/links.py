@@ -11,6 +11,7 @@ from dataclasses import replace
 import nws
 from apples.weather import history
 from apples.weather.link_choice import (
+    REVERSE_SPREAD,
     UNKNOWN,
     UNSEEN_SPREAD,
     LinkBounds,
@@ -135,9 +136,10 @@ class LinkSensing:
         )
 
     def _one_per_site_pair(self, pairs: set[Pair]) -> set[Pair]:
-        """Return the links, but only one of the unknown links between each pair of sites.
+        """Return the links, but only one of the unknown links between each pair of sites, in one direction.
 
-        The measured link bounds the others (`UNSEEN_SPREAD`), which rules out most plans that use them.
+        The measured link bounds the others (`UNSEEN_SPREAD`, `REVERSE_SPREAD`), which rules out most plans that
+        use them.
         """
         if len(self._site_of) > MAX_INTERPOLATED:
             return pairs
@@ -147,7 +149,8 @@ class LinkSensing:
         told = set()
         for pair in sorted(pairs):
             if _unseen(filled, pair) is UNKNOWN and pair not in self._old:
-                between.setdefault((self._site_of[pair[0]], self._site_of[pair[1]]), pair)
+                first, second = sorted(self._site_of[host] for host in pair)
+                between.setdefault((first, second), pair)
             else:
                 told.add(pair)
         return told | set(between.values())
@@ -169,6 +172,7 @@ class LinkSensing:
         latency, bandwidth = self.tables()
         filled = self.interpolated(Weather(latency=latency, bandwidth=bandwidth))
         access = access_of(bandwidth, self._site_of)
+        directions = {(self._sites.get(a), self._sites.get(b)) for a, b in bandwidth}
         probed = self.probed
         told: dict[Pair, LinkBounds] = {}
         for a in self._site_of:
@@ -177,8 +181,11 @@ class LinkSensing:
                 if a == b or pair in probed:
                     continue
                 if pair not in self._old:
-                    if not self._is_between(pair, filled, access):
-                        told[pair] = _unseen(filled, pair)
+                    known = (self._site_of[a], self._site_of[b]) in directions
+                    if not (known and self._is_between(pair, filled, access)):
+                        told[pair] = _unseen(
+                            filled, pair, UNSEEN_SPREAD if known else REVERSE_SPREAD
+                        )
                 elif (bounds := self._old[pair][1]) is not None:
                     told[pair] = bounds
         return told
@@ -269,12 +276,12 @@ class LinkSensing:
         return NetworkWeatherService(memory, (), classic).weather()
 
 
-def _unseen(filled: Weather, pair: Pair) -> LinkBounds:
+def _unseen(filled: Weather, pair: Pair, spread: float = UNSEEN_SPREAD) -> LinkBounds:
     """Return the bounds of a link that was never measured, by what is known between its sites."""
     latency, bandwidth = filled.latency.get(pair), filled.bandwidth.get(pair)
     if latency is None or bandwidth is None:
         return UNKNOWN
-    return LinkBounds(latency.value, bandwidth.value, UNSEEN_SPREAD)
+    return LinkBounds(latency.value, bandwidth.value, spread)
 
 
 def interpolate_links(
@@ -283,7 +290,8 @@ def interpolate_links(
     """Return `weather` with a link between any two of `hosts`, and of those that links were measured of.
 
     A pair that no probe crossed takes the forecast of the pair that was, between the same sites (the middle one
-    where there are several), and no more bandwidth than either host was seen to have in its own site.
+    where there are several; in the other direction where there is none in this one), and no more bandwidth than
+    either host was seen to have in its own site.
     """
     measured = {host for pair in (*weather.latency, *weather.bandwidth) for host in pair}
     among = sorted((measured | set(hosts)) & set(site_of))
@@ -312,7 +320,8 @@ def _filled(
     filled = dict(table)
     for a in hosts:
         for b in hosts:
-            middle = middle_of.get((site_of[a], site_of[b]))
+            sites = site_of[a], site_of[b]
+            middle = middle_of.get(sites) or middle_of.get((sites[1], sites[0]))
             if a != b and (a, b) not in table and middle:
                 value = min(middle.value, most.get(a, middle.value), most.get(b, middle.value))
                 filled[a, b] = replace(middle, value=value)

@@ -29,6 +29,7 @@ from nws import (
     SensorReply,
     SeriesName,
     Weather,
+    classic,
 )
 
 ROUNDS = 3
@@ -118,7 +119,8 @@ class RemoteSensing:
         self._context.phase("hosts")
         sessions = self._sessions()
         self._sense(sessions, known, found)
-        self._service = NetworkWeatherService(RingMemory())
+        # Looks are minutes apart: there is no period, and so no frame, to ask the default profile for.
+        self._service = NetworkWeatherService(RingMemory(), (), classic)
         for name, measurements in history.all_of(known, found).items():
             if not name.peer:
                 for measurement in measurements:
