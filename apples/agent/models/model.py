@@ -198,9 +198,7 @@ class ModelTemplate(ABC):
             return lambda orders: np.array(
                 [self.communication([hosts[i] for i in order]) for order in orders.tolist()]
             )
-        pairs = np.zeros((len(hosts), len(hosts)))
-        for i, host in enumerate(hosts[:-1]):
-            pairs[i, i + 1 :] = pairs[i + 1 :, i] = self.borders(host, hosts[i + 1 :])
+        pairs = self.border_matrix(hosts)
 
         def communication(orders: Orders) -> Seconds:
             steps = np.zeros((len(orders), orders.shape[1] + 1))
@@ -256,6 +254,13 @@ class ModelTemplate(ABC):
     def borders(self, host: Host, others: Sequence[Host]) -> Seconds:
         """Return the seconds `host` spends at its border with each of `others`, shape (others,)."""
         return np.array([self.communication((host, other))[0] for other in others])
+
+    def border_matrix(self, hosts: Sequence[Host]) -> Seconds:
+        """Return the seconds at the border of each pair of hosts, shape (hosts, hosts)."""
+        pairs = np.zeros((len(hosts), len(hosts)))
+        for i, host in enumerate(hosts[:-1]):
+            pairs[i, i + 1 :] = pairs[i + 1 :, i] = self.borders(host, hosts[i + 1 :])
+        return pairs
 
     def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
         """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""

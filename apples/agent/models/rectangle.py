@@ -162,7 +162,7 @@ class RectangleModel(StripModel):
         touching = contacts(rectangles)
         transfers = self._transfers(resources, touching)
         seconds = self._at_contacts(touching, transfers, len(resources))
-        return seconds - self._given_back(resources, seconds) if self.links else seconds
+        return seconds - self._quota_credit(resources, seconds) if self.links else seconds
 
     def touching(self, resources: Sequence[Host]) -> list[tuple[Host, Host]]:
         """Return the pairs of hosts that share a part of a side."""

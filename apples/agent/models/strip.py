@@ -417,9 +417,9 @@ class StripModel(ModelTemplate):
         """Return C_i: the borders with the strip above and the strip below, less what quotas give back of them."""
         steps = self.border_seconds(resources)
         seconds = self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
-        return seconds - self._given_back(resources, seconds) if self.links else seconds
+        return seconds - self._quota_credit(resources, seconds) if self.links else seconds
 
-    def _given_back(self, resources: Sequence[Host], borders: Seconds) -> Seconds:
+    def _quota_credit(self, resources: Sequence[Host], borders: Seconds) -> Seconds:
         """Return what of the borders' seconds a CPU quota would have kept a host from computing in anyway.
 
         A process under a quota q of each period stands still for 1 - q of the time that it computes. What it
@@ -427,15 +427,18 @@ class StripModel(ModelTemplate):
         it. So of a border's C seconds min(C, (1 - q) min(period, T)) are free, T being how long it computes;
         where several sweeps follow an exchange, all of them and their border are one such case.
         """
-        quotas = [self.conditions.quota(host, host.slots) for host in resources]
-        if not any(quotas):
+        idle, period = self._quotas(resources)
+        if not period.any():
             return np.zeros(len(resources))
         total = self.application.rows
         balanced = total / float((1.0 / self.seconds_per_row(resources, total)).sum())
-        free = [
-            (1.0 - one[0]) * min(one[1] / self.sweeps, balanced) if one else 0.0 for one in quotas
-        ]
-        return np.minimum(borders, free)
+        return np.minimum(borders, idle * np.minimum(period, balanced))
+
+    def _quotas(self, hosts: Sequence[Host]) -> tuple[Seconds, Seconds]:
+        """Return the part of a period that each host stands still, and its seconds a sweep; 0 without a quota."""
+        quotas = [self.conditions.quota(host, host.slots) or (1.0, 0.0) for host in hosts]
+        share, period = np.array(quotas).reshape(-1, 2).T
+        return 1.0 - share, period / self.sweeps
 
     def communication_among(self, hosts: Sequence[Host]) -> CommunicationOf:
         """Return a function: ordered subsets of `hosts`, by index, shape (sets, size) -> their C_i, same shape."""
@@ -460,7 +463,7 @@ class StripModel(ModelTemplate):
                 for a in hosts
             ]
         )
-        given_back = self._given_back_among(hosts)
+        quota_credit = self._quota_credit_among(hosts)
 
         def communication(orders: Orders) -> Seconds:
             above, below = orders[:, :-1], orders[:, 1:]
@@ -471,23 +474,19 @@ class StripModel(ModelTemplate):
                 messages[above, below] + borders * sizes[above, below], ((0, 0), (1, 1))
             )
             seconds = self.at_borders(steps[:, :-1], steps[:, 1:])
-            return seconds - given_back(orders, seconds)
+            return seconds - quota_credit(orders, seconds)
 
         return communication
 
-    def _given_back_among(self, hosts: Sequence[Host]) -> Callable[[Orders, Seconds], Seconds]:
-        """Return `_given_back` for ordered subsets of `hosts`, by index.
+    def _quota_credit_among(self, hosts: Sequence[Host]) -> Callable[[Orders, Seconds], Seconds]:
+        """Return `_quota_credit` for ordered subsets of `hosts`, by index.
 
         It compares many sets at once, so the shares are those of equal strips, and of a quota that several
         hosts share each gets an equal part; what a plan's own rows leave to others is in its estimate.
         """
-        quotas = [self.conditions.quota(host, host.slots) or (1.0, 0.0) for host in hosts]
-        if not any(period for _, period in quotas):
+        idle, period = self._quotas(hosts)
+        if not period.any():
             return lambda _, borders: np.zeros_like(borders)
-        idle, period = (
-            np.array([1.0 - quota for quota, _ in quotas]),
-            np.array([p / self.sweeps for _, p in quotas]),
-        )
         total = self.application.rows
         slots = np.array([host.slots for host in hosts])
 
@@ -504,7 +503,7 @@ class StripModel(ModelTemplate):
         # By size of the set: p_i by host, our processes beside it, and those of them that share its quota.
         known: dict[int, dict[int, float]] = defaultdict(dict)
 
-        def given_back(orders: Orders, borders: Seconds) -> Seconds:
+        def quota_credit(orders: Orders, borders: Seconds) -> Seconds:
             size = orders.shape[1]
             member = np.zeros((len(orders), len(hosts)), dtype=np.int64)
             np.put_along_axis(member, orders, 1, axis=1)
@@ -525,7 +524,7 @@ class StripModel(ModelTemplate):
                 np.minimum(borders, idle[orders] * np.minimum(period[orders], balanced))
             )
 
-        return given_back
+        return quota_credit
 
     def border_seconds(self, resources: Sequence[Host]) -> list[float]:
         """Return the seconds of the border between each host of a set and the next, shared links shared."""

@@ -35,9 +35,7 @@ def communication(host: Host, others: Sequence[Host], information: InformationPo
 def communication_between(hosts: Sequence[Host], information: InformationPool) -> Distance:
     """Return `communication` for these hosts: each pair is asked for once, however many chains pass it."""
     index = {host.name: i for i, host in enumerate(hosts)}
-    pairs = np.zeros((len(hosts), len(hosts)))
-    for i, host in enumerate(hosts[:-1]):
-        pairs[i, i + 1 :] = pairs[i + 1 :, i] = information.model.borders(host, hosts[i + 1 :])
+    pairs = information.model.border_matrix(hosts)
 
     def distance(host: Host, others: Sequence[Host], information: InformationPool) -> Distances:
         del information
