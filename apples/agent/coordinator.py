@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -133,6 +133,17 @@ def _cancel_failed(execution: Execution, kind: object, *_: object) -> None:
     """Cancel an execution that an exception ends."""
     if kind is not None:
         execution.cancel()
+
+
+@runtime_checkable
+class EvaluatesMoves(Protocol):
+    """An execution that evaluates and records its moves."""
+
+    def move(
+        self, coordinator: Coordinator, estimate: Estimate, reason: str, worth: float
+    ) -> Resized:
+        """Move as `Coordinator.resize` does, for the coordinator that made the estimate."""
+        ...
 
 
 @dataclass
@@ -544,6 +555,8 @@ class Coordinator:
     ) -> Resized:
         """Move a running application to the hosts and rows of an estimate; returns when it is there.
 
+        Call it on the coordinator that made the estimate: a move is evaluated under its pool.
+
         Parameters
         ----------
         reason
@@ -557,8 +570,9 @@ class Coordinator:
         UsageError, LaunchError
             It refused, or tried in vain, and goes on as it was.
         """
-        bandwidth = self.information.conditions.bandwidth
-        return execution.move(estimate, reason, worth=worth, bandwidth=bandwidth)
+        if isinstance(execution, EvaluatesMoves):
+            return execution.move(self, estimate, reason, worth)
+        return execution.resize(estimate.schedule, bandwidth=self.information.conditions.bandwidth)
 
 
 def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:

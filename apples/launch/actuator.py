@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from apples.errors import LaunchError, UsageError
 from apples.resources import Host, HostList
-from apples.resources.schedule import Estimate, Schedule
+from apples.resources.schedule import Schedule
 
 if TYPE_CHECKING:  # a blueprint imports this module; a plan starts nothing and loads no launcher
     from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests, Talk
@@ -142,26 +142,6 @@ class Execution(ABC):
         """
         del schedule, ordered, bandwidth
         raise LaunchError(NOT_RESIZABLE, code="run-not-resizable")
-
-    def move(
-        self,
-        estimate: Estimate,
-        reason: str = "",
-        *,
-        worth: float = 0.0,
-        bandwidth: Bandwidth | None = None,
-    ) -> Resized:
-        """Move the running job to the schedule of an estimate, as `resize` does.
-
-        Parameters
-        ----------
-        reason
-            Why, for the record of an execution that keeps one.
-        worth
-            How many times its cost a move must gain, for an execution that evaluates moves.
-        """
-        del reason, worth
-        return self.resize(estimate.schedule, bandwidth=bandwidth)
 
     @abstractmethod
     def cancel(self) -> None:

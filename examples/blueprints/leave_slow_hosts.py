@@ -34,10 +34,10 @@ def leave_slow_hosts(coordinator: Coordinator) -> Execution:
         slow = {host: factor for host, factor in ratio.items() if factor > 2}
         if slow:
             slowdown |= slow
-            now = coordinator.information.with_what_if(slowdown=slowdown)
-            best = fastest(coordinator.under(now, DecisionLog()))
+            pool = coordinator.information.with_what_if(slowdown=slowdown)
+            now = coordinator.under(pool, DecisionLog())
             with suppress(LaunchError):  # it goes on as it was
-                coordinator.resize(execution, best, f"slow: {', '.join(slow)}", worth=2.0)
+                now.resize(execution, fastest(now), f"slow: {', '.join(slow)}", worth=2.0)
             pace.hosts_changed()
             usual = {}  # hosts have other rows now
     return execution

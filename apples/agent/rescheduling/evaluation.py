@@ -140,7 +140,7 @@ def evaluate_move(
     if {a.host.name: int(a.rows) for a in candidate.schedule.allocations} == dict(rows):
         return None
     if next_seconds is None:
-        staying = _estimate_of(rows, information, estimator)
+        staying = estimate_of(rows, information, estimator)
         # An iteration here takes longer than the model says by what the model leaves out; so it does there.
         overhead = max(1.0, rate.iteration_seconds / staying.iteration_seconds)
         next_seconds = candidate.iteration_seconds * overhead
@@ -162,7 +162,7 @@ def evaluate_move(
     )
 
 
-def _estimate_of(
+def estimate_of(
     rows: Mapping[str, int], information: InformationPool, estimator: PerformanceEstimator
 ) -> Estimate:
     """Return the estimate of the hosts and rows the application has now."""

@@ -18,7 +18,7 @@ from apples.agent.rescheduling.contract import (
     PerformanceContract,
     PerformanceMonitor,
 )
-from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
+from apples.agent.rescheduling.evaluation import Move, estimate_of, evaluate_move
 from apples.agent.slow_hosts import SlowHost, SlowHostDetector, planned_hosts
 from apples.errors import LaunchError, UsageError
 from apples.io.log import discard
@@ -274,7 +274,7 @@ class AdaptiveExecution(Execution):
             probed=probed,
         )
 
-    def make(self, move: Move, *, bandwidth: Bandwidth | None = None) -> Resized:
+    def make(self, move: Move) -> Resized:
         """Make a move and record it; what the application refuses is recorded, too, and raised.
 
         Raises
@@ -285,7 +285,7 @@ class AdaptiveExecution(Execution):
         conditions = self.coordinator.information.conditions
         estimate = move.estimate
         try:
-            resized = self.resize(estimate.schedule, bandwidth=bandwidth or conditions.bandwidth)
+            resized = self.resize(estimate.schedule, bandwidth=conditions.bandwidth)
         except (UsageError, LaunchError) as refusal:
             self.stay(move, str(refusal))
             raise
@@ -315,23 +315,25 @@ class AdaptiveExecution(Execution):
         self.on_decision(decision)
 
     def move(
-        self,
-        estimate: Estimate,
-        reason: str = "",
-        *,
-        worth: float = 0.0,
-        bandwidth: Bandwidth | None = None,
+        self, coordinator: Coordinator, estimate: Estimate, reason: str, worth: float
     ) -> Resized:
         """Move to the hosts and rows of an estimate, and record it with its reason.
 
-        It stays where it has them already, and where the move is not worth its cost. The hosts that it is on take
-        what they were measured to take.
+        It stays where it has them already, and where the move is not worth its cost. An iteration becomes shorter
+        in the proportion that the coordinator's pool gives, whatever the model leaves out everywhere.
         """
-        rows = self.rows()
-        measured = as_measured(self.coordinator.information, rows, self.rate().compute_seconds)
-        move = self.evaluate(estimate, reason or NO_REASON, information=measured, rows=rows)
+        rows, information = self.rows(), coordinator.information
+        staying = estimate_of(rows, information, coordinator.estimator)
+        shorter = estimate.iteration_seconds / staying.iteration_seconds
+        move = self.evaluate(
+            estimate,
+            reason or NO_REASON,
+            information=information,
+            rows=rows,
+            next_seconds=self.rate().iteration_seconds * shorter,
+        )
         if move is not None and (worth == 0 or move.gain > worth * move.cost):
-            return self.make(move, bandwidth=bandwidth)
+            return self.make(move)
         if move is not None:
             self.stay(move)
         return Resized(int(self.position(ANSWER_SECONDS)["epoch"]), 0.0, {})
