@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from apples.agent.information import InformationPool
 from apples.agent.models.corrections import (
@@ -31,6 +32,8 @@ from apples.agent.models.links import LearnedLink
 from apples.resources import Host
 from apples.ui.units import counted, digits, duration
 
+MAX_LOG_ERROR = 10.0
+"""Larger errors, in logarithms, are shown as this one."""
 DEAR = 1.05
 """A correction by less than this factor is no reason to leave a host out."""
 LABELS = {
@@ -61,11 +64,11 @@ class DescribedCorrection:
     applied
         Whether the model uses it: it was tested, and its error is smaller than that of the model without it.
     runs, first, last
-        Runs that taught it; seconds since the epoch of the first and the last.
+        Runs that taught it; the days of the first and the last, UTC, such as ``2026-11-28``.
     tested
         Runs that it predicted before they taught it.
     error_with, error_without
-        Its mean absolute error on these runs, and that of the model without it: logarithms of factors, of a start
+        Its mean absolute error on these runs, and that of the model without it: relative (0.1: 10 %), of a start
         seconds.
     bound
         The largest factor either way, or the most seconds.
@@ -77,8 +80,8 @@ class DescribedCorrection:
     seconds: float | None
     applied: bool
     runs: int
-    first: float
-    last: float
+    first: str
+    last: str
     tested: int
     error_with: float
     error_without: float
@@ -155,11 +158,11 @@ def _with_evidence(
         seconds,
         evidence.helps,
         evidence.runs,
-        evidence.first,
-        evidence.last,
+        _day(evidence.first),
+        _day(evidence.last),
         evidence.tested,
-        evidence.error_with,
-        evidence.error_without,
+        _error(kind, evidence.error_with),
+        _error(kind, evidence.error_without),
         KINDS[kind].bound,
     )
 
@@ -235,6 +238,15 @@ def _of(state: ApplicationState) -> str:
     return f"{state.key.application}{version} in {state.key.folder}"
 
 
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+
+
+def _error(kind: str, error: float) -> float:
+    """Return a mean error as it is shown: seconds of a start, else relative."""
+    return error if kind == START else math.expm1(min(error, MAX_LOG_ERROR))
+
+
 def dearest(
     information: InformationPool, host: Host, others: Sequence[Host]
 ) -> DescribedCorrection | None:
@@ -278,7 +290,10 @@ def dear_words(known: DescribedCorrection | None) -> str:
 
     Examples
     --------
-    >>> dear_words(DescribedCorrection("link", ("a", "b"), 2.1, None, True, 3, 0.0, 9.0, 2, 0.1, 0.7, 30.0))
+    >>> day = "2026-11-28"
+    >>> dear_words(
+    ...     DescribedCorrection("link", ("a", "b"), 2.1, None, True, 3, day, day, 2, 0.1, 0.7, 30.0)
+    ... )
     ' (its link is learned: 2.1 times the forecast, 3 runs)'
     """
     if known is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import shlex
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -378,8 +377,9 @@ def correction_words(known: Document) -> str:
     Examples
     --------
     >>> correction_words({"kind": "slowdown", "of": ["ada"], "factor": 1.42, "seconds": None, "applied": True,
-    ...     "runs": 3, "first": 0.0, "last": 86400.0, "tested": 2, "error_with": 0.03, "error_without": 0.35})
-    'slowdown of ada times 1.42, used: 3 runs, 1970-01-01 to 1970-01-02, error 3.0 % with it, 35 % without'
+    ...     "runs": 3, "first": "2026-11-27", "last": "2026-11-28", "tested": 2,
+    ...     "error_with": 0.03, "error_without": 0.35})
+    'slowdown of ada times 1.42, used: 3 runs, 2026-11-27 to 2026-11-28, error 3.0 % with it, 35 % without'
     """
     of = f" of {', '.join(known['of'])}" if known["of"] else " of any set"
     value = (
@@ -387,7 +387,7 @@ def correction_words(known: Document) -> str:
         if known["seconds"] is None
         else duration(known["seconds"])
     )
-    days = [time.strftime("%Y-%m-%d", time.gmtime(known[end])) for end in ("first", "last")]
+    days = [known["first"], known["last"]]
     when = days[0] if days[0] == days[1] else " to ".join(days)
     used = "used" if known["applied"] else "not used"
     line = f"{known['kind'].replace('_', ' ')}{of} {value}, {used}: {counted(known['runs'], 'run')}, {when}"
@@ -401,7 +401,7 @@ def _error(known: Document, error: float) -> str:
     """Return an error of a correction: of a factor in per cent, of a start in seconds."""
     if known["kind"] == START:
         return duration(error)
-    return f"{digits(100 * math.expm1(min(error, 10.0)), 2)} %"
+    return f"{digits(100 * error, 2)} %"
 
 
 def learned_document(states: Sequence[ApplicationState]) -> Document:

@@ -171,8 +171,8 @@ class _Correction(TypedDict):
     seconds: Seconds | None
     applied: bool
     runs: int
-    first: float
-    last: float
+    first: str
+    last: str
     tested: int
     error_with: float
     error_without: float

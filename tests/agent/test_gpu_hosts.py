@@ -13,6 +13,7 @@ import hat
 from apples import Host, SpeedFunction
 from apples.agent import (
     Learned,
+    LearnedKey,
     gpu_finding,
     one_row_of_memory,
     recall,
@@ -72,8 +73,9 @@ def test_the_gpus_memory_is_remembered_with_the_speed_and_holds_for_other_grids(
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     measured = SpeedFunction.measured([(10, 1e-9, 0.0), (90, 1e-9, 0.0)], 100, memory=5e9)
-    store_speeds("jacobi2d", "1", "gil", {"cuda": measured, "numpy": SpeedFunction.constant(1e-8)})
-    found = recall("jacobi2d", "1")
+    key = LearnedKey("jacobi2d", "1", "/jacobi2d")
+    store_speeds(key, "gil", {"cuda": measured, "numpy": SpeedFunction.constant(1e-8)})
+    found = recall(key)
     assert found.speed("gil", "cuda").on(700).scaled(2.0).memory == 5e9
     assert found.speed("gil", "numpy").memory == float("inf")
 

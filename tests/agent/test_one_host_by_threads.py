@@ -120,26 +120,24 @@ def test_what_ranks_take_to_meet_is_learned_of_ranks_and_what_threads_take_of_th
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    coordinator = Coordinator(jacobi2d(RANKS * 1.1))
-    estimate = coordinator.estimate(coordinator.plan((ADA,)))
-    assert not estimate.schedule.threads
-    remember(
-        check(estimate, outcome(estimate, longer=2.0, processor=1.5)), coordinator.information
-    )
-    learned = recall("jacobi2d", "1")
-    assert learned.slowdown["ada"] == pytest.approx(1.5)
-    assert learned.straggler_factor_of((ADA,)) == pytest.approx(2.0)
-    assert learned.straggler_factor_of((ADA,), threads=True) == 1.0
-    assert learned.straggler_factor == 1.0  # of sets of several nothing was seen
-    known = replace(learned, speeds=coordinator.information.learned.speeds)
-    again = Coordinator(replace(coordinator.information, learned=known))
-    estimate = again.estimate(again.plan((ADA,)))
-    assert estimate.schedule.threads == 4
-    remember(check(estimate, outcome(estimate, longer=1.2, processor=0.9)), again.information)
-    learned = recall("jacobi2d", "1")
-    assert learned.slowdown["ada"] == pytest.approx(1.5)
-    assert learned.slowdown[by_threads("ada")] == pytest.approx(0.9)
-    assert learned.straggler_factor_of((ADA,), threads=True) == pytest.approx(1.2)
+    key = jacobi2d(RANKS * 1.1).learned_key
+    for speed, longer, processor, threads in (
+        (RANKS * 1.1, 2.0, 1.5, 0),
+        (RANKS / 9, 1.2, 0.9, 4),
+    ):
+        information = jacobi2d(speed)
+        for _ in range(2):  # the second run tests the corrections of the first
+            known = replace(recall(key), speeds=information.learned.speeds)
+            estimate = Coordinator(information).estimate(Coordinator(information).plan((ADA,)))
+            assert estimate.schedule.threads == threads
+            result = check(estimate, outcome(estimate, longer, processor))
+            remember(result, replace(information, learned=known))
+    learned = recall(key)
+    assert learned.factor("slowdown", "ada") == pytest.approx(1.5, rel=0.05)
+    assert learned.factor("slowdown", by_threads("ada")) == pytest.approx(0.9, rel=0.1)
+    assert learned.straggler_factor_of((ADA,)) == pytest.approx(2.0, rel=0.05)
+    assert learned.straggler_factor_of((ADA,), threads=True) == pytest.approx(1.2, rel=0.05)
+    assert learned.straggler_factor_of((ADA, BOB)) == 1.0  # no set of several ran
 
 
 ALONE = '[[host]]\nname = "ada"\nslots = 2\n'

@@ -14,10 +14,11 @@ from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
 from apples.agent import (
+    Correction,
     Learned,
-    Overlap,
     PastRun,
     Verification,
+    by_kind_and_key,
     check,
     equal_strips_of,
     explained,
@@ -107,7 +108,10 @@ def problems(count, seed=31, most=5):
             world.information.hosts.network.links,
             grid=world.total,
             weather=sky,
-            learned=Learned(overlap=Overlap(((1.0, 0.7),)), straggler_factor=1.1, runs=PAST),
+            learned=Learned(
+                corrections=by_kind_and_key([Correction.proven("straggler_factor", (), 1.1)]),
+                runs=PAST,
+            ),
         )
 
 

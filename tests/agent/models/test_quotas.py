@@ -1,6 +1,6 @@
 """Iterations of hosts under CPU quotas, against a simulation of the quotas, period by period."""
 
-from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from oracles import seconds_under_quotas
 from worlds import pool
 
 from apples import Host, Link
-from apples.agent import Learned, LearnedLink, LearnedLinks
+from apples.agent import PROVEN, Learned, LearnedLink, LearnedLinks, pair_of
 from nws import Forecast, Weather
 
 GRID = 1000
@@ -33,9 +33,14 @@ def world(quotas, iteration, border, *, share=None):
         cpu_quota={h.name: forecast(q) for h, q in zip(hosts, quotas, strict=True)},
         quota_period={h.name: forecast(PERIOD) for h in hosts},
     )
-    link = LearnedLink(border, 1e18, LISTED)
-    learned = Learned(links=LearnedLinks(sites={("local", "local"): link}))
-    listed = {("local", "local"): LISTED}
+    measured = Link(border, 1e18)
+    pairs = [pair_of(a.identity, b.identity) for a, b in combinations(hosts, 2)]
+    links = {
+        pair: LearnedLink(pair, border, 1e15, border, 1e15, spread=0.0, evidence=PROVEN)
+        for pair in pairs
+    }
+    learned = Learned(links=LearnedLinks(links))
+    listed = {("local", "local"): measured}
     return pool(hosts, listed, grid=GRID, weather=sky, learned=learned), np.array(rows, float)
 
 
@@ -80,7 +85,7 @@ def test_where_others_take_the_cpu_the_quota_is_not_what_a_host_waits_for():
 
 def test_without_measured_links_the_border_is_the_papers():
     information, _ = world((0.5, 0.5), 1e-2, 1e-3)
-    plain = replace(information, learned=Learned())
-    hosts = plain.hosts.hosts
+    hosts = information.hosts.hosts
+    plain = pool(hosts, {("local", "local"): LISTED}, weather=information.conditions.weather)
     paper = 2 * (LISTED.latency + plain.application.border_bytes / LISTED.bandwidth)
     assert plain.model.communication(hosts) == pytest.approx([paper, paper])

@@ -57,7 +57,6 @@ def test_rectangles_of_the_whole_width_cost_what_strips_do():
         assert ours.communication(used) == pytest.approx(model.communication(used))
         assert ours.border_seconds(used) == pytest.approx(model.border_seconds(used))
         assert ours.touching(used) == model.touching(used)
-        assert ours.longest_border(used) == pytest.approx(model.longest_border(used))
         rows = np.array(strips.rows, dtype=float)
         for draws in (ours, model):
             drawn = draws.draw(used, rows, np.random.default_rng(1), 50)

@@ -91,10 +91,10 @@ def test_parts_of_a_machine_with_addresses_of_their_own_have_quotas_of_their_own
 def with_learned_links(information, hosts, seconds=2e-3, sweeps=1):
     """Return the model with borders between all hosts that took so long."""
     borders = [
-        MeasuredBorder(two, seconds, 1e-3, 8000.0, Link(1e-3, 1e6))
+        MeasuredBorder(two, seconds, 1e-3, 8000.0, Link(1e-3, 1e6), modelled=0.1)
         for two in combinations(hosts, 2)
     ]
-    learned = LearnedLinks().taught(borders, 1.0)
+    learned = LearnedLinks().taught(borders, 1.0, 0.0).taught(borders, 1.0, 1.0)
     return replace(information.model, links=learned, sweeps=sweeps)
 
 

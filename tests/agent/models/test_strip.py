@@ -115,12 +115,15 @@ def test_measured_speeds_never_make_a_larger_strip_quicker():
 
 
 def test_a_calibrated_host_is_as_fast_as_the_rows_of_one_slot_say():
-    from apples.agent import Learned
+    from apples.agent import Correction, Learned, by_kind_and_key
 
     curve = SpeedFunction((100.0, 500.0), (1e-9, 3e-9))
     information = pool(
         [Host("a", slots=2)],
-        learned=Learned(speeds={"a": {"default": curve}}, slowdown={"a": 2.0}),
+        learned=Learned(
+            {"a": {"default": curve}},
+            by_kind_and_key([Correction.proven("slowdown", ("a",), 2.0)]),
+        ),
     )
     compute, _ = times(information, [600])
     assert compute == pytest.approx([600e3 * 2.0 * 2e-9 / 2])
