@@ -22,6 +22,8 @@ class Stream:
         Standard deviation of the logarithm of a report's mean.
     tails
         Whether one report in fifty is longer by a Pareto-distributed factor.
+    memory
+        Correlation of the noise of a report with that of the one before, as of load that comes and goes.
     sawtooth
         Relative swing of the first host from report to report, as under a quota whose period is longer.
     plan, hosts_plan
@@ -29,12 +31,13 @@ class Stream:
     """
 
     def __init__(
-        self, seed, hosts=0, *, noise=0.1, tails=False, sawtooth=0.0, plan=1.0, hosts_plan=0.0
-    ):
+        self, seed, hosts=0, *, noise=0.1, memory=0.0, tails=False, sawtooth=0.0, plan=1.0,
+        hosts_plan=0.0,
+    ):  # fmt: skip
         self.random = np.random.default_rng(seed)
         self.count = hosts or int(self.random.integers(2, 7))
         self.names = [f"h{k}" for k in range(self.count)]
-        self.noise, self.tails, self.sawtooth = noise, tails, sawtooth
+        self.noise, self.memory, self.tails, self.sawtooth = noise, memory, tails, sawtooth
         self.usual = PLANNED * plan * self.random.lognormal(0, hosts_plan, self.count)
         self.period = int(self.random.integers(2, 6))
 
@@ -43,9 +46,11 @@ class Stream:
 
     def reports(self, count, slow_from=None, factor=2.0, until=10**9, total=None):
         """Yield reports; the first host is slower by a factor in those after `slow_from`."""
-        computed, seconds = np.zeros(self.count), 0.0
+        computed, seconds, swing = np.zeros(self.count), 0.0, np.zeros(self.count)
         for k in range(1, count + 1):
-            each = self.usual * self.random.lognormal(0, self.noise, self.count)
+            fresh = self.random.normal(0, self.noise, self.count)
+            swing = self.memory * swing + np.sqrt(1 - self.memory**2) * fresh
+            each = self.usual * np.exp(swing)
             if self.tails:
                 long = self.random.random(self.count) < 0.02
                 each = np.where(long, each * (1 + self.random.pareto(1.2, self.count)), each)
@@ -69,7 +74,7 @@ def named(detector, reports):
 
 QUIET = [
     {"noise": 0.05}, {"noise": 0.3}, {"noise": 0.1, "tails": True}, {"noise": 0.3, "tails": True},
-    {"noise": 0.1, "sawtooth": 0.4}, {"noise": 0.1, "tails": True, "plan": 3.0},
+    {"noise": 0.1, "sawtooth": 0.4}, {"noise": 0.15, "memory": 0.8}, {"noise": 0.1, "tails": True, "plan": 3.0},
     {"noise": 0.1, "tails": True, "plan": 0.4}, {"noise": 0.1, "tails": True, "hosts_plan": 0.1},
 ]  # fmt: skip
 
