@@ -10,6 +10,7 @@ from apples.weather.link_choice import MAX_SECONDS as MAX_SECONDS
 from apples.weather.link_choice import MIN_SECONDS as MIN_SECONDS
 from apples.weather.link_choice import TOLERANCE as LINK_TOLERANCE
 from apples.weather.link_choice import UNKNOWN as UNKNOWN
+from apples.weather.link_choice import WORTH_SECONDS as WORTH_SECONDS
 from apples.weather.link_choice import LinkBounds as LinkBounds
 from apples.weather.link_choice import ProposedPlan as ProposedPlan
 from apples.weather.link_choice import holds_for as holds_for

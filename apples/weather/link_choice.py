@@ -2,9 +2,10 @@
 
 A link that was never measured, or longer ago than it has been seen to hold, lies between two bounds. The plan
 made at the optimistic bounds is at least as fast as any plan can be. Where that plan, at the pessimistic bounds
-of its own links, is slower by no more than `TOLERANCE`, no measurement can lead to a plan that is better by
-more, and none is made; else its links are measured, and the plan is made again. This is lazy search: only edges
-of the path that would be best are evaluated (Dellin and Srinivasa 2016, LazySP).
+of its own links, is slower by no more than `TOLERANCE`, or than `WORTH_SECONDS` in the whole run, no measurement
+can lead to a plan that is better by more, and none is made; else its links are measured, and the plan is made
+again. This is lazy search: only edges of the path that would be best are evaluated (Dellin and Srinivasa 2016,
+LazySP).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from nws import Forecast, Measurement, Weather
 
 TOLERANCE = 0.02
 """Relative: no measurement is made that could change the iteration time of the plan by less."""
+WORTH_SECONDS = 0.3
+"""No measurement is made that could shorten the run by less: measuring and planning again takes that long."""
 STEADY = 0.25
 """A series holds as long as its values lie so close to the last, relative to it."""
 MIN_SECONDS, MAX_SECONDS = 60.0, 3600.0
@@ -45,10 +48,13 @@ class ProposedPlan:
         The chosen hosts in strip order.
     seconds
         Given a weather: what an iteration of this plan would take.
+    iterations
+        How many the run makes.
     """
 
     hosts: Sequence[str]
     seconds: Callable[[Weather], float]
+    iterations: float = math.inf
 
     @property
     def links(self) -> set[Pair]:
@@ -181,9 +187,14 @@ def measured_as_needed(
 def needed(
     plan: ProposedPlan | None, best: Weather, worst: Weather, uncertain: Iterable[Pair]
 ) -> set[Pair]:
-    """Return the uncertain links of a plan, or none where they cannot make it slower by more than `TOLERANCE`."""
+    """Return the uncertain links of a plan, or none where a measurement of them gains nothing.
+
+    They are not worth it where they cannot make an iteration slower by more than `TOLERANCE`, nor the run by more
+    than `WORTH_SECONDS`.
+    """
     links = plan.links & set(uncertain) if plan else set()
     if not plan or not links:
         return set()
     fast, slow = plan.seconds(best), plan.seconds(worst)
-    return links if slow > (1.0 + TOLERANCE) * fast else set()
+    matters = slow > (1.0 + TOLERANCE) * fast and plan.iterations * (slow - fast) > WORTH_SECONDS
+    return links if matters else set()

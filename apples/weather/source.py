@@ -17,7 +17,7 @@ from apples.resources import Host, HostList
 from apples.ui.units import duration, listed
 from apples.weather import history
 from apples.weather.conditions import HERE, Conditions
-from apples.weather.link_choice import TOLERANCE, ProposedPlan
+from apples.weather.link_choice import TOLERANCE, WORTH_SECONDS, ProposedPlan
 from apples.weather.local import LocalSensing, quick_sample
 from apples.weather.remote import RemoteSensing
 from apples.weather.sensing import SensingContext
@@ -289,7 +289,7 @@ def link_notes(remote: RemoteSensing) -> Iterator[str]:
     if links.left_out:
         yield (
             f"{_counted(links.left_out)}: not measured, whatever it is worth changes the plan's time "
-            f"by less than {TOLERANCE:.0%} (--fresh measures)"
+            f"by less than {TOLERANCE:.0%} or {WORTH_SECONDS:g} s (--fresh measures)"
         )
 
 

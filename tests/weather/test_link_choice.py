@@ -1,5 +1,6 @@
 """Which links are measured before a decision: enough for a plan as good as if all had been, and no others."""
 
+import math
 from itertools import pairwise, permutations
 
 import pytest
@@ -12,6 +13,7 @@ from apples.weather import (
     MAX_SECONDS,
     MIN_SECONDS,
     UNKNOWN,
+    WORTH_SECONDS,
     LinkBounds,
     ProposedPlan,
     holds_for,
@@ -55,11 +57,12 @@ class World:
         self.points, self.truth = points, truth
         self.known, self.bounds = dict(known), dict(bounds)
         self.measured = []
+        self.iterations = math.inf
 
     def propose(self, weather):
         chains = [c for n in range(1, 5) for c in permutations(HOSTS, n)]
         best = min(chains, key=lambda chain: seconds(chain, self.points, weather))
-        return ProposedPlan(best, lambda sky: seconds(best, self.points, sky))
+        return ProposedPlan(best, lambda sky: seconds(best, self.points, sky), self.iterations)
 
     def measure(self, pairs):
         self.measured += pairs
@@ -99,6 +102,26 @@ def test_the_plan_is_as_good_as_if_every_link_had_been_measured(world):
     truth = weather_of(world.truth)
     chosen, ideal = world.plan(rounds=len(PAIRS) + 1), world.propose(truth)
     assert chosen.seconds(truth) <= (1 + TOLERANCE) ** 2 * ideal.seconds(truth) * (1 + 1e-9)
+
+
+@settings(max_examples=examples(30))
+@given(worlds(), st.floats(1.0, 1e6))
+def test_a_short_run_loses_no_more_than_measuring_would_take(world, iterations):
+    world.iterations = iterations
+    truth = weather_of(world.truth)
+    chosen, ideal = world.plan(rounds=len(PAIRS) + 1), world.propose(truth)
+    allowed = (1 + TOLERANCE) * (ideal.seconds(truth) + WORTH_SECONDS / iterations)
+    assert chosen.seconds(truth) <= (1 + TOLERANCE) * (allowed + WORTH_SECONDS / iterations)
+
+
+def test_a_run_that_is_over_before_its_links_are_measured_measures_none():
+    world = World(
+        dict.fromkeys(HOSTS, 1000.0), {}, {}, dict.fromkeys(PAIRS, LinkBounds(1e-3, 1e7, 2))
+    )
+    world.known = world.truth = dict.fromkeys(PAIRS, (1e-3, 1e7))
+    world.iterations = 1
+    world.plan(rounds=4)
+    assert world.measured == []
 
 
 @settings(max_examples=examples(30))

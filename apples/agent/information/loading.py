@@ -218,7 +218,9 @@ def _proposed(
         pool = replace(information, conditions=under).with_findings(seen)
         return pool.model_of(schedule).iteration_seconds(schedule)
 
-    return ProposedPlan([host.name for host in schedule.resources], seconds)
+    return ProposedPlan(
+        [host.name for host in schedule.resources], seconds, information.application.iterations
+    )
 
 
 def _check_names(
