@@ -359,7 +359,7 @@ def held(result, slow):
     (move,) = document["execution"]["redistributions"]
     assert (move["moved"], move["breach"].startswith(f"slow: {slow}")) == (True, True)
     assert move["iteration"] > SLOW_FROM
-    assert document["phases"]["moves"] == pytest.approx(move["resize_seconds"])
+    assert 0 < document["phases"]["moves"] <= move["resize_seconds"] * 1.001
     assert list(result.rows) == [slow]
     assert [one.host for one in result.outcome.hosts] == move["hosts"] != [slow]
     assert result.moved
