@@ -27,7 +27,7 @@ from apples.agent.selector import Limits
 from apples.errors import ApplesError
 from apples.resources import Host
 from apples.resources.schedule import Allocation, Estimate, Schedule
-from apples.ui.units import amount, counted, digits, duration
+from apples.ui.units import amount, counted, duration
 from apples.weather.conditions import error_of
 
 PRECISION = 1.002
@@ -373,42 +373,51 @@ def _one_more(allocation: Allocation, information: InformationPool) -> float:
 
 def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding]:
     """Yield the user's limits without which the blueprint chooses a better plan, each with that plan's figures."""
-    record = coordinator.decision_log
-    chosen, information = record.chosen, record.information
-    if chosen is None or information is None:
+    chosen = coordinator.decision_log.chosen
+    if chosen is None:
         return
+    for field, given, better, needed in _without_each_limit(coordinator, blueprint):
+        if better.value < chosen.value - 1e-6 * abs(chosen.value):
+            yield _binding(field, given, better, needed, chosen)
+
+
+def _without_each_limit(
+    coordinator: Coordinator, blueprint: Blueprint
+) -> Iterator[tuple[str, float, Estimate, float]]:
+    """Yield each limit of the user, the plan without it if there is one, and the figure that this plan needs."""
     ask = _Asker(coordinator, blueprint)
-    limits = coordinator.selector.limits(information)
-    for field, given in limits.given():
+    information = coordinator.decision_log.information or coordinator.information
+    for field, given in coordinator.selector.limits(information).given():
         free = _with_limit(information, field, 1 if field == "minimum_hosts" else None)
         better = ask.chosen(free)
-        if better is not None and better.value < chosen.value - 1e-6 * abs(chosen.value):
-            yield _binding(field, given, better, chosen, coordinator.selector.limits(free))
+        if better is not None:
+            hosts = better.schedule.resources
+            needed = {
+                "hosts": float(len(hosts)),
+                "sites": float(len({host.site for host in hosts})),
+                "distance": coordinator.selector.limits(free).locus_distance(hosts),
+                "deadline": better.execution_seconds,
+                "cost": better.cost,
+            }
+            yield field, given, better, needed[WHAT_BINDS[field]]
 
 
-RELAXED: dict[str, tuple[str, str]] = {
-    "minimum_hosts": ("hosts", "at least {} hosts"),
-    "maximum_hosts": ("hosts", "at most {} hosts"),
-    "maximum_sites": ("sites", "at most {} sites"),
-    "maximum_distance": ("distance", "a distance of at most {}"),
-    "deadline": ("deadline", "at most {} s"),
-    "maximum_cost": ("cost", "a cost of at most {}"),
+WHAT_BINDS = {
+    "minimum_hosts": "hosts",
+    "maximum_hosts": "hosts",
+    "maximum_sites": "sites",
+    "maximum_distance": "distance",
+    "deadline": "deadline",
+    "maximum_cost": "cost",
 }
-"""By field of the user's limits: what binds, and the words of the limit."""
+"""By field of the user's limits."""
 
 
 def _binding(
-    field: str, given: float, better: Estimate, chosen: Estimate, limits: Limits
+    field: str, given: float, better: Estimate, needed: float, chosen: Estimate
 ) -> Binding:
-    what, words = RELAXED[field]
+    what = WHAT_BINDS[field]
     hosts, sites = better.schedule.resources, {h.site for h in chosen.schedule.resources}
-    needed = {
-        "hosts": float(len(hosts)),
-        "sites": float(len({host.site for host in hosts})),
-        "distance": limits.locus_distance(hosts),
-        "deadline": better.execution_seconds,
-        "cost": better.cost,
-    }[what]
     new = [host for host in hosts if host.name not in chosen.names]
     beyond = [host for host in new if host.site not in sites] if what == "sites" else new
     host = (beyond or new or [*hosts])[0].name
@@ -418,8 +427,8 @@ def _binding(
         given,
         needed,
         f"with {host} a plan of {counted(len(hosts), 'host')} takes "
-        f"{duration(better.iteration_seconds)} an iteration ({what} {digits(needed)}): the user allows "
-        f"{words.format(digits(given))}",
+        f"{duration(better.iteration_seconds)} an iteration ({what} {needed:.4g}): "
+        f"{field} = {given:.4g} forbids it",
     )
 
 
@@ -445,6 +454,15 @@ def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
     if largest:
         parts.insert(0, f"fits if {largest}")
     return ", or ".join(parts)
+
+
+def relaxation(coordinator: Coordinator, blueprint: Blueprint) -> str:
+    """Return the limits of the user of which each alone leaves no plan, with the figures that a plan needs."""
+    needs = [
+        f"{field} = {given:.4g} alone forbids it: a plan needs {needed:.4g}"
+        for field, given, _, needed in _without_each_limit(coordinator, blueprint)
+    ]
+    return ", or ".join(needs)
 
 
 def _allowed(information: InformationPool, decision_log: DecisionLog) -> tuple[Host, ...]:

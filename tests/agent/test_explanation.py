@@ -332,3 +332,19 @@ def test_the_memory_that_is_said_to_help_helps():
     less = [*hosts, Host("b", seconds_per_point=1e-9, free_memory=6_410_000)]
     with pytest.raises(NoFeasiblePlanError):
         answer(pool(less))
+
+
+@pytest.mark.parametrize(
+    ("limits", "advice"),
+    [
+        ("deadline = 0.05", "deadline = 0.05 alone forbids it: a plan needs 0.06706"),
+        ("minimum_hosts = 3", "minimum_hosts = 3 alone forbids it: a plan needs 2"),
+        ("minimum_hosts = 3\ndeadline = 0.05", ""),
+    ],
+)
+def test_no_plan_names_the_limit_that_alone_forbids_it(limits, advice):
+    hosts = [Host(n, seconds_per_point=s * 1e-9) for n, s in (("fast", 1), ("slow", 2))]
+    user = f"[constraints]\n{limits}\n"
+    information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)}, user=user)
+    refusal = decide("b", minimum_execution_time, Coordinator(information)).refusal
+    assert refusal.remedy == advice

@@ -374,10 +374,18 @@ def _distinct(orders: Orders, search: SubsetSearch) -> Orders:
 def _worth_planning(
     ranked: Sequence[Order], count: int, search: SubsetSearch, accepted: Accepted
 ) -> Iterator[Order]:
-    """Yield the first sets; more of them while all were refused; of those without hope only a few."""
-    hopeless = 0
+    """Yield the first sets; more of them while all were refused; of those without hope only a few.
+
+    A set that lacks memory is left out if one with more hosts was handed on: that one lacks it too.
+    """
+    hopeless, without_memory = 0, list[frozenset[int]]()
     for k, order in enumerate(ranked):
-        without_hope = search.value(order) >= HOPELESS
+        value = search.value(order)
+        without_hope = value >= HOPELESS
+        if value >= MISSING_ROWS:
+            if any(set(order) < larger for larger in without_memory):
+                continue
+            without_memory.append(frozenset(order))
         hopeless += without_hope
         estimates = accepted() if k >= count or without_hope else None
         if estimates or (k >= count and estimates is None):

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
 from apples.agent.estimator import with_queue
-from apples.agent.explanation import Binding, bindings, question_counts, remedy, thresholds
+from apples.agent.explanation import (
+    Binding,
+    bindings,
+    question_counts,
+    relaxation,
+    remedy,
+    thresholds,
+)
 from apples.agent.information import InformationPool, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
@@ -196,6 +203,7 @@ def decide(
         coordinator.execute(blueprint, start or Start(passes=PASSES, decides_only=True))
     except NoFeasiblePlanError as error:
         advice = remedy(coordinator.information, coordinator.decision_log)
+        advice = advice or relaxation(coordinator, blueprint)
         refusal = NoFeasiblePlanError(error.rejections, advice)
     else:
         if coordinator.decision_log.chosen is None:

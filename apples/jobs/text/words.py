@@ -57,6 +57,7 @@ def reasons(plan: Document | None) -> Document | None:
     return {
         "plan": plan,
         "left_out": plan["left_out"][:MOST_REASONS],
+        "binding": plan.get("binding", [])[:MOST_REASONS],
         "refused": refused[:MOST_REASONS],
         "assumed": assumed[:MOST_REASONS],
         "more": plan["rejected_total"] > min(len(refused), MOST_REASONS)

@@ -36,7 +36,9 @@ def test_a_link_of_a_single_run_is_not_used():
 
 @settings(max_examples=examples(60))
 @given(
-    seconds=st.floats(2e-3, 2.5e-2), latency=st.none() | st.floats(1e-4, 1e-2), runs=st.integers(2, 5)
+    seconds=st.floats(2e-3, 2.5e-2),
+    latency=st.none() | st.floats(1e-4, 1e-2),
+    runs=st.integers(2, 5),
 )
 def test_a_border_costs_what_runs_measured_it_to_cost(seconds, latency, runs):
     links = after(*[seconds] * runs, latency=latency)
