@@ -124,8 +124,7 @@ def site_chains(
     blocks = _blocks(hosts, speed, information)
     model = information.model
     # One host stands for its site in the distances between sites: the fastest.
-    heads = [hosts[block.hosts[0]] for block in blocks]
-    between = np.array([model.borders(head, heads) for head in heads])
+    between = model.border_matrix([hosts[block.hosts[0]] for block in blocks])
     fastest = np.array([block.speed[0] for block in blocks])
     nearest = [np.lexsort((fastest, steps)) for steps in between]
     for start in range(len(blocks)):
