@@ -456,8 +456,14 @@ def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
     return ", or ".join(parts)
 
 
-def relaxation(coordinator: Coordinator, blueprint: Blueprint) -> str:
-    """Return the limits of the user of which each alone leaves no plan, with the figures that a plan needs."""
+def advice(coordinator: Coordinator, blueprint: Blueprint) -> str:
+    """Return the nearest relaxation that gives a plan, in one sentence; empty where none alone does.
+
+    Where memory is short, a smaller grid or more of it (`remedy`); else each limit of the user that alone leaves no
+    plan, with the figure that a plan needs.
+    """
+    if short := remedy(coordinator.information, coordinator.decision_log):
+        return short
     needs = [
         f"{field} = {given:.4g} alone forbids it: a plan needs {needed:.4g}"
         for field, given, _, needed in _without_each_limit(coordinator, blueprint)

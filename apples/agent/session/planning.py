@@ -15,10 +15,9 @@ from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import (
     Binding,
+    advice,
     bindings,
     question_counts,
-    relaxation,
-    remedy,
     thresholds,
 )
 from apples.agent.information import InformationPool, load_information
@@ -202,9 +201,7 @@ def decide(
     try:
         coordinator.execute(blueprint, start or Start(passes=PASSES, decides_only=True))
     except NoFeasiblePlanError as error:
-        advice = remedy(coordinator.information, coordinator.decision_log)
-        advice = advice or relaxation(coordinator, blueprint)
-        refusal = NoFeasiblePlanError(error.rejections, advice)
+        refusal = NoFeasiblePlanError(error.rejections, advice(coordinator, blueprint))
     else:
         if coordinator.decision_log.chosen is None:
             raise UsageError(

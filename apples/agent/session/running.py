@@ -15,7 +15,7 @@ from typing import Any
 from apples.agent.calibration import measure_first, probe_hosts
 from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
 from apples.agent.estimator import with_queue
-from apples.agent.explanation import remedy
+from apples.agent.explanation import advice
 from apples.agent.information import InformationPool, measure_briefly
 from apples.agent.launching import launch_plan
 from apples.agent.learning import PredictionCheck, check, remember, remember_start
@@ -253,9 +253,9 @@ class PreparedRun:
         except NoFeasiblePlanError as error:
             if start.run is not None:
                 raise
-            log = self.coordinator.decision_log
-            advice = remedy(self.coordinator.information, log)
-            refusal = NoFeasiblePlanError(error.rejections, advice)
+            refusal = NoFeasiblePlanError(
+                error.rejections, advice(self.coordinator, self.blueprint)
+            )
             start.announce(replace(self.result(), refusal=refusal), None)
             raise refusal from None
         run = start.run
