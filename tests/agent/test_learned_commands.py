@@ -1,0 +1,147 @@
+"""`apples learned`, `apples forget` and `--learned`: the learned state is local, visible and removable."""
+
+import json
+
+import pytest
+from commands import command
+from worlds import pool
+
+from apples import Coordinator, Host, Link, SpeedFunction
+from apples.agent import (
+    PROVEN,
+    Learned,
+    LearnedKey,
+    LearnedLink,
+    LearnedLinks,
+    PlanSpec,
+    RunObservation,
+    learn,
+    left_out,
+    plan,
+    recall,
+    store_speeds,
+)
+from blueprints import minimum_execution_time
+
+HOSTS = """
+[[host]]
+name = "ada"
+[[host]]
+name = "bob"
+"""
+FORECAST = {"value": 0.9, "error": 0.05, "method": "mean", "samples": 9, "time": 0.0}
+TEMPLATE = 'name = "heat"\nversion = "1"\nprogram = ["heat"]\n[[implementation]]\nname = "numpy"\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return application(tmp_path / "heat")
+
+
+def application(path):
+    path.mkdir()
+    (path / "hosts.toml").write_text(HOSTS)
+    (path / "template.toml").write_text(TEMPLATE)
+    weather = {"schema": "nws.weather/1", "time": 0.0, "cpu": {"ada": FORECAST}}
+    (path / "weather.json").write_text(json.dumps(weather))
+    return path
+
+
+def teach(folder, host="ada"):
+    """Have two runs find a host twice as slow as it was calibrated."""
+    key = LearnedKey.of("heat", "1", folder)
+    for name in ("ada", "bob"):
+        store_speeds(key, name, {"numpy": SpeedFunction.constant(1e-9)})
+    for _ in range(2):
+        learn(key, RunObservation(["ada", "bob"], slowdown={host: 2.0}))
+    return key
+
+
+def rows(folder, weather, **options):
+    files = folder / "hosts.toml", folder / "template.toml", None
+    found = plan(PlanSpec(*files, weather=weather, **options))
+    return {strip["host"]: strip["rows"] for strip in found.document()["chosen"]["strips"]}
+
+
+@pytest.mark.parametrize("weather", ["static", "weather.json"])
+def test_a_recorded_weather_gives_the_same_plan_whatever_was_run_before(folder, weather):
+    weather = weather if weather == "static" else str(folder / weather)
+    before = rows(folder, weather)
+    teach(folder)
+    assert rows(folder, weather) == before
+    assert rows(folder, weather, learned=True) != before
+
+
+def test_a_copy_in_another_folder_inherits_nothing(folder, tmp_path):
+    teach(folder)
+    copy = application(tmp_path / "copy")
+    assert rows(copy, "static", learned=True) == rows(copy, "static")
+
+
+def planned(folder, *more):
+    files = [f"--hosts={folder}/hosts.toml", f"--template={folder}/template.toml"]
+    return command("apples", "plan", *files, "--weather", "static", "--explain", *more)
+
+
+def test_explain_lists_each_correction_with_its_evidence_and_two_errors(folder):
+    teach(folder)
+    (known,) = [
+        one
+        for one in planned(folder, "--learned", "--json").document["rests_on"]["corrections"]
+        if one["kind"] == "slowdown"
+    ]
+    assert (known["of"], known["applied"], known["runs"], known["tested"]) == (["ada"], True, 2, 1)
+    assert known["factor"] == pytest.approx(2.0, rel=0.05)
+    assert (known["error_with"] < 0.1, known["error_without"] > 0.9) == (True, True)
+    text = " ".join(planned(folder, "--learned").out.split())
+    assert "slowdown of ada times 1.9" in text
+    assert "% with it, 100 % without" in text
+    assert planned(folder, "--json").document["rests_on"]["corrections"] == []
+
+
+def test_learned_shows_what_is_stored(folder):
+    assert command("apples", "learned").out.startswith("Nothing learned yet")
+    teach(folder)
+    document = command("apples", "learned", "heat", "--json").document
+    (state,) = document["applications"]
+    assert (state["application"], state["folder"]) == ("heat", str(folder))
+    assert set(state["speeds"]) == {"ada", "bob"}
+    assert [one["kind"] for one in state["corrections"]] == ["slowdown"]
+    assert "slowdown of ada times" in command("apples", "learned").out
+
+
+@pytest.mark.parametrize("word", ["learned", "forget"])
+def test_an_unknown_name_is_refused_with_a_suggestion(folder, word):
+    teach(folder)
+    done = command("apples", word, "heta", "--json")
+    assert done.code == 2
+    assert "did you mean 'heat'?" in done.err
+
+
+def test_forget_removes_an_application_or_a_host(folder, tmp_path):
+    key, other = teach(folder), teach(application(tmp_path / "other"))
+    removed = command("apples", "forget", "ada", "--json").document["removed"]
+    assert len(removed) == 2
+    assert recall(key).identities == recall(other).identities == ["bob"]
+    command("apples", "forget", str(folder))
+    assert recall(key).identities == []
+    assert recall(other).identities == ["bob"]
+    assert command("apples", "forget", "heat").out == f"forgotten: heat 1 in {other.folder}\n"
+    assert command("apples", "forget", "heat").code == 2
+
+
+def test_learned_does_not_apply_to_a_program_without_a_template():
+    done = command("apples", "run", "--program", "--learned", "--", "true")
+    assert (done.code, "option-conflict" in done.err) == (2, True)
+
+
+def test_a_host_that_a_learned_link_leaves_out_names_it():
+
+    hosts = [Host("a", seconds_per_point=1e-9), Host("b", seconds_per_point=1e-9)]
+    link = LearnedLink(("a", "b"), 1e-4, 1e6, 1e-4, 1e8, spread=0.0, evidence=PROVEN)
+    learned = Learned(links=LearnedLinks({("a", "b"): link}))
+    coordinator = Coordinator(pool(hosts, {("local", "local"): Link(1e-4, 1e8)}, learned=learned))
+    coordinator.execute(minimum_execution_time)
+    (reason,) = left_out(coordinator.decision_log)
+    assert "(its link is learned: 100 times the forecast, 6 runs)" in reason.reason
