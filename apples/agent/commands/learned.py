@@ -18,7 +18,7 @@ def learned(
     application: Annotated[
         str | None,
         typer.Argument(
-            metavar="[APPLICATION]", help="Name or folder; all applications if left out."
+            metavar="APPLICATION", help="Name or folder; all applications if left out."
         ),
     ] = None,
     json: options.Json = False,
