@@ -35,7 +35,7 @@ from apples.errors import UsageError, failure_of
 from apples.io import documents
 from apples.io.naming import naming
 from apples.jobs import store
-from apples.jobs.spec import JobSpec
+from apples.jobs.spec import NAMED, JobSpec
 from apples.jobs.store import Record, StoredJob, read_events
 from apples.launch.actuator import Execution
 from apples.launch.events import Outcome, Progress, Talk, unheard
@@ -622,10 +622,19 @@ def carry_out(
 
 def _order(spec: RunSpec) -> Record:
     """Return what a program asks for, with the names of its own functions."""
-    own = {name: getattr(spec, name) for name in ("blueprint", "planner", "distance")}
     named: dict[str, Any] = {
-        name: f"{each.__module__}:{getattr(each, '__qualname__', type(each).__qualname__)}"
-        for name, each in own.items()
-        if callable(each)
+        name: _place_of(each) for name in NAMED if callable(each := getattr(spec, name))
     }
-    return {**JobSpec(replace(spec, **named)).document(), "command": sys.argv}
+    filters = {
+        name: [_place_of(each) for each in asked]
+        for name in ("host_filters", "filters")
+        if (asked := getattr(spec, name))
+    }
+    by_name = replace(spec, **named, host_filters=(), filters=())
+    return {**JobSpec(by_name).document(), **filters, "command": sys.argv}
+
+
+def _place_of(function: Any) -> str:
+    """Return ``module:name`` of a function, or of an object's class."""
+    own = function if hasattr(function, "__qualname__") else type(function)
+    return f"{own.__module__}:{own.__qualname__}"

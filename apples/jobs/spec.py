@@ -18,6 +18,9 @@ from apples.errors import LaunchError, UsageError
 
 Document = dict[str, Any]
 
+NAMED = ("blueprint", "planner", "distance", "model")
+"""What `RunSpec` takes by name or as a function."""
+
 
 def working_directory() -> Path:
     """Return this process's working directory; `LaunchError` where it was removed."""
@@ -38,7 +41,8 @@ class JobSpec:
     Attributes
     ----------
     run
-        What is to be run; blueprint, planner and distance by name, for they are read in another process.
+        What is to be run; blueprint, planner, distance and model by name, for they are read in another process.
+        For the same reason without filters.
     directory
         Folder the job is submitted from.
     """
@@ -48,11 +52,17 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         run, here = self.run, self.directory
-        named = {"blueprint": run.blueprint, "planner": run.planner, "distance": run.distance}
-        for name, value in named.items():
-            if callable(value):
+        for name in NAMED:
+            if callable(getattr(run, name)):
                 raise UsageError(
                     f"{name}: a job needs its name (file.py:name), not the function",
+                    code="value-type",
+                    field=name,
+                )
+        for name in ("host_filters", "filters"):
+            if getattr(run, name):
+                raise UsageError(
+                    f"{name}: a job takes none; use the limits of user.toml, or apples.run",
                     code="value-type",
                     field=name,
                 )

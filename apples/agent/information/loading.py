@@ -27,6 +27,7 @@ from apples.weather.sensing import Others, SensingContext
 from nws import Weather
 
 if TYPE_CHECKING:
+    from apples.agent.models.model import ModelTemplate
     from apples.launch.remote.connection import HostConnections
     from apples.launch.remote.fitness import Fitness
     from apples.weather.link_choice import ProposedPlan
@@ -44,7 +45,7 @@ def load_information(
     settings: Settings | None = None,
     weather: str = "live",
     learned: bool = False,
-    model: str | None = None,
+    model: str | Callable[[InformationPool], ModelTemplate] | None = None,
     launcher: str = "",
     findings: Mapping[str, Fitness] = MappingProxyType({}),
     sensing: SensingContext = SensingContext(),  # noqa: B008 - frozen
@@ -65,7 +66,7 @@ def load_information(
         Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
         Without it the same files give the same plan on every machine and after any run.
     model
-        In place of the specification's and the template's.
+        In place of the specification's and the template's: a name, or a function of the pool.
     launcher
         Name of the actuator that would start the run; default: ssh where hosts are other machines, else local.
     findings
@@ -89,7 +90,11 @@ def load_information(
     _check_names(specifications, host_list, wishes)
     application = described.bind(settings or {})
     chosen_model = model or specifications.preferences.model or application.model
-    make_model = resolve(chosen_model, MODELS, "model", ("information",))
+    make_model = (
+        chosen_model
+        if callable(chosen_model)
+        else resolve(chosen_model, MODELS, "model", ("information",))
+    )
     folder = Path(template).resolve().parent
     information = InformationPool(
         described,
@@ -105,7 +110,7 @@ def load_information(
     )
     information = information.with_findings(findings) if findings else information
     information = under(weather, information, sensing, propose)
-    if chosen_model not in MODELS:
+    if callable(chosen_model) or chosen_model not in MODELS:
         check_model(information.model, host_list.hosts, application.rows)
     return information
 

@@ -23,7 +23,7 @@ from apples.agent.explanation import (
 from apples.agent.information import InformationPool, load_information
 from apples.agent.planners import PLANNERS, equal_strips
 from apples.agent.selector import DISTANCES, ResourceSelector
-from apples.agent.selector.filters import HOST_FILTERS, chosen_already
+from apples.agent.selector.filters import FILTERS, HOST_FILTERS, chosen_already
 from apples.agent.session.results import Explanation, PlanResult
 from apples.agent.session.spec import PlanSpec
 from apples.errors import UsageError
@@ -154,7 +154,7 @@ def coordinator_of(
     information: InformationPool,
     actuator: Actuator | None,
 ) -> Coordinator:
-    """Return a coordinator with the planner and distance asked for, else the user's preferences."""
+    """Return a coordinator with the filters, planner and distance asked for, else the user's preferences."""
     preferences = information.specifications.preferences
     messages = None
     if spec.messages:
@@ -163,6 +163,7 @@ def coordinator_of(
         messages = MessageMatrix.of_run(spec.messages)
     planner = spec.planner or preferences.planner or "time_balancing"
     distance = spec.distance or preferences.distance or "communication"
+    on = (partial(chosen_already, spec.on),) if spec.on else ()
     return Coordinator(
         information,
         actuator,
@@ -170,9 +171,8 @@ def coordinator_of(
             distance
             if callable(distance)
             else resolve(distance, DISTANCES, "distance", ("host", "others", "information")),
-            host_filters=(*HOST_FILTERS, partial(chosen_already, spec.on))
-            if spec.on
-            else HOST_FILTERS,
+            host_filters=(*HOST_FILTERS, *on, *spec.host_filters),
+            filters=(*FILTERS, *spec.filters),
         ),
         planner=planner
         if callable(planner)

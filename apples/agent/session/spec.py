@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.errors import UsageError
+
+if TYPE_CHECKING:
+    from apples.agent.selector import Filter, HostFilter
 
 VERIFY = ("auto", "full", "sample", "none")
 """How a result may be asked to be verified."""
@@ -55,8 +58,11 @@ class PlanSpec:
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     blueprint, planner, distance, model
-        A name, ``module:name``, ``file.py:name``, or the callable itself (a model: a name only); None: what
-        the user specifications prefer, else the default.
+        A name, ``module:name``, ``file.py:name``, or the callable itself; None: what the user specifications
+        prefer, else the default.
+    host_filters, filters
+        Functions of your own that refuse a host, or a schedule, by returning a `Rejection`; they are asked after
+        those of apples.
     weather
         ``live``, ``static``, or a recorded weather file.
     learned
@@ -81,7 +87,9 @@ class PlanSpec:
     weather: str = "live"
     planner: str | Callable[..., Any] | None = None
     distance: str | Callable[..., Any] | None = None
-    model: str | None = None
+    model: str | Callable[..., Any] | None = None
+    host_filters: tuple[HostFilter, ...] = field(default=(), kw_only=True)
+    filters: tuple[Filter, ...] = field(default=(), kw_only=True)
     learned: bool = field(default=False, kw_only=True)
     fresh: bool = field(default=False, kw_only=True)
     on: tuple[str, ...] = field(default=(), kw_only=True)
