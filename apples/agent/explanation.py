@@ -459,8 +459,8 @@ def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
 def advice(coordinator: Coordinator, blueprint: Blueprint) -> str:
     """Return the nearest relaxation that gives a plan, in one sentence; empty where none alone does.
 
-    Where memory is short, a smaller grid or more of it (`remedy`); else each limit of the user that alone leaves no
-    plan, with the figure that a plan needs.
+    Where memory is short, a smaller grid or more of it (`remedy`); else each limit of the user that alone leaves
+    no plan, with the figure that a plan needs.
     """
     if short := remedy(coordinator.information, coordinator.decision_log):
         return short

@@ -330,7 +330,7 @@ def _changes(document: Document) -> Iterator[str]:
     within = digits(document["changes_within"])
     if not document["changes"]:
         yield f"  not by the CPU, speed, latency or memory of a host within a factor of {within}"
-    yield f"  ({questions}: CPU and memory of chosen hosts, speed and latency of the others)"
+    yield f"  {questions} (chosen hosts: CPU, memory; others: speed, latency)"
 
 
 def _quantity(change: Document, key: str) -> str:
