@@ -45,7 +45,8 @@ ANY_SET: Key = ()
 ROUNDING = 1e-9
 """A larger strip never takes less time, but for rounding."""
 PREFIX = "learned-"
-SCHEMA = "apples.learned-state/1"
+FORMAT = 1
+"""Of the documents; those of another format, or none, are ignored."""
 
 T = TypeVar("T")
 
@@ -492,6 +493,8 @@ def _entries(adapter: TypeAdapter[T], values: Any) -> Iterator[T]:
 
 def parsed(document: Mapping[str, Any], now: float) -> Learned:
     """Return the learned state in a document at a moment, seconds since the epoch."""
+    if document.get("format") != FORMAT:
+        return Learned()
     speeds: dict[str, dict[str, SpeedFunction]] = {}
     for host, by_implementation in _mapping(document.get("speeds")).items():
         for implementation, entry in _mapping(by_implementation).items():
@@ -532,7 +535,7 @@ def stored(key: LearnedKey, learned: Learned) -> state.Document:
         return [adapter.dump_python(value, mode="json", exclude=age) for value in values]
 
     return {
-        "schema": SCHEMA,
+        "format": FORMAT,
         "application": key.application,
         "version": key.version,
         "folder": key.folder,
@@ -552,7 +555,7 @@ def documents(clock: Callable[[], float] = time.time) -> Iterator[tuple[LearnedK
     for name in state.names(PREFIX):
         document = state.read(name)
         names = [document.get(part) for part in ("application", "version", "folder")]
-        if document.get("schema") == SCHEMA and all(isinstance(part, str) for part in names):
+        if document.get("format") == FORMAT and all(isinstance(part, str) for part in names):
             key = LearnedKey(*map(str, names))
             if key.document == name:
                 yield key, parsed(document, clock())

@@ -215,7 +215,16 @@ def test_a_document_keeps_everything():
 
 
 def test_a_document_of_an_earlier_version_is_ignored():
-    path().write_text(json.dumps({"pace": {"ada": 2.0}, "overlap": [[1.0, 18.0]], "drag": 1.3}))
+    path().write_text(
+        json.dumps(
+            {
+                "speeds": {"ada": {"x": {"rows": [1], "seconds_per_point": [1]}}},
+                "pace": {"ada": 2.0},
+                "overlap": [[1.0, 18.0]],
+                "drag": 1.3,
+            }
+        )
+    )
     assert recall(APP) == Learned()
 
 
@@ -246,8 +255,9 @@ JSON = st.recursive(
     | st.sampled_from(["slowdown", "share_bias", "start", "site"]),
     lambda below: st.lists(below, max_size=3)
     | st.dictionaries(st.sampled_from(
-        ["ada", "numpy", "rows", "seconds_per_point", "error", "kind", "key", "value", "spread", "evidence", "runs",
-         "tested", "error_with", "set_class", "predicted", "measured", "promised", "between", "latency", "bandwidth"]
+        ["ada", "numpy", "rows", "seconds_per_point", "error", "kind", "key", "value", "spread", "evidence",
+         "runs", "tested", "error_with", "set_class", "predicted", "measured", "promised", "between",
+         "latency", "bandwidth"]
     ), below, max_size=5),
     max_leaves=12,
 )  # fmt: skip
@@ -263,7 +273,7 @@ JSON = st.recursive(
     )
 )
 def test_a_hostile_document_never_stops_a_start_or_a_run(document):
-    path().write_text(json.dumps(document))
+    path().write_text(json.dumps({**document, "format": 1}))
     learned = recall(APP)
     for speeds in learned.speeds.values():
         for name, curve in speeds.items():
