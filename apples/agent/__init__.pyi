@@ -135,9 +135,9 @@ from apples.agent.session.spec import asked_for as asked_for
 from apples.agent.slow_hosts import PlannedHost as PlannedHost
 from apples.agent.slow_hosts import SlowHostDetector as SlowHostDetector
 from apples.agent.slow_hosts import slow_host_text as slow_host_text
-from apples.agent.text import calibration_text as calibration_text
-from apples.agent.text import explained_text as explained_text
-from apples.agent.text import plan_text as plan_text
+from apples.agent.text.plan import calibration_text as calibration_text
+from apples.agent.text.plan import explained_text as explained_text
+from apples.agent.text.plan import plan_text as plan_text
 from apples.agent.verification import FinishedRun as FinishedRun
 from apples.agent.verification import Reference as Reference
 from apples.agent.verification import Verification as Verification

@@ -26,6 +26,7 @@ from apples.jobs.spec import weights_of as weights_of
 
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
+from apples.agent.text.run import run_text as run_text
 from apples.jobs.demo import spin as spin
 from apples.jobs.pages.demo import demo_page as demo_page
 from apples.jobs.pages.plan import choices as choices
@@ -64,7 +65,6 @@ from apples.jobs.text.job import restarted_text as restarted_text
 from apples.jobs.text.job import run_record_text as run_record_text
 from apples.jobs.text.job import submitted_text as submitted_text
 from apples.jobs.text.job import watched_text as watched_text
-from apples.jobs.text.run import run_text as run_text
 from apples.jobs.text.runs import CLEAR as CLEAR
 from apples.jobs.text.timeline import MARKS as MARKS
 from apples.jobs.text.timeline import timeline_document as timeline_document

@@ -100,7 +100,7 @@ def loaded_by(program, *words):
     ("command", "without"),
     [
         (("apples", "--help"), {*HEAVY, "pydantic"}),
-        (("apples", "jobs"), {*HEAVY, "pydantic", "apples.jobs.pages.charts"}),
+        (("apples", "jobs"), {*HEAVY, "pydantic", "apples.agent.pages.charts"}),
         (("apples", "runs"), {*HEAVY, "pydantic"}),
         (("apples", "serve", "--help"), {*HEAVY, "pydantic", "apples.ui.web.site"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),

@@ -10,7 +10,7 @@ from apples.agent.calibration import calibrate_hosts, calibration_rows, looked_a
 from apples.agent.information import InformationPool
 from apples.agent.session.planning import load
 from apples.agent.session.spec import PlanSpec
-from apples.agent.text import calibration_document, calibration_text
+from apples.agent.text.plan import calibration_document, calibration_text
 from apples.errors import LaunchError, UsageError
 from apples.ui import options
 from apples.ui.command_line import say, show_answer

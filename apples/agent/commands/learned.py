@@ -8,7 +8,7 @@ import typer
 
 import hat
 from apples.agent.learned import applications, forget_named
-from apples.agent.text import learned_document, learned_text
+from apples.agent.text.plan import learned_document, learned_text
 from apples.errors import UsageError
 from apples.ui import options
 from apples.ui.command_line import show_answer

@@ -20,7 +20,7 @@ from apples.agent.commands.options import (
 )
 from apples.agent.session import planning
 from apples.agent.session.spec import PlanSpec
-from apples.agent.text import explained_text, plan_text
+from apples.agent.text.plan import explained_text, plan_text
 from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer

@@ -19,11 +19,11 @@ from pathlib import Path
 from apples.agent.session.phases import of_this_process
 from apples.agent.session.results import PlanResult, VerificationInterrupt, verification_error
 from apples.agent.session.spec import RunSpec
+from apples.agent.text.run import run_text
 from apples.errors import UsageError, unwritable
 from apples.io import documents
 from apples.jobs.recorder import RunRecorder, carry_out, recorded
 from apples.jobs.spec import JobSpec
-from apples.jobs.text.run import run_text
 from apples.jobs.text.timeline import timeline_document, timeline_text
 from apples.launch.actuator import Execution
 from apples.launch.events import Progress, to_stderr

@@ -153,7 +153,7 @@ def _show_dry_run(spec: RunSpec, json: bool) -> int:
     from apples.agent.session.phases import of_this_process  # noqa: PLC0415
     from apples.agent.session.results import dry_document  # noqa: PLC0415
     from apples.agent.session.running import prepare  # noqa: PLC0415
-    from apples.jobs.text.run import dry_text  # noqa: PLC0415
+    from apples.agent.text.run import dry_text  # noqa: PLC0415
 
     prepared = prepare(spec, look=False, talk=say, phases=of_this_process())
     try:

@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.jobs.pages import charts
-from apples.jobs.pages.charts import Case
+from apples.agent.pages import charts
+from apples.agent.pages.charts import Case
+from apples.agent.text.words import kinds_of, reasons, spending, verified_words, words_of
 from apples.jobs.text.demo import KINDS
-from apples.jobs.text.words import kinds_of, reasons, spending, verified_words, words_of
 from apples.ui.formats import count, listed, percent, seconds, sentence, share
 from apples.ui.page import render
 

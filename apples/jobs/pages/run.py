@@ -13,13 +13,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.jobs.pages import charts
+from apples.agent.pages import charts
+from apples.agent.text.run import VERDICTS
+from apples.agent.text.verified import verified_page
+from apples.agent.text.words import reasons, slow_host_lines, spending, words_of
 from apples.jobs.pages.timeline_chart import drawn_hosts, timeline_chart
-from apples.jobs.text.run import VERDICTS
 from apples.jobs.text.timeline import KINDS as SPENT
 from apples.jobs.text.timeline import Events, timeline_document
-from apples.jobs.text.verified import verified_page
-from apples.jobs.text.words import reasons, slow_host_lines, spending, words_of
 from apples.ui.formats import Formatted, count, coverage_sentence, seconds, sentence, share, size
 from apples.ui.page import render
 

@@ -8,11 +8,11 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
+from apples.agent.text.words import reasons
 from apples.jobs import JobStatus, store
 from apples.jobs.pages.run import run_parts
 from apples.jobs.text.runs import CLEAR, comparison_sentences
 from apples.jobs.text.timeline import Events
-from apples.jobs.text.words import reasons
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
 

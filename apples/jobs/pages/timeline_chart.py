@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.jobs.pages.charts import unit_of
+from apples.agent.pages.charts import unit_of
 from apples.jobs.text.timeline import KINDS
 from apples.ui import charts as draw
 from apples.ui.charts import STRETCH, Scale, line, path, stretched, text

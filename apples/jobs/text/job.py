@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from apples.agent.text.words import slow_host_lines
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.jobs.records import change_text
 from apples.jobs.scheduler_client import OVER
 from apples.jobs.text.timeline import phases_words
-from apples.jobs.text.words import slow_host_lines
 from apples.ui.tables import fitted
 from apples.ui.units import amount, duration
 
@@ -150,7 +150,7 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
         total = (document["execution"] or {}).get("result")
         lines: str = TEXTS[document["schema"]][1](document)
         return lines if total is None else f"{json.dumps(total)}\n{lines}"
-    from apples.jobs.text.run import run_text  # noqa: PLC0415 - what lists jobs draws no chart
+    from apples.agent.text.run import run_text  # noqa: PLC0415 - what lists jobs draws no chart
 
     return run_text(document, command, timeline)
 

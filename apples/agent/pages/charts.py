@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from apples.jobs.text.words import spending, words_of
+from apples.agent.text.words import spending, words_of
 from apples.ui import charts as draw
 from apples.ui.charts import Scale, box, diamond, dot, line, text
 from apples.ui.formats import count, seconds

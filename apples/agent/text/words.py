@@ -48,7 +48,7 @@ def reasons(plan: Document | None) -> Document | None:
     """Return why a plan uses its hosts: left out, refused, assumed, each cut to what a page holds."""
     if plan is None:
         return None
-    from apples.agent.text import unmeasured_speeds  # noqa: PLC0415 - it loads NumPy, a list of runs needs none
+    from apples.agent.text.plan import unmeasured_speeds  # noqa: PLC0415 - it loads NumPy, a list of runs needs none
 
     refused = [one["reason"] for one in plan["rejected"]]
     speeds = unmeasured_speeds(plan, never=plan["weather"]["kind"] != "static")

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apples.jobs.text.verified import verified_text
-from apples.jobs.text.words import slow_host_lines, spending, words_of
+from apples.agent.text.verified import verified_text
+from apples.agent.text.words import slow_host_lines, spending, words_of
 from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, duration

@@ -1,0 +1,1 @@
+"""Charts of plans and runs, and how a notebook shows them."""

@@ -1,0 +1,1 @@
+"""Texts of plans and runs for the terminal."""
