@@ -72,7 +72,7 @@ def one_run(hosts, options, over_ssh):
     looked = document["plan"]["weather"]["looked"] or {}
     return {
         "wall": wall,
-        "beyond": wall - execution["measured_seconds"],
+        "beyond": wall - execution["measured_seconds"] - document["phases"].get("calibrate", 0.0),
         "cpu": cpu,
         "phases": document["phases"],
         "hosts": len(document["plan"]["chosen"]["hosts"]),
