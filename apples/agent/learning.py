@@ -13,7 +13,7 @@ from apples.agent.estimator import without_risk
 from apples.agent.information import InformationPool, assumes_speed
 from apples.agent.models import RunObservation, learn, learn_starts
 from apples.agent.models.conformal import PastRun
-from apples.agent.models.corrections import BORDER_WAIT, FIRST_SPREAD, SLOWDOWN
+from apples.agent.models.corrections import BORDER_WAIT, FIRST_SPREAD, SLOWDOWN, STRAGGLER_FACTOR
 from apples.agent.models.learned import Learned, ShareMeasurement, WaitMeasurement, by_threads
 from apples.agent.models.links import MeasuredBorder, Pair, pair_of
 from apples.agent.models.model import ModelTemplate, SpeedFunction, rivals
@@ -183,6 +183,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
             messages=information.application.messages,
             waits=_border_waits(borders, plain, learned),
             straggler_factor=_straggler_factor(result, hosts, model),
+            iteration=_iteration_ratio(result, hosts, information),
             past=None if compute.speeds else result.past,  # another model made that error
             **vars(compute),
         ),
@@ -300,6 +301,23 @@ def _straggler_factor(
     factor = max(1.0, result.iteration_seconds / float(busy.max()))
     weight = rivals(busy) if len(busy) > 1 else 1.0
     return None if weight < MIN_RIVALS else 1.0 + (factor - 1.0) / weight
+
+
+def _iteration_ratio(
+    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
+) -> float:
+    """Return measured over modelled iteration time, the model without straggler factors."""
+    learned = information.learned
+    others = {
+        key: known for key, known in learned.corrections.items() if known.kind != STRAGGLER_FACTOR
+    }
+    pool = replace(without_risk(information), learned=replace(learned, corrections=others))
+    if any(check.rectangle for check in result.hosts):
+        pool = pool.for_rectangles
+    if any(check.threads for check in result.hosts):
+        pool = pool.for_threads
+    rows = np.array([float(check.rows) for check in result.hosts])
+    return result.iteration_seconds / _model(result, pool).set_seconds(hosts, rows)
 
 
 def _measured_borders(

@@ -146,6 +146,9 @@ class RunObservation:
     straggler_factor
         Factor on the seconds that hosts are busy, computing and at borders, that explains the iteration time.
         One below 1 counts as 1: no lateness of hosts makes an iteration shorter.
+    iteration
+        Measured over modelled iteration time, the model with all corrections in use but the straggler factor. The
+        factor competes on it: one that explains a run beside another error of the model is then not used.
     past
         The prediction of the run and its time.
     """
@@ -159,6 +162,7 @@ class RunObservation:
     messages: float = 1.0
     waits: Mapping[str, WaitMeasurement] = field(default_factory=dict)
     straggler_factor: float | None = None
+    iteration: float | None = None
     past: PastRun | None = None
 
 
@@ -324,7 +328,11 @@ def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
         value = math.log(max(1.0, run.straggler_factor))
         own = set_key(run.hosts)
         for key in {own, own if len(run.hosts) == 1 else ANY_SET}:
-            _teach(corrections, STRAGGLER_FACTOR, key, value, now)
+            known, errors = corrections.get((STRAGGLER_FACTOR, key)), None
+            if known is not None and run.iteration is not None and is_positive(run.iteration):
+                off = math.log(run.iteration)
+                errors = (abs(off - known.candidate), abs(off))
+            _teach(corrections, STRAGGLER_FACTOR, key, value, now, errors)
     links = learned.links.taught(run.borders, run.messages, now) if run.borders else learned.links
     runs = learned.runs if run.past is None else (*learned.runs, run.past)[-KEPT_RUNS:]
     return Learned(speeds, dict(list(corrections.items())[-MAX_CORRECTIONS:]), links, runs)

@@ -3,6 +3,7 @@
 import json
 import math
 import multiprocessing
+from dataclasses import replace
 
 import pytest
 from drawn import examples
@@ -130,6 +131,15 @@ def test_a_set_that_was_tested_has_its_own_straggler_factor():
     assert learned.straggler_factor_of(hosts[1:]) == 1.0
     assert learned.straggler_factor_of(hosts[:1]) == 1.0
     assert 1.0 <= learned.straggler_factor_of((hosts[0], hosts[2])) < 1.5
+
+
+def test_a_straggler_factor_beside_another_error_of_the_model_is_not_used():
+    """Two hosts that waited for a busy CPU by turns: the share was forecast too low, and the run as predicted."""
+    late = RunObservation(["ada", "bob"], straggler_factor=2.0, iteration=1.05)
+    learned = after(late, late, late)
+    assert learned.straggler_factor_of([Host("ada"), Host("bob")]) == 1.0
+    learned = after(late, *[replace(late, iteration=1.9)] * 4)
+    assert learned.straggler_factor_of([Host("ada"), Host("bob")]) > 1.8
 
 
 def test_ranks_of_a_single_host_teach_no_other_set():
