@@ -419,11 +419,11 @@ def test_a_border_of_another_size_is_predicted_from_latency_and_bandwidth():
 
 
 def test_lateness_is_no_link_and_a_link_is_no_lateness():
-    world = Campus(latency=1e-5, bandwidth=2e8, late=0.2)
-    information = ran_on_campus(world, "abcd", times=5)
+    world = Campus(latency=3e-4, bandwidth=2e8, late=0.2)
+    information = ran_on_campus(world, "abcd", times=5, grid=4000)
     link = recall(APP).links.known(*(information.hosts[name] for name in "bc"))
     assert link.bandwidth == pytest.approx(2e8)
-    assert off_on_campus(world, "abcd") == pytest.approx(0.0, abs=0.06)
+    assert off_on_campus(world, "abcd", 4000) == pytest.approx(0.0, abs=0.06)
 
 
 def test_a_link_that_is_forecast_to_have_collapsed_is_dearer_than_it_was_measured():
