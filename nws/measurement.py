@@ -68,6 +68,8 @@ CAPACITIES: Final = frozenset(
     {CAPACITY_CPU, CAPACITY_MEMORY, CAPACITY_SWAP, CAPACITY_DISK, CAPACITY_NETWORK}
 )
 SHARES: Final = CAPACITIES | {AVAILABLE_CPU, CURRENT_CPU, LOSS_TCP, LOSS_UDP}
+FOLLOW_LOAD: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU, COMPETITORS, SPARE_CPUS})
+"""Resources whose level shifts when a competitor comes or leaves: all before a shift is forgotten."""
 AMOUNTS: Final = frozenset(
     {
         COMPETITORS,

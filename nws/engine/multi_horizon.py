@@ -141,6 +141,9 @@ class MultiHorizonForecaster(FrameForecaster):
     engine
         ``"numpy"``, ``"numba"``, or ``"auto"``: numba when it is installed. Both give the same
         numbers; numba takes a second to load.
+    follow_shifts
+        Whether all before a shift of level is forgotten (`LevelWatch`): right for shares of a CPU, whose load
+        comes and goes; traffic and disk times return to levels of before, and lose by it.
 
     Examples
     --------
@@ -158,8 +161,11 @@ class MultiHorizonForecaster(FrameForecaster):
         criterion: Criterion = "absolute",
         horizons: Sequence[int] = at.HORIZONS,
         engine: Engine = "numpy",
+        *,
+        follow_shifts: bool = False,
     ) -> None:
         self._which = _place_of(criterion)
+        self._follow_shifts = follow_shifts
         self.horizons = at.checked_horizons(horizons)
         self.engine = chosen_engine(engine)
         self._level = LevelWatch()
@@ -174,9 +180,9 @@ class MultiHorizonForecaster(FrameForecaster):
         self._engine = make_engine(self.engine, self._series, self._wide, self._narrow)
 
     def update(self, value: float) -> None:
-        """Take in the next value; where it completes a shift of level, forget all before the shift."""
+        """Take in the next value; with `follow_shifts`, forget all before a shift of level that it completes."""
         value = checked_value(value)
-        if self._level.shifts(value):
+        if self._follow_shifts and self._level.shifts(value):
             latest = self._level.latest
             self._level.clear()
             self._start_anew()

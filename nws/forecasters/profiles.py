@@ -15,6 +15,7 @@ from nws.forecasters import (
     TrimmedMean,
     TwoLevel,
 )
+from nws.measurement import FOLLOW_LOAD
 
 
 def classic(criterion: Criterion = "absolute") -> TwoLevel:
@@ -50,6 +51,20 @@ def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaste
         "nws.engine.multi_horizon"
     ).MultiHorizonForecaster
     return make(criterion, **options)
+
+
+def default_of(resource: str, **options: Any) -> FrameForecaster:
+    """Return the default profile for series of a resource, fresh: that of a CPU's load follows shifts of level.
+
+    Examples
+    --------
+    >>> forecaster = default_of("availableCpu")
+    >>> for value in [1.0] * 30 + [0.5] * 3:
+    ...     forecaster.update(value)
+    >>> round(forecaster.outlook(30).value, 2)
+    0.5
+    """
+    return default(follow_shifts=resource in FOLLOW_LOAD, **options)
 
 
 def dynamite(length: int = 10) -> SlidingMean:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nws.engine.multi_horizon import Engine
 from nws.errors import CodedError, InputError
 from nws.forecast import Forecast
-from nws.forecasters.profiles import PROFILES, default
+from nws.forecasters.profiles import PROFILES, default_of
 from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
 from nws.memory.archive import Archive, Slot
@@ -311,7 +311,8 @@ def makes(profile: str, engine: Engine = "numpy") -> MakeSeriesForecaster:
         )
 
     def make(series: SeriesName) -> SeriesForecaster:
-        fresh = default(engine=engine) if profile == "default" else PROFILES[profile]()
+        whole = profile == "default"
+        fresh = default_of(series.resource, engine=engine) if whole else PROFILES[profile]()
         return ScoredForecaster(fresh, bounds_of(series.resource))
 
     return make

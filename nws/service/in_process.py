@@ -8,7 +8,7 @@ from threading import Lock
 from nws.errors import SeriesUnknownError
 from nws.forecast import Forecast
 from nws.forecaster import Criterion, Forecaster, LeagueTable
-from nws.forecasters.profiles import default
+from nws.forecasters.profiles import default_of
 from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
 from nws.memory.contract import Memory, RefusedError
@@ -49,7 +49,7 @@ class NetworkWeatherService:
     sensors
         What `sense` runs, in this order.
     profile
-        Makes a fresh forecaster for a new series (`nws.forecasters.profiles`).
+        Makes a fresh forecaster for a new series; None: `nws.forecasters.profiles.default_of` its resource.
     clock
         Seconds since the epoch.
 
@@ -70,7 +70,7 @@ class NetworkWeatherService:
         self,
         memory: Memory,
         sensors: Iterable[Sensor] = (),
-        profile: Callable[[], Forecaster] = default,
+        profile: Callable[[], Forecaster] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.memory = memory
@@ -159,7 +159,8 @@ class NetworkWeatherService:
                     f"nothing was measured of {series} yet", series=str(series)
                 )
             forecaster = self._forecasters[series] = ScoredForecaster(
-                self._profile(), bounds_of(series.resource)
+                self._profile() if self._profile else default_of(series.resource),
+                bounds_of(series.resource),
             )
         for measurement in measurements:
             forecaster.update(measurement)

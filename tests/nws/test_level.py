@@ -57,7 +57,7 @@ def test_spikes_and_noise_make_the_forecaster_forget_nothing(seed):
     values = [
         chance.gauss(10.0, 1.0) * (500 if chance.random() < 0.01 else 1) for _ in range(1500)
     ]
-    forecaster = MultiHorizonForecaster()
+    forecaster = MultiHorizonForecaster(follow_shifts=True)
     for value in values:
         forecaster.update(value)
     assert forecaster.state()["level"]["count"] == len(values)
@@ -66,7 +66,7 @@ def test_spikes_and_noise_make_the_forecaster_forget_nothing(seed):
 def test_a_change_after_spikes_is_followed_all_the_same():
     chance = random.Random(4)
     values = [chance.gauss(10.0, 0.3) * (500 if number % 97 == 50 else 1) for number in range(400)]
-    forecaster = MultiHorizonForecaster()
+    forecaster = MultiHorizonForecaster(follow_shifts=True)
     for value in [*values, *(chance.gauss(5.0, 0.15) for _ in range(FOLLOWED_WITHIN))]:
         forecaster.update(value)
     assert forecaster.outlook(60).value == pytest.approx(5.0, rel=0.1)
@@ -74,7 +74,7 @@ def test_a_change_after_spikes_is_followed_all_the_same():
 
 def test_a_series_of_bursts_keeps_what_it_learned_of_them():
     burst = [*[0.9] * 20, *[0.3] * 5]
-    forecaster = MultiHorizonForecaster()
+    forecaster = MultiHorizonForecaster(follow_shifts=True)
     for value in burst * 20:
         forecaster.update(value)
     learned = forecaster.state()["level"]["count"]
