@@ -56,7 +56,7 @@ def recall(hosts: Iterable[Host], now: float | None = None) -> dict[SeriesName, 
 
 
 def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measurement]]) -> None:
-    """Replace what is remembered of these series.
+    """Replace what is remembered of these series; samples that another process added meanwhile stay.
 
     Raises
     ------
@@ -73,13 +73,26 @@ def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measu
 
     def change(document: state.Document) -> state.Document:
         old = document.get("series")
-        others = [e for e in old if _key(e) not in fresh] if isinstance(old, list) else []
+        entries = {_key(e): e for e in old} if isinstance(old, list) else {}
+        others = [entry for key, entry in entries.items() if key not in fresh]
         mine = [
-            {"resource": r, "host": h, "peer": p, "samples": s} for (r, h, p), s in fresh.items()
+            {"resource": r, "host": h, "peer": p, "samples": _with_newer(s, entries.get((r, h, p)))}
+            for (r, h, p), s in fresh.items()
         ]
         return {"schema": "apples.measurements/1", "series": [*others, *mine][-MOST_SERIES:]}
 
     state.update(DOCUMENT, change)
+
+
+def _with_newer(samples: list[list[float]], entry: object) -> list[list[float]]:
+    """Return samples, and those of a stored entry that are newer than the oldest of them."""
+    known = entry.get("samples") if isinstance(entry, dict) else None
+    if not samples or not isinstance(known, list):
+        return samples
+    begun = samples[0][0]
+    both = {pair[0]: pair for pair in known if _is_pair(pair) and pair[0] > begun}
+    both.update({pair[0]: pair for pair in samples})
+    return [both[time] for time in sorted(both)][-KEPT:]
 
 
 def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measurement]:

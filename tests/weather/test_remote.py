@@ -120,6 +120,22 @@ def test_a_document_of_nonsense_is_no_probe(document):
     )
 
 
+def test_two_plans_at_once_lose_no_samples_of_each_other():
+    history.remember(HOSTS, {LINK: measured(1.0)})
+    one = history.recall(HOSTS, now=1010.0)[LINK]
+    other = history.recall(HOSTS, now=1010.0)[LINK]
+    history.remember(HOSTS, {LINK: [*one, Measurement(LINK, 1002.0, 2.0)]})
+    history.remember(HOSTS, {LINK: [*other, Measurement(LINK, 1003.0, 3.0)]})
+    values = [m.value for m in history.recall(HOSTS, now=1010.0)[LINK]]
+    assert values == [1.0, 2.0, 3.0]
+
+
+def test_a_plan_that_forgets_an_old_load_keeps_forgetting_it():
+    history.remember(HOSTS, {LINK: measured(1.0, 2.0)})
+    history.remember(HOSTS, {LINK: [Measurement(LINK, 1005.0, 9.0)]})
+    assert [m.value for m in history.recall(HOSTS, now=1010.0)[LINK]] == [9.0]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "kept"),
     [
