@@ -36,7 +36,7 @@ from apples.errors import LaunchError as LaunchError
 from apples.errors import ModelError as ModelError
 from apples.errors import UsageError as UsageError
 from apples.errors import VerificationError as VerificationError
-from apples.io.version import VERSION as __version__
+from apples.io.version import __version__ as __version__
 from apples.jobs.recorder import run as run
 from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution

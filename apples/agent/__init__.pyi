@@ -87,6 +87,7 @@ from apples.agent.models.rectangle import contacts as contacts
 from apples.agent.models.rectangle import covered_once as covered_once
 from apples.agent.models.strip import StripModel as StripModel
 from apples.agent.objective import users_metric as users_metric
+from apples.agent.pages.notebook import plan_html as plan_html
 from apples.agent.partitioning import partition_cost as partition_cost
 from apples.agent.planners import PLANNERS as PLANNERS
 from apples.agent.planners.columns import Demands as Demands

@@ -33,7 +33,7 @@ from apples.launch.actuator import Actuator, Execution, Resized
 from apples.launch.actuators.recording import RecordingActuator, RecordingExecution
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
-from apples.ui.units import listed
+from apples.ui.units import counted, in_one_line, listed
 
 if TYPE_CHECKING:
     from apples.launch.events import Progress
@@ -183,6 +183,12 @@ class DecisionLog:
     policy: ExecutionPolicy | None = None
     arrangement: Arrangement | None = None
     limits: Limits | None = None
+
+    def __repr__(self) -> str:
+        """Return how many sets were planned and refused, and what was chosen."""
+        chosen = f"chosen {self.chosen.summary}" if self.chosen else "nothing chosen"
+        sets = counted(self.considered, "set")
+        return in_one_line(self, f"{sets} planned, {self.rejected} refused, {chosen}")
 
     def reject(self, rejections: Iterable[Rejection]) -> None:
         """Record refusals."""

@@ -2,4 +2,4 @@
 
 from importlib.metadata import version
 
-VERSION = version("apples")
+__version__ = version("apples")

@@ -18,6 +18,7 @@ from apples.malleable.control.change_cost import ChangeCost
 from apples.malleable.control.client import RESIZE_SECONDS, ControlClient, carried_out
 from apples.malleable.control.command import HostShare, ResizeCommand
 from apples.malleable.control.messages import outcome_of, phases_in_order
+from apples.ui.units import in_one_line, some
 
 Document = dict[str, Any]
 RUN_SCHEMA = "apples.run/1"
@@ -67,6 +68,11 @@ class JobStatus:
     last_change: Mapping[str, Any] | None = None
     attempt: int = 1
     slow_hosts: tuple[Mapping[str, Any], ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the id, the state, how far it is and the hosts."""
+        done = f"{self.state}, iteration {self.iteration} of {self.iterations}"
+        return in_one_line(self, f"{self.id} {done} on {some(self.hosts)}")
 
     @classmethod
     def of(cls, job: store.StoredJob, *, ask: bool = True) -> JobStatus:

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from apples.errors import ApplicationError
 from apples.io.log import Log, discard
 from apples.launch.host_spec import HOSTS_LIMIT
+from apples.ui.units import counted, duration, in_one_line, some
 
 LINE_LIMIT = 64 * 1024
 """Bytes of one line; a longer one is no event."""
@@ -65,6 +66,12 @@ class HostTimes:
     cpu_wait_seconds: Duration | None = None
     throttled_seconds: Duration | None = None
     major_faults: Count | None = None
+
+    def __repr__(self) -> str:
+        """Return the host and where its seconds went."""
+        spent = f"compute {duration(self.compute_seconds)}, communicate {duration(self.communicate_seconds)}"
+        wait = "" if self.wait_seconds is None else f", wait {duration(self.wait_seconds)}"
+        return in_one_line(self, f"{self.host}: {spent}{wait}")
 
     @property
     def steady_compute_seconds(self) -> float:
@@ -116,6 +123,11 @@ class Progress:
     residual: Finite | None = None
     borders: tuple[BorderTimes, ...] = ()
     clipped_seconds: Duration | None = None
+
+    def __repr__(self) -> str:
+        """Return how far the run is."""
+        done = f"iteration {self.iteration} of {self.iterations}"
+        return in_one_line(self, f"{done}, {duration(self.seconds)}")
 
     @property
     def iteration_seconds(self) -> float:
@@ -187,6 +199,12 @@ class Outcome:
     files: tuple[str, ...] = ()
     borders: tuple[BorderTimes, ...] = ()
     clipped_seconds: Duration | None = None
+
+    def __repr__(self) -> str:
+        """Return the iterations, their seconds and the hosts."""
+        hosts = some([one.host for one in self.hosts])
+        measured = f"{counted(self.iterations, 'iteration')} in {duration(self.seconds)}"
+        return in_one_line(self, f"{measured} on {hosts}")
 
     @property
     def iteration_seconds(self) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 from apples.errors import LaunchError
 from apples.launch import rank_wrapper as bind
+from apples.ui.units import in_one_line
 
 TASK_FILE = "task.json"
 LAUNCH_FILE = "launch.json"
@@ -57,6 +59,10 @@ class LaunchCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     forks: bool = False
+
+    def __repr__(self) -> str:
+        """Return the beginning of the command line."""
+        return in_one_line(self, shlex.join(self.argv))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from apples.resources import Host, HostList
 from apples.resources.distances import HostDistances
 from apples.resources.schedule import Allocation
 from apples.topology.message_matrix import Matrix
+from apples.ui.units import counted, in_one_line, some
 
 SCHEMA = "apples.task/1"
 PROGRESS_SECONDS = 0.25
@@ -156,6 +157,12 @@ class LaunchPlan:
     distances: HostDistances = field(default_factory=dict)
     partitions: str = ""
 
+    def __repr__(self) -> str:
+        """Return the application, its hosts and its iterations."""
+        hosts = some([strip.host.name for strip in self.strips])
+        iterations = counted(self.iterations, "iteration")
+        return in_one_line(self, f"{self.application} on {hosts}, {iterations}")
+
     @property
     def predicted_seconds(self) -> float:
         """The predicted seconds of the iteration loop."""
@@ -185,6 +192,10 @@ class HostSurvey:
     needs: Needs
     findings: Mapping[str, Fitness] = field(default_factory=dict)
     malleable: bool = False
+
+    def __repr__(self) -> str:
+        """Return the hosts that may be used."""
+        return in_one_line(self, f"of {some([host.name for host in self.allowed])}")
 
     @property
     def unseen(self) -> tuple[Host, ...]:

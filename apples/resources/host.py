@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict
@@ -10,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 import hat
+from apples.ui.units import in_one_line
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 ADDRESS_PATTERN = r"^[A-Za-z0-9:][A-Za-z0-9._:%-]*$"
@@ -110,6 +112,15 @@ class Host:
     python: Program = ""
     directory: Text = ""
     allocation: Annotated[str, Field(pattern=ALLOCATION_PATTERN)] = ""
+
+    def __repr__(self) -> str:
+        """Return the name, and the fields that are not as by default."""
+        words = [
+            f"{known.name} {value}"
+            for known in fields(self)[1:]
+            if (value := getattr(self, known.name)) != known.default
+        ]
+        return in_one_line(self, ", ".join([self.name, *words]))
 
     @property
     def reached_at(self) -> str:

@@ -13,6 +13,7 @@ from pydantic import Field, Strict, model_validator
 import hat
 from apples.resources.host import MOST, Host, Name, PositiveNumber, Text
 from apples.resources.network import Link, Network
+from apples.ui.units import counted, in_one_line, some
 
 Latency = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 
@@ -116,6 +117,11 @@ class HostList:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {host.name: host for host in self.hosts})
+
+    def __repr__(self) -> str:
+        """Return the names of the first hosts."""
+        listed = f"{counted(len(self.hosts), 'host')}: {some([host.name for host in self.hosts])}"
+        return in_one_line(self, f"{listed}{f' ({self.source})' if self.source else ''}")
 
     def __iter__(self) -> Iterator[Host]:
         """Iterate over the hosts in file order."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from apples.resources.host import Host
+from apples.ui.units import counted, in_one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Network:
     assumed_links: dict[tuple[str, str], Link] = field(
         default_factory=dict, repr=False, compare=False
     )
+
+    def __repr__(self) -> str:
+        """Return how many links there are."""
+        default = f", else {self.default}" if self.default else ""
+        return in_one_line(self, f"{counted(len(self.links), 'directed link')}{default}")
 
     def link(self, source: Host, target: Host) -> Link:
         """Return the link a message from `source` to `target` takes."""

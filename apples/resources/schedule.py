@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from apples.errors import InfeasibleError
 from apples.resources import Host, ResourceSet, names
+from apples.ui.units import counted, duration, in_one_line, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Allocation:
     rectangle: Rectangle | None = None
     threads: int = 0
 
+    def __repr__(self) -> str:
+        """Return the host and its share."""
+        return in_one_line(self, f"{share_words(self)}{_of(self.implementation)}")
+
     @property
     def height(self) -> float:
         """Rows of the grid that it has a part of: the strip's, or the rectangle's."""
@@ -61,6 +66,17 @@ class Allocation:
     def ranks(self) -> int:
         """How many processes share it, cut by rows: the host's slots, but never more than there are rows."""
         return 1 if self.threads else max(1, min(self.host.slots, int(self.height)))
+
+
+def share_words(share: Allocation | HostEstimate) -> str:
+    """Return a host and its rows, or the rows and columns of its rectangle."""
+    tile = share.rectangle
+    size = f"{tile.rows} x {tile.columns}" if tile else f"{share.rows:.6g}"
+    return f"{share.host.name} {size}"
+
+
+def _of(implementation: str) -> str:
+    return f", {implementation}" if implementation else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,11 @@ class Schedule:
     allocations: tuple[Allocation, ...]
     planner: str = ""
     dropped: tuple[Host, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the hosts with their rows."""
+        shares = some([share_words(one) for one in self.allocations])
+        return in_one_line(self, f"{shares}{_of(self.planner)}")
 
     @property
     def resources(self) -> ResourceSet:
@@ -157,6 +178,10 @@ class HostEstimate:
     free_memory: float | None
     rectangle: Rectangle | None = None
     threads: int = 0
+
+    def __repr__(self) -> str:
+        """Return the host, its share and its seconds of an iteration."""
+        return in_one_line(self, f"{share_words(self)}: {duration(self.seconds)} an iteration")
 
     @property
     def seconds(self) -> float:
@@ -237,6 +262,19 @@ class Estimate:
     start_seconds: float = 0.0
     borders: tuple[tuple[str, str], ...] = ()
     border_seconds: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the hosts with their rows, and the predicted seconds."""
+        return in_one_line(self, self.summary)
+
+    @property
+    def summary(self) -> str:
+        """The hosts with their rows, and the predicted seconds, in few words."""
+        shares = some([share_words(one) for one in self.hosts])
+        return (
+            f"{shares}: {duration(self.iteration_seconds)} an iteration, "
+            f"{counted(self.iterations, 'iteration')} in {duration(self.execution_seconds)}"
+        )
 
     @property
     def execution_seconds(self) -> float:

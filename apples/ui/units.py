@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+MAX_LINE, IN_REPR = 200, 3
+"""Characters of a `repr`, and how many names it lists."""
 SHOWN = 12
 """How many names are listed before the rest is counted instead."""
 
@@ -66,6 +68,30 @@ def amount(size: float) -> str:
         if abs(size) >= unit * 0.9995:
             return f"{digits(size / unit)} {name}"
     return f"{digits(size)} B"
+
+
+def in_one_line(value: object, words: str) -> str:
+    """Return the `repr` of a value whose fields are too many: its class and some words, on one line.
+
+    Examples
+    --------
+    >>> in_one_line(1.5, "three halves"), len(in_one_line(1.5, "x" * 1000))
+    ('<float three halves>', 200)
+    """
+    line = f"<{type(value).__name__} {' '.join(words.split())}>"
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..>"
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are, for a `repr`.
+
+    Examples
+    --------
+    >>> some(["ada", "bob", "eve", "far"]), some([])
+    ('ada, bob, eve and 1 more', 'none')
+    """
+    more = f" and {len(names) - IN_REPR} more" if len(names) > IN_REPR else ""
+    return f"{', '.join(names[:IN_REPR])}{more}" if names else "none"
 
 
 def listed(names: Iterable[str]) -> str:

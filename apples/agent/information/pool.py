@@ -19,7 +19,7 @@ from apples.agent.models.rectangle import RectangleModel
 from apples.errors import ModelError, UsageError
 from apples.resources import Host, HostList
 from apples.resources.schedule import Estimate, Schedule
-from apples.ui.units import listed
+from apples.ui.units import in_one_line, listed, some
 from apples.weather.conditions import STATIC, Conditions
 from hat import (
     ActiveSet,
@@ -107,6 +107,12 @@ class InformationPool:
     metric: Callable[[Estimate], float] | None = None
     looked: Mapping[str, Any] = field(default_factory=dict)
     threads: bool = False
+
+    def __repr__(self) -> str:
+        """Return the application, the hosts and the source of the weather."""
+        hosts = some([host.name for host in self.hosts])
+        weather = f"weather {self.conditions.source}"
+        return in_one_line(self, f"{self.template.name} on {hosts}; {weather}")
 
     def __post_init__(self) -> None:
         if self.metric is None and self.specifications.objective.is_own:

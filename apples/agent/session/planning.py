@@ -70,7 +70,7 @@ def plan(
     information = with_queue(information, actuator)
     name, blueprint = blueprint_of(spec, information)
     coordinator = coordinator_of(spec, information, actuator)
-    return decide(name, blueprint, coordinator, explain=explain)
+    return replace(decide(name, blueprint, coordinator, explain=explain), spec=spec)
 
 
 def _actuator_for(spec: PlanSpec, information: InformationPool, log: Log) -> Actuator:

@@ -23,9 +23,11 @@ from apples.agent.information import InformationPool, speed_source
 from apples.agent.learned import described
 from apples.agent.models.conformal import LEVEL, MIN_RUNS
 from apples.agent.partitioning import partition_cost
+from apples.agent.session.spec import PlanSpec
 from apples.errors import VerificationError
 from apples.resources import Host
 from apples.resources.schedule import Estimate, HostEstimate, NoFeasiblePlanError, Rejection
+from apples.ui.units import counted, duration, in_one_line, some
 from apples.weather.conditions import error_of
 
 if TYPE_CHECKING:  # a plan verifies, learns and moves nothing
@@ -83,6 +85,8 @@ class PlanResult:
         Where it was asked for.
     binding
         The user's limits without which the plan would be better.
+    spec
+        What was asked for, if it is known.
     """
 
     blueprint: str
@@ -91,6 +95,45 @@ class PlanResult:
     refusal: NoFeasiblePlanError | None = None
     explanation: Explanation | None = None
     binding: tuple[Binding, ...] = ()
+    spec: PlanSpec | None = None
+
+    def __repr__(self) -> str:
+        """Return the application, the hosts with their rows, and the predicted seconds."""
+        name, chosen = self.information.template.name, self.decisions.chosen
+        return in_one_line(self, f"{name} on {chosen.summary}" if chosen else f"{name}: no plan")
+
+    def __str__(self) -> str:
+        """Return the text of ``apples plan``; after `explain` that of ``--explain``."""
+        from apples.agent.text.plan import explained_text, plan_text  # noqa: PLC0415 - the command has it already
+
+        text = plan_text if self.explanation is None else explained_text
+        return text(self.document(), self.command)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the first lines, a row a host, and the shares to scale."""
+        from apples.agent.pages.notebook import plan_html  # noqa: PLC0415 - charts, for a notebook only
+
+        return plan_html(self.document())
+
+    def to_frame(self) -> Any:
+        """Return a `pandas.DataFrame` with a row a host, in strip order; seconds are of one iteration.
+
+        Raises
+        ------
+        UsageError
+            pandas is not installed. Permanent.
+        NoFeasiblePlanError
+            There is no plan.
+        """
+        from apples.agent.session.frames import frame_of  # noqa: PLC0415 - for frames only
+
+        _ = self.estimate
+        return frame_of([_flat(strip) for strip in self.document()["chosen"]["strips"]], "host")
+
+    @property
+    def command(self) -> str:
+        """The command that runs the plan; ``apples.run(spec)`` where it has functions of the user's own."""
+        return self.spec.command if self.spec else "apples run"
 
     @property
     def estimate(self) -> Estimate:
@@ -131,6 +174,14 @@ class PlanResult:
         """Return the ``apples.run/1`` document of a run that did not take place: there is no plan."""
         plan = self.document()
         return refused_document(plan, plan["rejected"][0]["reason"] if plan["rejected"] else "")
+
+
+def _flat(host: Document) -> Document:
+    """Return the entry of a host with the numbers of its rectangle beside the others."""
+    tile = host.get("rectangle", {})
+    return {key: value for key, value in host.items() if key != "rectangle"} | {
+        key: tile[key] for key in tile if key != "rows"
+    }
 
 
 class VerificationInterrupt(KeyboardInterrupt):
@@ -192,6 +243,39 @@ class RunResult:
     messages: MessageMatrix | None = None
     slow_hosts: tuple[SlowHost, ...] = ()
     record: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the application, the measured and the predicted seconds, and the verdict."""
+        outcome, iterations = self.outcome, counted(self.outcome.iterations, "iteration")
+        seconds = f"{duration(outcome.seconds)}, predicted {duration(self.predicted_seconds)}"
+        verdict = {True: "verified", False: "WRONG RESULT", None: "not verified"}[self.verified]
+        hosts = some(list(self.plan.rows))
+        name = self.plan.information.template.name
+        return in_one_line(self, f"{name} on {hosts}: {iterations} in {seconds}; {verdict}")
+
+    def __str__(self) -> str:
+        """Return the text of ``apples run``."""
+        from apples.agent.text.run import run_text  # noqa: PLC0415 - the command has it already
+
+        return run_text(self.document(), self.plan.command)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the first lines, a row a host, and where the time went."""
+        from apples.agent.pages.notebook import run_html  # noqa: PLC0415 - charts, for a notebook only
+
+        return run_html(self.document())
+
+    def to_frame(self) -> Any:
+        """Return a `pandas.DataFrame` with a row a host: planned and measured, as in ``execution.hosts``.
+
+        Raises
+        ------
+        UsageError
+            pandas is not installed. Permanent.
+        """
+        from apples.agent.session.frames import frame_of  # noqa: PLC0415 - for frames only
+
+        return frame_of([_flat(host) for host in self.document()["execution"]["hosts"]], "host")
 
     @property
     def verified(self) -> bool | None:

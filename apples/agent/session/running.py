@@ -157,6 +157,8 @@ class PreparedRun:
         Returns the actuator of a job that is moved while it runs, in place of another.
     moves
         Whether the policy of a blueprint may move the run.
+    spec
+        What was asked for.
     """
 
     blueprint: Blueprint
@@ -170,6 +172,7 @@ class PreparedRun:
     sampler: Callable[[], Actuator] = LocalActuator
     movable: Callable[[Actuator], Actuator] | None = None
     moves: bool = True
+    spec: RunSpec | None = None
 
     def plan(self) -> PlanResult:
         """Return what the blueprint decides; no host is looked at, no queue asked, and nothing started."""
@@ -183,7 +186,8 @@ class PreparedRun:
         coordinator.actuator = RecordingActuator(starters[0], asks=False)
         start = Start(passes=PASSES, decides_only=True, moves=self.moves, movable=movable)
         try:
-            return decide(self.title, self.blueprint, coordinator, start=start)
+            decision = decide(self.title, self.blueprint, coordinator, start=start)
+            return replace(decision, spec=self.spec)
         finally:
             coordinator.actuator = starters[-1]
 
@@ -203,7 +207,7 @@ class PreparedRun:
         """Return the decision as it is now; a later one of the same blueprint leaves it alone."""
         log = self.coordinator.decision_log
         kept = replace(log, estimates=list(log.estimates), rejections=list(log.rejections))
-        return PlanResult(self.title, kept, self.coordinator.information)
+        return PlanResult(self.title, kept, self.coordinator.information, spec=self.spec)
 
     def execute(
         self,
@@ -431,7 +435,7 @@ def prepare(
     return PreparedRun(
         blueprint, coordinator, title, spec.verify, spec.learns, phases, connections, counts,
         LocalActuator if actuator else partial(actuator_of, name, None, spec.slurm),
-        movable, not spec.on,
+        movable, not spec.on, spec,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ planning needs.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,19 @@ from apples.errors import UsageError
 if TYPE_CHECKING:
     from apples.agent.selector import Filter, HostFilter
 
+BY_NAME = (
+    "hosts",
+    "template",
+    "user",
+    "blueprint",
+    "weather",
+    "planner",
+    "distance",
+    "model",
+    "messages",
+)
+BY_NAME_OF_RUN = (*BY_NAME, "actuator", "output", "verify", "engine")
+"""Fields of `PlanSpec` and `RunSpec` that options of the same names give."""
 VERIFY = ("auto", "full", "sample", "none")
 """How a result may be asked to be verified."""
 
@@ -97,6 +111,29 @@ class PlanSpec:
     messages: Path | None = field(default=None, kw_only=True)
 
     @property
+    def command(self) -> str:
+        """The command that runs this: ``apples run`` with options; ``apples.run(spec)`` where it has functions."""
+        own = (self.blueprint, self.planner, self.distance, self.model)
+        if self.host_filters or self.filters or any(map(callable, own)):
+            return "apples.run(spec)"
+        return shlex.join(["apples", "run", *self._options()])
+
+    def _options(self) -> list[str]:
+        plain = type(self)()
+        words = []
+        for name in self._by_name():
+            value = getattr(self, name)
+            value = asked_for(value) if name == "verify" else value
+            if value is not None and value != getattr(plain, name):
+                words += [f"--{name}", str(value)]
+        for name, value in self.settings.items():
+            words += ["--set", f"{name}={value}"]
+        return words + [f"--{name}" for name in ("learned", "fresh") if getattr(self, name)]
+
+    def _by_name(self) -> tuple[str, ...]:
+        return BY_NAME
+
+    @property
     def uses_learned(self) -> bool:
         """Whether the plan uses the learned state."""
         return self.learned or self.weather == "live"
@@ -140,6 +177,18 @@ class RunSpec(PlanSpec):
     engine: str = "auto"
     count_messages: bool = False
     calibrate: bool = field(default=True, kw_only=True)
+
+    def _options(self) -> list[str]:
+        words = PlanSpec._options(self)  # no super(): a class with slots is made twice
+        for name, value in self.slurm.items():
+            words += ["--slurm", f"{name}={value}"]
+        words += ["--warm", ",".join(self.warm)] if self.warm else []
+        words += [] if self.commit_seconds is None else ["--commit", str(self.commit_seconds)]
+        words += ["--count-messages"] if self.count_messages else []
+        return words if self.calibrate else [*words, "--no-calibrate"]
+
+    def _by_name(self) -> tuple[str, ...]:
+        return BY_NAME_OF_RUN
 
     @property
     def learns(self) -> bool:

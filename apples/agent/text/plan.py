@@ -40,8 +40,8 @@ def plan_text(document: Document, command: str) -> str:
         The complete command that runs the plan.
     """
     if document["chosen"] is None:
-        return "\n".join(_no_plan(document))
-    lines = [*_head(document), *_unmeasured(document, command), "", *_table(document), ""]
+        return "\n".join(no_plan(document))
+    lines = [*plan_head(document), *_unmeasured(document, command), "", *_table(document), ""]
     lines += [*_left_out_line(document), *_binding(document)]
     lines += [*_basis(document), f"run it:  {command}"]
     return "\n".join(lines)
@@ -50,8 +50,8 @@ def plan_text(document: Document, command: str) -> str:
 def explained_text(document: Document, command: str) -> str:
     """Return the long text: also which sets were compared, and when the answer changes."""
     if document["chosen"] is None:
-        return "\n".join(_no_plan(document))
-    lines = [*_head(document), *_unmeasured(document, command), "", *_table(document)]
+        return "\n".join(no_plan(document))
+    lines = [*plan_head(document), *_unmeasured(document, command), "", *_table(document)]
     for title, block in (
         ("WHY THESE HOSTS", _sets(document)),
         ("WHY NOT THE OTHERS", _why_not(document)),
@@ -65,7 +65,8 @@ def explained_text(document: Document, command: str) -> str:
     return "\n".join(lines)
 
 
-def _no_plan(document: Document) -> Iterator[str]:
+def no_plan(document: Document) -> Iterator[str]:
+    """Yield the lines of a plan that does not exist: the remedy, then the reasons."""
     remedy = document.get("remedy", "")
     yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
     yield ""
@@ -95,7 +96,8 @@ def _first(names: Sequence[str], count: int) -> str:
     return ", ".join(names[:count]) + (f" and {more} more" if more else "")
 
 
-def _head(document: Document) -> Iterator[str]:
+def plan_head(document: Document) -> Iterator[str]:
+    """Yield the first lines of a plan: the hosts, the seconds, and the next best set."""
     chosen = document["chosen"]
     low, high = chosen["iteration_interval"]
     known = not math.isclose(low, high)  # divided by the iterations an empty one may not be
@@ -241,12 +243,18 @@ COLUMNS: tuple[tuple[str, Callable[[Document], str]], ...] = (
 """The columns of the plan's table: title, and the cell of one of ``chosen.strips``."""
 
 
+def plan_table(document: Document, shown: int) -> list[list[str]]:
+    """Return the titles of the plan's table, then a row of cells for each of the first `shown` hosts."""
+    rows = [[title for title, _ in COLUMNS]]
+    return rows + [
+        [cell(strip) for _, cell in COLUMNS] for strip in document["chosen"]["strips"][:shown]
+    ]
+
+
 def _table(document: Document) -> Iterator[str]:
     strips = document["chosen"]["strips"]
     shown = len(strips) if len(strips) <= SHOWN_HOSTS else SHOWN_HOSTS - 1
-    rows = [[title for title, _ in COLUMNS]]
-    rows += [[cell(strip) for _, cell in COLUMNS] for strip in strips[:shown]]
-    yield from in_columns(rows, numbers=True)
+    yield from in_columns(plan_table(document, shown), numbers=True)
     if len(strips) > shown:
         yield f"and {len(strips) - shown} more hosts"
 

@@ -26,6 +26,21 @@ FELT_SECONDS = 0.05
 
 def run_text(document: Document, command: str, timeline: str = "") -> str:
     """Return the summary of a run, and the run over time where it is given; the last line is what to type next."""
+    lines = [
+        *run_head(document),
+        "",
+        *in_columns(run_table(document), numbers=True),
+        "",
+        *_messages(document["execution"].get("messages")),
+        *([timeline, ""] if timeline else ()),
+        *_phases(document),
+        f"again:  {command}",
+    ]
+    return "\n".join(lines)
+
+
+def run_head(document: Document) -> Iterator[str]:
+    """Yield the first lines of a run: what it took beside the promise, and whether its result is right."""
     execution = document["execution"]
     low, high = execution["interval"]
     promised = duration(execution["predicted_seconds"])
@@ -47,18 +62,8 @@ def run_text(document: Document, command: str, timeline: str = "") -> str:
     past = coverage_words(execution.get("coverage"))
     if past:
         second += f"\nBefore it: {past}."
-    lines = [
-        head,
-        second,
-        "",
-        *_table(document),
-        "",
-        *_messages(execution.get("messages")),
-        *([timeline, ""] if timeline else ()),
-        *_phases(document),
-        f"again:  {command}",
-    ]
-    return "\n".join(lines)
+    yield head
+    yield second
 
 
 def _messages(found: Document | None) -> Iterator[str]:
@@ -88,8 +93,8 @@ def _phases(document: Document) -> Iterator[str]:
         yield f"{document['seconds']:.1f} s in all{': ' if parts else ''}{parts}"
 
 
-def _table(document: Document) -> Iterator[str]:
-    """Yield a row a host; compute, halo, wait and other add up to an iteration."""
+def run_table(document: Document) -> list[tuple[str, ...]]:
+    """Return the titles, then a row a host; compute, halo, wait and other add up to an iteration."""
     execution = document["execution"]
     told = [{word: value for word, value, _ in spending(one)} for one in execution["hosts"]]
     after = [word for word in words_of([execution]) if word != "compute"]
@@ -109,7 +114,7 @@ def _table(document: Document) -> Iterator[str]:
                 *(duration(spent[word]) if word in spent else "" for word in after[1:]),
             )
         )
-    yield from in_columns(rows, numbers=True)
+    return rows
 
 
 def dry_text(command: Mapping[str, Any]) -> str:

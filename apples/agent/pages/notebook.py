@@ -1,0 +1,105 @@
+"""Results in a notebook: the first lines of their text, their table, and the chart of their page.
+
+The chart is an image with its style inside, so that neither styles nor names of one output touch another's.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from apples.agent.pages import charts
+from apples.agent.text.plan import no_plan, plan_head, plan_table
+from apples.agent.text.run import run_head, run_table
+from apples.agent.text.words import kinds_of, spending
+from apples.ui.charts import picture
+from apples.ui.page import render
+from apples.ui.palette import fixed
+
+Document = dict[str, Any]
+
+SHOWN_HOSTS = 50
+DRAWN_HOSTS = 16
+
+
+def plan_html(document: Document) -> str:
+    """Return a plan: its first lines, a row a host, and its strips or rectangles to scale."""
+    chosen = document["chosen"]
+    if chosen is None:
+        return output(no_plan(document))
+    drawn = Markup()
+    if "rectangle" in chosen["strips"][0]:
+        drawn = charts.rectangles("rectangles", chosen)
+    elif len(chosen["strips"]) <= DRAWN_HOSTS:
+        drawn = charts.strips("strips", chosen, kinds_of([document]))
+    return output(
+        plan_head(document),
+        plan_table(document, SHOWN_HOSTS),
+        len(chosen["strips"]) - SHOWN_HOSTS,
+        drawn,
+    )
+
+
+def run_html(document: Document) -> str:
+    """Return a run: its first lines, a row a host, and where the time of an iteration went."""
+    execution = document["execution"]
+    hosts = execution["hosts"]
+    drawn = Markup()
+    if 0 < len(hosts) <= DRAWN_HOSTS:
+        longest = [sum(seconds for _, seconds, _ in spending(host)) for host in hosts]
+        limit = max([execution["iteration_seconds"], *longest]) * 1.02
+        drawn = charts.times("times", execution, limit)
+    rows = run_table(document)
+    return output(run_head(document), rows[: SHOWN_HOSTS + 1], len(rows) - 1 - SHOWN_HOSTS, drawn)
+
+
+def output(
+    lines: Iterable[str],
+    rows: Sequence[Sequence[str]] = (),
+    more: int = 0,
+    drawn: Markup = Markup(),  # noqa: B008 - immutable
+) -> str:
+    """Return lines, a table and a chart as the HTML of a notebook's output; all text is escaped.
+
+    Parameters
+    ----------
+    rows
+        The titles, then the cells of each row; the first one names the row.
+    more
+        How many hosts the table leaves out.
+    """
+    parts = [Markup("<p>{}</p>").format(Markup("<br>").join("\n".join(lines).splitlines()))]
+    if rows:
+        titles = Markup("").join(Markup('<th scope="col">{}</th>').format(t) for t in rows[0])
+        body = Markup("").join(_row(row) for row in rows[1:])
+        parts.append(
+            Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(
+                titles, body
+            )
+        )
+    if more > 0:
+        parts.append(Markup("<p>and {} more hosts</p>").format(more))
+    if drawn:
+        parts.append(_image(drawn))
+    return str(Markup('<div class="apples-result">{}</div>').format(Markup("").join(parts)))
+
+
+def _row(cells: Sequence[str]) -> Markup:
+    rest = Markup("").join(Markup("<td>{}</td>").format(cell) for cell in cells[1:])
+    return Markup('<tr><th scope="row">{}</th>{}</tr>').format(cells[0], rest)
+
+
+def _image(drawn: Markup) -> Markup:
+    """Return a drawing as an image whose alternative text is its title and description."""
+    file = picture(drawn, fixed(render("style.css.j2")))
+    words = re.findall(r"<(?:title|desc) [^>]*>(.*?)</(?:title|desc)>", drawn)
+    return Markup(
+        '<img style="max-width:100%" alt="{}" src="data:image/svg+xml;base64,{}">'
+    ).format(
+        Markup(". ").join(Markup(text) for text in words),  # noqa: S704 - escaped in the drawing
+        base64.b64encode(file.encode()).decode(),
+    )
