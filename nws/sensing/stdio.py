@@ -132,7 +132,7 @@ class StdioSensor:
             else:
                 if isinstance(sensor, CpuSensor):
                     remarks.update(dict.fromkeys(sensor.remarks))
-                    bias = sensor.correction.bias if sensor.correction else None
+                    bias = sensor.correction.bias if sensor.correction else bias
         return answer(number, self._clock(), found, failures, remarks=list(remarks), bias=bias)
 
 
