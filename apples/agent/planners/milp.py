@@ -6,9 +6,8 @@ that j follows i, so that the border costs are those of the hosts really side by
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from threading import Lock
 
 import highspy
 import pulp
@@ -23,10 +22,16 @@ TIME_LIMIT_SECONDS = 60
 EXHAUSTIVE_HOSTS = 16
 """Up to here any hosts of the chain may be skipped; beyond it, at most `REACH` in a row."""
 REACH = 4
+_solving = Lock()
+"""Held while HiGHS solves: its thread pool belongs to the process."""
 
 
 def milp(
-    resources: ResourceSet, information: InformationPool, seconds: float = TIME_LIMIT_SECONDS
+    resources: ResourceSet,
+    information: InformationPool,
+    seconds: float = TIME_LIMIT_SECONDS,
+    *,
+    solver: pulp.LpSolver | None = None,
 ) -> Schedule:
     """Return the schedule with the least T (or cost) under the user's limits; empty when there is none.
 
@@ -35,7 +40,9 @@ def milp(
     Parameters
     ----------
     seconds
-        Time limit of the solver.
+        Time limit of HiGHS.
+    solver
+        Another solver of PuLP, in place of HiGHS.
 
     Raises
     ------
@@ -43,12 +50,11 @@ def milp(
         The solver did not prove an optimum in time. Permanent: use another planner for this set.
     """
     program = _Program(resources, information)
-    solver = pulp.HiGHS(msg=False, threads=1, timeLimit=seconds, gapRel=0, gapAbs=0)
-    # HiGHS has one thread pool for the process. A solver that wants another number of threads than the pool has
-    # refuses to begin, so an earlier solver's pool is released.
-    highspy.Highs.resetGlobalScheduler(True)
-    with _no_stdout():
-        status = program.problem.solve(solver)
+    with _solving:
+        # A solver that wants another number of threads than the pool has refuses to begin, so an earlier solver's
+        # pool is released.
+        highspy.Highs.resetGlobalScheduler(True)
+        status = program.problem.solve(solver or _Solver(threads=1, timeLimit=seconds))
     # Of a solution within the time limit that is not proven the best, PuLP's status is "optimal".
     stopped = program.problem.sol_status == pulp.LpSolutionIntegerFeasible
     if status == pulp.LpStatusNotSolved or stopped:
@@ -67,17 +73,22 @@ def milp(
     return schedule(information, [h for h, _ in used], [r for _, r in used], "milp", idle)
 
 
-@contextmanager
-def _no_stdout() -> Iterator[None]:
-    """Discard output to file descriptor 1: HiGHS prints a banner before its `output_flag` can be set."""
-    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nothing)
+class _SilentHighs(highspy.Highs):
+    """HiGHS without its banner, which the first instance of a process prints as it enables its callbacks."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - HiGHS calls it so
+        self.silent()
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+
+class _Solver(pulp.HiGHS):  # type: ignore[misc]
+    """PuLP's interface to HiGHS, over an instance that prints nothing, to the exact optimum."""
+
+    def createAndConfigureSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802 - PuLP calls it so
+        lp.solverModel = _SilentHighs()  # type: ignore[no-untyped-call]
+        options = {"threads": self.threads, "time_limit": float(self.timeLimit)}
+        for option, value in {"mip_rel_gap": 0.0, "mip_abs_gap": 0.0, **options}.items():
+            lp.solverModel.setOptionValue(option, value)
 
 
 class _Program:

@@ -1,7 +1,7 @@
 """Fixed chains: whole rows and caps against HiGHS, the linear system against its closed form."""
 
-import contextlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -217,12 +217,71 @@ def test_the_mixed_integer_program_keeps_to_a_cost_and_to_sites():
     assert len({h.site for h in milp(hosts, one_site).resources}) == 1
 
 
-def test_milp_returns_no_schedule_that_is_not_proven_best_in_time():
+class Stopped(pulp.LpSolver):
+    """A solver that ends with a status, and without a solution."""
+
+    def __init__(self, status, solution):
+        super().__init__()
+        self.status, self.solution = status, solution
+
+    def actualSolve(self, lp, **_):  # noqa: N802 - PuLP calls it so
+        lp.assignStatus(self.status, self.solution)
+        return self.status
+
+
+@pytest.mark.parametrize(
+    ("status", "solution"),
+    [
+        (pulp.LpStatusOptimal, pulp.LpSolutionIntegerFeasible),
+        (pulp.LpStatusNotSolved, pulp.LpSolutionNoSolutionFound),
+    ],
+)
+def test_milp_returns_no_schedule_that_is_not_proven_best(status, solution):
+    world = random_world(np.random.default_rng(8), 3)
+    with pytest.raises(DeadlineError) as raised:
+        milp(world.hosts, world.information, 7.0, solver=Stopped(status, solution))
+    assert (raised.value.code, raised.value.fields["seconds"]) == ("solver-timeout", 7.0)
+
+
+def test_milp_returns_no_schedule_where_there_is_no_time():
     world = random_world(np.random.default_rng(8), 16)
-    best = milp(world.hosts, world.information)
-    for seconds in (0.0, 0.1, 0.15, 0.2):  # HiGHS has an unproven solution after some of these
-        with contextlib.suppress(DeadlineError):
-            assert milp(world.hosts, world.information, seconds).rows == best.rows
+    with pytest.raises(DeadlineError):
+        milp(world.hosts, world.information, 0.0)
+
+
+OUTPUT_OF_OTHERS = """
+import os, threading
+import numpy as np
+from apples import milp
+from worlds import random_world
+world, over = random_world(np.random.default_rng(8), 10), threading.Event()
+lines = 0
+def write():
+    global lines
+    while not over.is_set():
+        os.write(1, b"line\\n")
+        lines += 1
+if {closed}:
+    os.close(1)
+else:
+    writer = threading.Thread(target=write)
+    writer.start()
+rows = milp(world.hosts, world.information).rows
+over.set()
+if not {closed}:
+    writer.join()
+os.write(2, f"{{lines}} {{sum(rows) == world.total}}".encode())
+"""
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_milp_leaves_the_output_of_the_process_alone(closed):
+    done = subprocess.run(
+        [sys.executable, "-c", OUTPUT_OF_OTHERS.format(closed=closed)],
+        check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["line"] * done.stdout.count("\n")
+    assert done.stderr == f"{done.stdout.count('line')} True"
 
 
 def test_plan_with_milp_prints_json_only(tmp_path):
