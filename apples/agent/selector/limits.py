@@ -29,7 +29,8 @@ Allows = Callable[[Orders], Booleans]
 Numbers = float | np.float64 | npt.NDArray[np.float64]
 
 MAX_SITE_CHOICES = 24
-"""Choices of sites of which each is searched; of more, those that reach from each site to the nearest others."""
+"""Choices of sites of which each is searched; of more, those that reach from each site to the nearest others, and
+those that have the most memory, speed, speed for their price, and hosts."""
 OVER_LIMIT = 1e150
 """Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
 
@@ -219,27 +220,57 @@ class Limits:
             yield group.members
             return
         own = None if group.locus is None else hosts[group.locus].site
-        choices = [
-            choice
-            for choice in self._choices(hosts, by_site, most)
-            if own is None or own in choice
-        ]
+        if math.comb(len(by_site), most) <= MAX_SITE_CHOICES:
+            choices: Iterable[tuple[str, ...]] = combinations(sorted(by_site), most)
+        else:
+            choices = {*self._nearest(hosts, by_site), *self._largest(hosts, speed, by_site, own)}
+        choices = [choice for choice in choices if own is None or own in choice]
         members = [tuple(sorted(i for s in choice for i in by_site[s])) for choice in choices]
         yield from sorted(members, key=lambda those: -float((1.0 / speed[list(those)]).sum()))
 
-    def _choices(
-        self, hosts: Sequence[Host], by_site: dict[str, list[int]], most: int
-    ) -> Iterable[tuple[str, ...]]:
-        sites = sorted(by_site)
-        if math.comb(len(sites), most) <= MAX_SITE_CHOICES:
-            return combinations(sites, most)
+    def _nearest(
+        self, hosts: Sequence[Host], by_site: dict[str, list[int]]
+    ) -> Iterator[tuple[str, ...]]:
+        """Yield each site with those nearest to it, as many as the user allows."""
+        most, sites = self.constraints.maximum_sites, sorted(by_site)
         heads = [hosts[by_site[site][0]] for site in sites]
-        apart = [self.information.model.borders(head, heads) for head in heads]
-        nearest = [np.argsort(row, kind="stable").tolist() for row in apart]
-        return {
-            tuple(sorted(sites[k] for k in [i, *(k for k in row if k != i)][:most]))
-            for i, row in enumerate(nearest)
-        }
+        for i, head in enumerate(heads):
+            row = self.information.model.borders(head, heads)
+            near = [k for k in np.argsort(row, kind="stable").tolist() if k != i]
+            yield tuple(sorted(sites[k] for k in [i, *near][:most]))
+
+    def _largest(
+        self,
+        hosts: Sequence[Host],
+        speed: npt.NDArray[np.float64],
+        by_site: dict[str, list[int]],
+        own: str | None,
+    ) -> Iterator[tuple[str, ...]]:
+        """Yield the sites that together have the most memory, speed, speed for their price, and hosts.
+
+        Of a choice, as many hosts count as the user allows. It grows from the locus's own site, else from the
+        largest one, each time by the site that adds most.
+        """
+        limits, total = self.constraints, self.information.application.rows
+        rates = np.array([host.cost_per_second for host in hosts])
+        worths = [self.information.model.caps(hosts, total).astype(float), 1.0 / speed]
+        if rates.any():
+            worths.append(1.0 / (speed * np.maximum(rates, 1e-9 * rates.max())))
+        if limits.minimum_hosts > 1:
+            worths.append(np.ones(len(hosts)))
+        for worth in worths:
+            choice = [] if own is None else [own]
+            while len(choice) < (limits.maximum_sites or 0):
+                chosen = worth[[i for site in choice for i in by_site[site]]]
+                held = {
+                    site: float(
+                        np.sort([*chosen, *worth[those]])[::-1][: limits.maximum_hosts].sum()
+                    )
+                    for site, those in by_site.items()
+                    if site not in choice
+                }
+                choice.append(max(held, key=held.__getitem__))
+            yield tuple(sorted(choice))
 
     # ------------------------------------------------------------ schedules
     def execution_seconds(self, schedule: Schedule) -> float:

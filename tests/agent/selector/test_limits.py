@@ -1,7 +1,9 @@
 """The search proposes what the filters accept, and finds the best of all ordered subsets of a few hosts."""
 
+import json
+from contextlib import suppress
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -50,6 +52,53 @@ def test_a_plan_on_few_sites_is_found_however_many_sets_span_more(count, sites):
         used = {host.site for host in chosen.schedule.resources}
         assert len(used) == most
         assert len(chosen.names) == most * count // sites
+
+
+def test_the_sites_that_hold_the_grid_together_are_found_though_others_are_nearer():
+    """Of 12 sites in a row only the first and the last have memory: neither is the other's nearest."""
+    grid = 1000
+    listed = [
+        replace(host, free_memory=(200 if host.site in {"s0", "s11"} else 20) * 16 * grid)
+        for host in equal_hosts(48, 12)
+    ]
+    names = [f"s{i}" for i in range(12)]
+    links = {
+        (a, b): Link(1e-6 * (1 + abs(i - k)), 1e9)
+        for i, a in enumerate(names)
+        for k, b in enumerate(names)
+    }
+    information = pool(
+        listed, links, grid=grid, user="[constraints]\nmaximum_sites = 2\nmaximum_hosts = 8\n"
+    )
+    chosen = decided(information)
+    assert {host.site for host in chosen.schedule.resources} == {"s0", "s11"}
+
+
+@pytest.mark.parametrize(
+    "limit", ["", "minimum_hosts", "maximum_hosts", "deadline", "maximum_cost"]
+)
+@pytest.mark.parametrize("seed", [0, 6])
+def test_of_many_sites_a_plan_is_found_where_any_choice_of_them_has_one(seed, limit):
+    """Nine sites have 36 pairs, more than are searched: the plan is about as good as the best plan of one pair."""
+    drawn = random_world(np.random.default_rng(seed), 14, grid=1000, sites=9, priced=True)
+    scarce = [replace(h, free_memory=h.free_memory // 4) for h in drawn.hosts]
+    world = pool(scarce, drawn.information.hosts.network.links, grid=1000)
+    at_most = "[constraints]\nmaximum_sites = 2\n"
+    best = decided(limited(world, at_most))
+    figures = {
+        "": 2, "minimum_hosts": len(best.names), "maximum_hosts": len(best.names),
+        "deadline": best.execution_seconds * 1.001, "maximum_cost": best.cost * 1.001,
+    }  # fmt: skip
+    line = f"{limit or 'maximum_sites'} = {figures[limit]}\n"
+    user = at_most + line if limit else at_most
+    sites = sorted({host.site for host in scarce})
+    plans = []
+    for pair in combinations(sites, 2):
+        of_pair = user + f"sites = {json.dumps(pair)}\n"
+        with suppress(NoFeasiblePlanError):
+            plans.append(decided(limited(world, of_pair)).value)
+    assert plans
+    assert decided(limited(world, user)).value <= 1.05 * min(plans)
 
 
 @pytest.mark.parametrize("count", [4, 12, 120])
