@@ -108,7 +108,7 @@ from apples.agent.rescheduling.evaluation import Move as Move
 from apples.agent.rescheduling.evaluation import as_measured as as_measured
 from apples.agent.rescheduling.evaluation import evaluate_move as evaluate_move
 from apples.agent.rescheduling.rescheduler import Rescheduler as Rescheduler
-from apples.agent.rescheduling.rescheduler import best_of_size as best_of_size
+from apples.agent.rescheduling.rescheduler import move_to_size as move_to_size
 from apples.agent.selector.chains import DISTANCES as DISTANCES
 from apples.agent.selector.filters import FILTERS as FILTERS
 from apples.agent.selector.filters import HOST_FILTERS as HOST_FILTERS

@@ -21,7 +21,7 @@ from typing import Any
 
 import hat
 from apples.agent.coordinator import Coordinator
-from apples.agent.rescheduling import PerformanceMonitor, best_of_size
+from apples.agent.rescheduling import PerformanceMonitor, move_to_size
 from apples.agent.session.results import PlanResult, verification_error
 from apples.agent.session.running import prepare
 from apples.agent.session.spec import JobFiles, RunSpec
@@ -253,15 +253,13 @@ class Supervisor:
         if not fewest <= len(rows) <= most:
             rate = self._performance.rate()
             seconds = rate.compute_seconds if rate else {}
+            reason = f"the job asked for {fewest} to {most} hosts"
             try:
-                best = best_of_size(self._coordinator, rows, seconds, fewest, most)
-                reason = f"the job asked for {fewest} to {most} hosts"
-                self._coordinator.resize(execution, best, reason)
-            except LaunchError as error:  # a host that does not start; it is tried again
-                self.recorder.warn(f"the job asked for {fewest} to {most} hosts: {error}")
-                return
+                move_to_size(self._coordinator, execution, rows, seconds, fewest, most, reason)
             except ApplesError as error:
-                self.recorder.warn(f"the job asked for {fewest} to {most} hosts: {error}")
+                self.recorder.warn(f"{reason}: {error}")
+                if isinstance(error, LaunchError):  # a host that does not start; it is tried again
+                    return
         self._granted = asked
 
     def _over(self, state: str, failure: Failure | None = None) -> int:

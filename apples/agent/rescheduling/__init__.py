@@ -14,7 +14,7 @@ from apples.agent.rescheduling.contract import (
 )
 from apples.agent.rescheduling.evaluation import Move, as_measured, evaluate_move
 from apples.agent.rescheduling.execution import AdaptiveExecution, ReschedulingDecision
-from apples.agent.rescheduling.rescheduler import Rescheduler, ReschedulingPolicy, best_of_size
+from apples.agent.rescheduling.rescheduler import Rescheduler, ReschedulingPolicy, move_to_size
 
 __all__ = [
     "AdaptiveExecution",
@@ -27,6 +27,6 @@ __all__ = [
     "ReschedulingDecision",
     "ReschedulingPolicy",
     "as_measured",
-    "best_of_size",
     "evaluate_move",
+    "move_to_size",
 ]

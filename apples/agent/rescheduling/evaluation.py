@@ -37,6 +37,8 @@ class Move:
     ----------
     estimate
         The candidate.
+    information
+        The pool that the candidate was estimated under.
     iteration_seconds, next_seconds
         One iteration as measured now, and as predicted after the move.
     remaining
@@ -55,6 +57,7 @@ class Move:
     """
 
     estimate: Estimate
+    information: InformationPool
     iteration_seconds: float
     next_seconds: float
     remaining: int
@@ -146,6 +149,7 @@ def evaluate_move(
         next_seconds = candidate.iteration_seconds * overhead
     return Move(
         candidate,
+        information,
         rate.iteration_seconds,
         next_seconds,
         remaining,

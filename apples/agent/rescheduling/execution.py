@@ -282,8 +282,7 @@ class AdaptiveExecution(Execution):
         UsageError, LaunchError
             It stays as it is.
         """
-        conditions = self.coordinator.information.conditions
-        estimate = move.estimate
+        estimate, conditions = move.estimate, move.information.conditions
         try:
             resized = self.resize(estimate.schedule, bandwidth=conditions.bandwidth)
         except (UsageError, LaunchError) as refusal:

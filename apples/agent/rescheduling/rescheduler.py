@@ -22,7 +22,7 @@ from apples.agent.rescheduling.contract import TOLERANCE, PerformanceContract
 from apples.agent.rescheduling.evaluation import Move, apart_from, as_measured
 from apples.agent.rescheduling.execution import AdaptiveExecution
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.launch.actuator import Execution
+from apples.launch.actuator import Execution, Resized
 from apples.resources.schedule import Estimate
 
 MOST_PROBES = 3
@@ -224,35 +224,41 @@ class Rescheduler:
             run.contract = PerformanceContract(rate.iteration_seconds, rate.compute_seconds)
 
 
-def best_of_size(
+def move_to_size(
     coordinator: Coordinator,
+    execution: Execution,
     rows: Mapping[str, int],
     seconds: Mapping[str, float],
-    fewest: int,
-    most: int,
-) -> Estimate:
-    """Return the best schedule of so many hosts for an application that runs, under the weather of this moment.
+    min_hosts: int,
+    max_hosts: int,
+    reason: str,
+) -> Resized:
+    """Move a running application to the best hosts of another number, under the weather of this moment.
 
     Parameters
     ----------
     rows, seconds
-        By host: what it has now, and what it was measured to compute in an iteration.
-    fewest, most
-        Hosts; they take the place of what the user specifications say.
+        By host: its rows now, and its measured seconds of computing in an iteration.
+    min_hosts, max_hosts
+        Number of hosts; they replace the limits of the user specifications.
+    reason
+        Recorded with the move.
 
     Raises
     ------
     NoFeasiblePlanError
-        The host list has no such set that is feasible; carries every refusal.
+        The host list has no feasible set of that size; carries every refusal.
+    UsageError, LaunchError
+        The application refused the move, or tried in vain; it continues as before.
     """
     measured = as_measured(coordinator.refresh(coordinator.information), rows, seconds)
-    limits = {"minimum_hosts": fewest, "maximum_hosts": most}
+    limits = {"minimum_hosts": min_hosts, "maximum_hosts": max_hosts}
     constraints = measured.specifications.constraints.model_copy(update=limits)
-    sized = measured.specifications.model_copy(update={"constraints": constraints})
-    other = coordinator.under(replace(measured, specifications=sized), DecisionLog())
+    specifications = measured.specifications.model_copy(update={"constraints": constraints})
+    sized = coordinator.under(replace(measured, specifications=specifications), DecisionLog())
     candidates = []
-    for resources in other.select_resources():
-        schedule = other.plan(resources)
-        if other.is_feasible(schedule):
-            candidates.append(other.estimate(schedule))
-    return other.best(candidates)
+    for resources in sized.select_resources():
+        schedule = sized.plan(resources)
+        if sized.is_feasible(schedule):
+            candidates.append(sized.estimate(schedule))
+    return sized.resize(execution, sized.best(candidates), reason)

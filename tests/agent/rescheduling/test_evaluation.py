@@ -30,7 +30,9 @@ def evaluated(estimate, rows, seconds, *, remaining=1000, costs=(), error=0.0):
 
 
 def move(iteration_seconds, next_seconds, *, remaining=100, cost=1.0, error=0.0):
-    return Move(candidate(ADA), iteration_seconds, next_seconds, remaining, cost, error, "")
+    return Move(
+        candidate(ADA), INFORMATION, iteration_seconds, next_seconds, remaining, cost, error, ""
+    )
 
 
 def test_a_candidate_that_is_what_runs_is_no_move():

@@ -3,8 +3,9 @@
 import pytest
 from worlds import ROOMY, pool
 
-from apples import Coordinator, Host, Link
-from apples.agent import best_of_size
+from apples import Coordinator, Host, Link, Resized
+from apples.agent import move_to_size
+from apples.launch import Execution
 from apples.resources import NoFeasiblePlanError
 
 LINKS = {("local", "local"): Link(1e-6, 1e9)}
@@ -12,10 +13,31 @@ SPEEDS = {"ada": 1e-8, "bob": 2e-8, "cleo": 4e-8, "dan": 3e-8}
 HOSTS = [Host(name, seconds_per_point=s, free_memory=ROOMY) for name, s in SPEEDS.items()]
 
 
-def sized(fewest, most, rows=None, seconds=None):
-    coordinator = Coordinator(pool(HOSTS, LINKS, iterations=1000))
-    best = best_of_size(coordinator, rows or {"ada": 1000}, seconds or {}, fewest, most)
-    return {one.host.name: one.rows for one in best.schedule.allocations}
+class Resizable(Execution):
+    """A job that only notes its rows."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def monitor(self):
+        yield from ()
+
+    def resize(self, schedule, *, ordered=False, bandwidth=None):
+        self.rows = {one.host.name: one.rows for one in schedule.allocations}
+        return Resized(1, 0.0, {})
+
+    def outcome(self):
+        return None
+
+    def cancel(self):
+        pass
+
+
+def sized(min_hosts, max_hosts, rows=None, seconds=None):
+    coordinator, execution = Coordinator(pool(HOSTS, LINKS, iterations=1000)), Resizable()
+    now = rows or {"ada": 1000}
+    move_to_size(coordinator, execution, now, seconds or {}, min_hosts, max_hosts, "a test")
+    return execution.rows
 
 
 @pytest.mark.parametrize(("count", "hosts"), [(1, "ada"), (2, "ada bob"), (3, "ada bob dan")])
