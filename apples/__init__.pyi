@@ -37,6 +37,8 @@ from apples.errors import ModelError as ModelError
 from apples.errors import UsageError as UsageError
 from apples.errors import VerificationError as VerificationError
 from apples.io.version import __version__ as __version__
+from apples.jobs.comparison import Comparison as Comparison
+from apples.jobs.comparison import compare as compare
 from apples.jobs.recorder import run as run
 from apples.launch.actuator import Actuator as Actuator
 from apples.launch.actuator import Execution as Execution

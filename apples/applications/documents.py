@@ -604,6 +604,12 @@ class _ComparedFigures(TypedDict):
     runs: list[_ComparedFigure]
 
 
+class _ComparedHost(TypedDict):
+    host: str
+    rows: list[int | None]
+    reasons: list[str]
+
+
 class CompareDocument(TypedDict):
     """``apples compare RUN RUN .. --json``; ``same`` and ``differ`` also have the application's parameters."""
 
@@ -612,6 +618,32 @@ class CompareDocument(TypedDict):
     same: dict[str, Any]
     differ: dict[str, list[Any]]
     figures: list[_ComparedFigures]
+    hosts: list[_ComparedHost]
+
+
+class _ComparedPlan(TypedDict):
+    name: str
+    blueprint: str
+    weather: Literal["measured", "static"]
+    weather_source: str
+    weather_time: float | None
+    hosts: Hosts | None
+    iteration_seconds: Seconds | None
+    ratio: float | None
+    iteration_interval: Interval | None
+    execution_seconds: Seconds | None
+    measured_iteration_seconds: Seconds | None
+    refusal: str
+
+
+class ComparePlansDocument(TypedDict):
+    """``apples compare PLAN PLAN .. --json``; ``same`` and ``differ`` also have the application's parameters."""
+
+    schema: Literal["apples.compare-plans/1"]
+    plans: list[_ComparedPlan]
+    same: dict[str, Any]
+    differ: dict[str, list[Any]]
+    hosts: list[_ComparedHost]
 
 
 class SubmittedDocument(TypedDict):
@@ -1684,6 +1716,7 @@ DOCUMENTS: dict[str, Any] = {
             "error": ErrorDocument,
             "runs": RunsDocument,
             "compare": CompareDocument,
+            "compare-plans": ComparePlansDocument,
             "doctor": DoctorDocument,
             "calibration": CalibrationDocument,
             "learned": LearnedDocument,

@@ -28,6 +28,7 @@ from apples.jobs.spec import weights_of as weights_of
 # Not public: the tests import these names from here, so that a module can move.
 from apples.agent.text.run import run_text as run_text
 from apples.jobs.demo import spin as spin
+from apples.jobs.pages.comparison import compared_page as compared_page
 from apples.jobs.pages.demo import demo_page as demo_page
 from apples.jobs.pages.plan import choices as choices
 from apples.jobs.pages.run import MATRIX_PAIRS as MATRIX_PAIRS
@@ -55,6 +56,7 @@ from apples.jobs.store import read_events as read_events
 from apples.jobs.supervisor import CancelledError as CancelledError
 from apples.jobs.supervisor import Supervisor as Supervisor
 from apples.jobs.supervisor import cancel_by_signal as cancel_by_signal
+from apples.jobs.text.comparison import CLEAR as CLEAR
 from apples.jobs.text.demo import METHODS as METHODS
 from apples.jobs.text.demo import demo_document as demo_document
 from apples.jobs.text.demo import demo_text as demo_text
@@ -65,7 +67,6 @@ from apples.jobs.text.job import restarted_text as restarted_text
 from apples.jobs.text.job import run_record_text as run_record_text
 from apples.jobs.text.job import submitted_text as submitted_text
 from apples.jobs.text.job import watched_text as watched_text
-from apples.jobs.text.runs import CLEAR as CLEAR
 from apples.jobs.text.timeline import MARKS as MARKS
 from apples.jobs.text.timeline import timeline_document as timeline_document
 from apples.jobs.text.timeline import timeline_text as timeline_text

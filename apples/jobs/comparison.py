@@ -1,4 +1,4 @@
-"""`comparison_of`: what differs between recorded runs, and whether that is more than their own spread.
+"""`compare`: what differs between plans, or between recorded runs, and whether that is more than their own spread.
 
 A run measures itself many times: each stretch between two reports of progress has its own seconds an iteration.
 Two figures differ clearly where the ranges that hold four fifths of these do not meet. That says nothing of how
@@ -7,52 +7,349 @@ runs differ from one another that were to be equal: for that, compare several of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, floor
-from typing import Any
+from math import ceil, floor, isclose
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from apples.errors import UsageError
-from apples.jobs.records import RunRecord, document_so_far
+from apples.jobs import store
+from apples.jobs.records import RUN_SCHEMA, RunRecord, document_so_far
+from apples.ui.units import in_one_line, some
+
+if TYPE_CHECKING:  # results load NumPy; runs are compared without it
+    from apples.agent.session.results import PlanResult, RunResult
 
 Document = dict[str, Any]
+Compared: TypeAlias = "PlanResult | RunResult | RunRecord | Mapping[str, Any] | str | Path"
 
-SCHEMA = "apples.compare/1"
+SCHEMA, PLANS_SCHEMA, PLAN_SCHEMA = "apples.compare/1", "apples.compare-plans/1", "apples.plan/1"
 LEAST_STRETCHES = 5
 """Of fewer stretches nobody knows the range."""
 OUTSIDE = 0.1
 """Share of the stretches below the range, and above it."""
 
 
-def comparison_of(records: Sequence[RunRecord]) -> Document:
-    """Return what differs between runs, the first of which is what the others are compared with.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A plan or a run under the name by which a comparison calls it.
 
-    Raises
-    ------
-    UsageError
-        Of one of them nothing was planned. Permanent.
+    Attributes
+    ----------
+    document
+        ``apples.plan/1`` or ``apples.run/1``.
+    record
+        Of a run that is recorded here.
     """
-    documents = [document_so_far(one) for one in records]
-    for record, document in zip(records, documents, strict=True):
+
+    name: str
+    document: Mapping[str, Any]
+    record: RunRecord | None = None
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """Its ``apples.plan/1``; empty where nothing was planned."""
+        of_plan = self.document["schema"] == PLAN_SCHEMA
+        return self.document if of_plan else self.document.get("plan") or {}
+
+    @classmethod
+    def of_record(cls, record: RunRecord) -> Entry:
+        """Return the entry of a recorded run.
+
+        Raises
+        ------
+        UsageError
+            Nothing was planned for it. Permanent.
+        """
+        document = document_so_far(record)
         if not document.get("plan"):
             raise UsageError(
                 f"{record.id}: is {record.state} and has no plan to compare",
                 code="plan-missing",
                 run=record.id,
             )
-    facts = [_facts(document["plan"]) for document in documents]
-    names = list(dict.fromkeys(name for one in facts for name in one))
-    rows = {name: [one.get(name) for one in facts] for name in names}
+        return cls(record.id, document, record)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Entry:
+        """Return the entry of a file: what ``apples plan --json`` or ``apples run --json`` printed.
+
+        Raises
+        ------
+        UsageError
+            It cannot be read, or it is neither. Permanent.
+        """
+        try:
+            document = json.loads(path.read_bytes())
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            raise UsageError(
+                f"{path}: {error.strerror}: neither a file nor the id of a run",
+                code="file-missing" if missing else "file-unreadable",
+                file=path,
+            ) from None
+        except ValueError:
+            document = None
+        return cls.of_document(str(path), document)
+
+    @classmethod
+    def of_document(cls, name: str, document: object) -> Entry:
+        """Return the entry of a document.
+
+        Raises
+        ------
+        UsageError
+            It is neither ``apples.plan/1`` nor ``apples.run/1``, or lacks a part. Permanent.
+        """
+        schema = document.get("schema") if isinstance(document, Mapping) else None
+        if not isinstance(document, Mapping) or schema not in (PLAN_SCHEMA, RUN_SCHEMA):
+            raise UsageError(
+                f"{name}: must be {PLAN_SCHEMA} or {RUN_SCHEMA}, as `apples plan --json` prints it "
+                f"(is {schema or 'no JSON document of apples'})",
+                code="file-invalid",
+                file=name,
+                value=schema,
+            )
+        entry = cls(name, document)
+        try:
+            _plans_document([entry])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise UsageError(
+                f"{name}: lacks a part of {schema}: {type(error).__name__}: {error}",
+                code="file-invalid",
+                file=name,
+                value=schema,
+            ) from None
+        return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between plans or runs; the first one is what the others are compared with.
+
+    `str` gives the text of ``apples compare``, a notebook shows a table, and `to_frame` returns a data frame.
+    """
+
+    entries: tuple[Entry, ...]
+
+    def document(self) -> Document:
+        """Return ``apples.compare/1`` of recorded runs, else ``apples.compare-plans/1``."""
+        records = [one.record for one in self.entries if one.record is not None]
+        if len(records) == len(self.entries):
+            return _runs_document(self.entries, records)
+        return _plans_document(self.entries)
+
+    def __repr__(self) -> str:
+        """Return the names of what is compared."""
+        return in_one_line(self, f"of {some([one.name for one in self.entries])}")
+
+    def __str__(self) -> str:
+        """Return the text of ``apples compare``."""
+        from apples.jobs.text.comparison import text_of  # noqa: PLC0415 - the command has it already
+
+        return text_of(self.document())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the answer, and a column for each plan or run."""
+        from apples.jobs.pages.comparison import notebook_html  # noqa: PLC0415 - for a notebook only
+
+        return notebook_html(self.document())
+
+    def to_frame(self) -> Any:
+        """Return a `pandas.DataFrame` with a row for each plan or run; seconds are of one iteration.
+
+        Raises
+        ------
+        UsageError
+            pandas is not installed. Permanent.
+        """
+        from apples.agent.session.frames import frame_of  # noqa: PLC0415 - for frames only
+
+        rows = _plans_document(self.entries)["plans"]
+        return frame_of(rows, "name")
+
+    def page(self) -> str:
+        """Return the page of the comparison: one file that opens offline."""
+        from apples.jobs.pages.comparison import compared_page  # noqa: PLC0415 - templates, for a page only
+
+        return compared_page(self.document())
+
+
+def compare(*given: Compared, **named: Compared) -> Comparison:
+    """Compare plans or runs with the first of them.
+
+    Parameters
+    ----------
+    given, named
+        Two or more: results of `plan` or `run`, their documents, files that ``apples plan --json`` printed, ids or
+        records of runs. A keyword is the name of a plan: ``compare(calm=one, storm=other)``. If all are recorded
+        runs, their ids are their names.
+
+    Raises
+    ------
+    UsageError
+        Fewer than two, plans of different applications, or something that is no plan. Permanent.
+    """
+    if len(given) + len(named) < 2:
+        raise UsageError(
+            "compare needs at least two plans or runs (`apples runs` lists runs, "
+            "`apples plan --json > FILE` keeps a plan)",
+            code="value-missing",
+            field="names",
+            bound=2,
+        )
+    entries = [_entry(one, f"plan {k}") for k, one in enumerate(given, 1)]
+    entries += [replace(_entry(one, name), name=name) for name, one in named.items()]
+    short = [Path(one.name).name for one in entries]
+    if len(set(short)) == len(short):
+        entries = [replace(one, name=name) for one, name in zip(entries, short, strict=True)]
+    _check_same_application(entries)
+    return Comparison(tuple(entries))
+
+
+def _entry(given: Compared, name: str) -> Entry:
+    if isinstance(given, RunRecord):
+        return Entry.of_record(given)
+    if isinstance(given, Mapping):
+        return Entry.of_document(name, given)
+    if isinstance(given, str | Path):
+        if store.names_record(str(given)):
+            return Entry.of_record(RunRecord.of(store.record(str(given))))
+        return Entry.of_file(Path(given))
+    record = getattr(given, "record", None)  # of a `RunResult`
+    if record is not None:
+        return Entry.of_record(RunRecord.of(store.record(record)))
+    return Entry(name, given.document())
+
+
+def _check_same_application(entries: Sequence[Entry]) -> None:
+    """Refuse plans of different applications: their iterations have nothing in common.
+
+    Recorded runs are compared in any case, as far as they can be.
+    """
+    if all(one.record for one in entries):
+        return
+    names = [one.plan.get("application", {}).get("name") for one in entries]
+    for entry, name in zip(entries[1:], names[1:], strict=True):
+        if name != names[0]:
+            raise UsageError(
+                f"{entry.name}: is a plan of {name}, and {entries[0].name} of {names[0]}; compare plans of one "
+                "application",
+                code="application-differs",
+                value=name,
+                expected=names[0],
+            )
+
+
+def _runs_document(entries: Sequence[Entry], records: Sequence[RunRecord]) -> Document:
+    documents = [one.document for one in entries]
+    same, differ = _told_apart([_facts(one.plan) for one in entries])
     return {
         "schema": SCHEMA,
         "runs": [dict(one.summary) for one in records],
-        "same": {name: values[0] for name, values in rows.items() if _all_equal(values)},
-        "differ": {name: values for name, values in rows.items() if not _all_equal(values)},
+        "same": same,
+        "differ": differ,
         "figures": [
             _figure(name, [_of(*pair, key) for pair in zip(records, documents, strict=True)])
             for name, key in FIGURES.items()
         ],
+        "hosts": _hosts([one.plan for one in entries]),
     }
+
+
+def _plans_document(entries: Sequence[Entry]) -> Document:
+    facts = [_facts(one.plan) | _wishes(one.plan) for one in entries]
+    shown = ("hosts", "rows", "weather", "blueprint")  # these have their own place
+    facts = [{name: value for name, value in one.items() if name not in shown} for one in facts]
+    same, differ = _told_apart(facts)
+    return {
+        "schema": PLANS_SCHEMA,
+        "plans": [_planned(one, entries[0]) for one in entries],
+        "same": same,
+        "differ": differ,
+        "hosts": _hosts([one.plan for one in entries]),
+    }
+
+
+def _planned(entry: Entry, first: Entry) -> Document:
+    """Return the figures of a plan; of a run also what it measured."""
+    plan, chosen = entry.plan, entry.plan["chosen"] or {}
+    low, high = chosen.get("iteration_interval", (0.0, 0.0))
+    base = first.plan["chosen"]
+    execution = {} if plan is entry.document else entry.document["execution"] or {}
+    seconds = chosen.get("iteration_seconds")
+    return {
+        "name": entry.name,
+        "blueprint": plan["blueprint"],
+        "weather": plan["weather"]["kind"],
+        "weather_source": plan["weather"].get("source", ""),
+        "weather_time": plan["weather"].get("time")
+        if plan["weather"]["kind"] != "static"
+        else None,
+        "hosts": chosen.get("hosts"),
+        "iteration_seconds": seconds,
+        "ratio": _ratio(seconds, base and base["iteration_seconds"]),
+        "iteration_interval": None if isclose(low, high) else [low, high],
+        "execution_seconds": chosen.get("execution_seconds"),
+        "measured_iteration_seconds": execution.get("iteration_seconds"),
+        "refusal": "" if chosen else _refusal(plan),
+    }
+
+
+def _refusal(plan: Mapping[str, Any]) -> str:
+    reasons = [one["reason"] for one in plan["rejected"]]
+    return "; ".join([*reasons[:1], *([plan["remedy"]] if plan.get("remedy") else [])])
+
+
+def _hosts(plans: Sequence[Mapping[str, Any]]) -> list[Document]:
+    """Return each host of a plan, with its rows in each; where it has none, the plan's reason."""
+    rows = [
+        {strip["host"]: int(strip["rows"]) for strip in plan["chosen"]["strips"]}
+        if plan["chosen"]
+        else {}
+        for plan in plans
+    ]
+    reasons = [_left_out(plan) for plan in plans]
+    return [
+        {
+            "host": host,
+            "rows": [own.get(host) for own in rows],
+            "reasons": [
+                "" if host in own else why.get(host, "")
+                for own, why in zip(rows, reasons, strict=True)
+            ],
+        }
+        for host in dict.fromkeys(name for own in rows for name in own)
+    ]
+
+
+def _left_out(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return why a plan does not use a host, by host."""
+    refused = {
+        one["hosts"][0]: one["reason"] for one in plan["rejected"] if len(one["hosts"]) == 1
+    }
+    return refused | {one["host"]: one["reason"] for one in plan["left_out"]}
+
+
+def _wishes(plan: Mapping[str, Any]) -> Document:
+    chosen = plan["chosen"] or {}
+    return {
+        "iterations": plan["application"]["iterations"],
+        "planner": chosen.get("planner"),
+        "objective": chosen.get("objective", {}).get("measure"),
+        "risk": plan.get("risk"),
+    }
+
+
+def _told_apart(facts: Sequence[Document]) -> tuple[Document, dict[str, list[Any]]]:
+    """Return the facts that are equal everywhere, and the others with a value for each."""
+    names = list(dict.fromkeys(name for one in facts for name in one))
+    rows = {name: [one.get(name) for one in facts] for name in names}
+    same = {name: values[0] for name, values in rows.items() if _all_equal(values)}
+    return same, {name: values for name, values in rows.items() if name not in same}
 
 
 def _facts(plan: Mapping[str, Any]) -> Document:

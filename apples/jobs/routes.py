@@ -21,7 +21,7 @@ from apples import jobs
 from apples.applications.folder import DocumentFolder
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
-from apples.jobs.comparison import comparison_of
+from apples.jobs.comparison import compare as compare_runs
 from apples.jobs.pages import plan as planning
 from apples.jobs.pages import served
 from apples.jobs.pages.record import has_own_page, record_page
@@ -106,7 +106,7 @@ def _add_runs(app: FastAPI, site: Site) -> None:
                 "choose two runs or more in the list to compare them",
                 code="value-range", field="run", value=len(run), bound=2,
             )  # fmt: skip
-        document = comparison_of([jobs.run_record(name) for name in run])
+        document = compare_runs(*(jobs.run_record(name) for name in run)).document()
         return served.comparison_page(site.frame(request, "Runs"), document)
 
 

@@ -31,6 +31,7 @@ from apples.launch import job_processes
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
 RUN_FOLDER = re.compile(r"apples-[a-z0-9_]{8}")
+RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
 """Name of a run's folder (`apples.launch.processes`)."""
 RESERVED_BYTES = 1 << 17
 """Room for the last record and the result of a run: some KB, and some for each of many hosts."""
@@ -411,6 +412,11 @@ def job(name: str) -> StoredJob:
                 run=others[0].id,
             ) from None
         raise
+
+
+def names_record(word: str) -> bool:
+    """Return whether a word may be an id, or the beginning of one, and is no file."""
+    return RECORD_NAME.fullmatch(word) is not None and not Path(word).exists()
 
 
 def record(name: str) -> StoredJob:

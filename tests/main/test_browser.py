@@ -2,12 +2,13 @@
 
 import pytest
 from jobs.pages.test_message_matrix import document as many_messages
+from jobs.pages.test_saved_pages import compared
 from pages.browser import Browser, chromium
 from pages.documents import demo, run
 from pages.timelines import moved
 from simulation.test_pages import sweep_rows
 
-from apples.jobs import demo_page, run_page
+from apples.jobs import compared_page, demo_page, run_page
 from apples.scheduling import Easy, SlowdownDriven
 from apples.simulation import (
     SimulatedRun,
@@ -68,6 +69,7 @@ PAGES = {
     "timeline": lambda: run_page(run(("ada", "bob")), moved()),
     "messages": lambda: run_page(many_messages(64, 256)),
     "comparison": comparison,
+    "compared plans": lambda: compared_page(compared(HOSTS)),
     "sweep": sweep,
     "hostile": lambda: run_page(hostile()),
 }

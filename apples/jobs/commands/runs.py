@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +17,6 @@ from apples.ui.command_line import say, show, show_answer
 from apples.ui.options import Json
 from apples.ui.units import amount
 
-RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
-"""What an id, or the beginning of one, looks like."""
 KEPT_DAYS, KEPT_BYTES = 90.0, 1_000_000_000
 
 
@@ -56,27 +53,29 @@ def runs(
 def compare(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="RUN RUN ..", help="Ids.", autocompletion=run_ids),
+        typer.Argument(
+            metavar="PLAN-OR-RUN ..",
+            help="Files of `apples plan --json`, and ids of runs.",
+            autocompletion=run_ids,
+        ),
     ],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Page to write, too.")] = None,
     json: Json = False,
 ) -> int:
-    """Show what differs between recorded runs, and whether it is more than their own spread.
+    """Show what differs between plans, or between runs and whether it is more than their own spread.
 
-    Example: apples compare 1f2e3d4c 9a8b7c6d
+    Example: apples compare calm.json storm.json; apples compare 1f2e3d4c 9a8b7c6d
     """
-    from apples.jobs import run_record  # noqa: PLC0415 - not for a list of runs
-    from apples.jobs.comparison import comparison_of  # noqa: PLC0415
-    from apples.jobs.text.runs import comparison_text  # noqa: PLC0415 - text only
+    from apples.jobs.comparison import compare as compared  # noqa: PLC0415 - not for a list of runs
+    from apples.jobs.text.comparison import text_of  # noqa: PLC0415 - text only
 
-    if len(names) < 2:
-        raise UsageError(
-            "compare needs at least two runs (`apples runs` lists them)",
-            code="value-missing",
-            field="names",
-            bound=2,
-        )
-    document = comparison_of([run_record(record_of(name)) for name in names])
-    show_answer(document, lambda: comparison_text(document), json)
+    comparison = compared(*(record_of(name) if is_scheduled(name) else name for name in names))
+    document = comparison.document()
+    show_answer(document, lambda: text_of(document), json)
+    if out is not None:
+        page = comparison.page()
+        put_page(out, page)
+        say(f"{out}: {len(page.encode())} bytes")
     return 0
 
 
@@ -135,8 +134,7 @@ def report(
 
 def is_record(name: str) -> bool:
     """Whether a word names a record, and no file."""
-    known = RECORD_NAME.fullmatch(name) is not None and not Path(name).exists()
-    return known or is_scheduled(name)
+    return store.names_record(name) or is_scheduled(name)
 
 
 def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) -> None:

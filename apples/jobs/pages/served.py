@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 from apples.agent.text.words import reasons
 from apples.jobs import JobStatus, store
+from apples.jobs.pages.comparison import comparison_parts
 from apples.jobs.pages.run import run_parts
-from apples.jobs.text.runs import CLEAR, comparison_sentences
 from apples.jobs.text.timeline import Events
 from apples.ui.page import render
 from apples.ui.web.frame import Frame
@@ -89,14 +89,7 @@ def log_page(frame: Frame, identifier: str, text: str, size: int) -> str:
 
 def comparison_page(frame: Frame, document: Document) -> str:
     """Return what differs between runs, from ``apples.compare/1``."""
-    return render(
-        "compare.html.j2",
-        TEMPLATES,
-        frame=frame,
-        document=document,
-        answers=list(comparison_sentences(document)),
-        words=CLEAR,
-    )
+    return render("compare.html.j2", TEMPLATES, frame=frame, **comparison_parts(document))
 
 
 def plan_page(

@@ -4,12 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from pages.documents import demo, measured, refused, run
+from pages.documents import demo, measured, plan, refused, run, strip
 from pages.reading import Page, leaves, numbers_of, replaced, strings_of
 from pages.timelines import moved
 
 import apples
-from apples.jobs import METHODS, demo_page, run_page, timeline_document
+from apples import compare
+from apples.jobs import METHODS, compared_page, demo_page, run_page, timeline_document
 from apples.ui import made_by
 
 PAYLOADS = (
@@ -90,6 +91,14 @@ def test_a_run_that_goes_on_shows_the_whole_promise_and_its_pace():
     assert 'class="band"' in page
 
 
+def compared(hosts=("ada", "bob")):
+    """A comparison of two plans and a run: one plan on all hosts, one on the first of them, one of none."""
+    whole = plan([strip(host, 40) for host in hosts])
+    alone = plan([strip(hosts[0], 40 * len(hosts))], blueprint="single_host")
+    none = whole | {"chosen": None, "next_best": None}
+    return compare(calm=whole, storm=alone, none=none, done=run(hosts)).document()
+
+
 PAGES = {
     "counted messages": (run_page, counted()),
     "a run over time": (run_page, over_time()),
@@ -109,6 +118,8 @@ PAGES = {
     "a dry run": (run_page, runs_without_execution()[1]),
     "many repetitions": (demo_page, demo(100, ("ada", "bob", "eve", "fay"))),
     "many hosts": (run_page, run([f"host-{k}" for k in range(1000)])),
+    "compared plans": (compared_page, compared()),
+    "compared plans of many hosts": (compared_page, compared([f"host-{k}" for k in range(1000)])),
 }
 pages = pytest.mark.parametrize(("page", "document"), PAGES.values(), ids=PAGES)
 

@@ -1,0 +1,169 @@
+"""A comparison of plans or runs for the terminal: the answer, then a column for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from apples.ui.formats import moment
+from apples.ui.tables import in_columns
+from apples.ui.units import duration, listed
+
+Document = Mapping[str, Any]
+
+CLEAR = {True: "", False: "no clear difference", None: "too short to tell"}
+
+
+def text_of(document: Document) -> str:
+    """Return the text of a comparison, of plans or of runs."""
+    return (plans_text if "plans" in document else comparison_text)(document)
+
+
+def sentences_of(document: Document) -> Iterator[str]:
+    """Yield the answer of a comparison: a sentence for each plan or run but the first."""
+    return (plan_sentences if "plans" in document else comparison_sentences)(document)
+
+
+def names_of(document: Document) -> list[str]:
+    """Return the names of the plans or runs."""
+    if "plans" in document:
+        return [one["name"] for one in document["plans"]]
+    return [one["id"] for one in document["runs"]]
+
+
+# -------------------------------------------------------------------------------- plans
+def plans_text(document: Document) -> str:
+    """Return the answer, what was planned, a column a plan, and why hosts are in one only."""
+    reasons = list(reason_lines(document))
+    same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
+    return "\n".join([
+        *plan_sentences(document), "", *in_columns(plan_rows(document)), "",
+        *reasons, *([""] if reasons else []), f"same: {same or 'nothing'}",
+    ])  # fmt: skip
+
+
+def plan_rows(document: Document) -> list[tuple[str, ...]]:
+    """Return the names of the plans, then a row for each figure and fact."""
+    plans = document["plans"]
+    rows = [
+        ("", *(one["name"] for one in plans)),
+        ("iteration", *(_iteration(one, k) for k, one in enumerate(plans))),
+        ("likely", *(_span(one["iteration_interval"]) for one in plans)),
+        ("execution", *(_seconds(one["execution_seconds"]) for one in plans)),
+    ]
+    if any(one["measured_iteration_seconds"] is not None for one in plans):
+        rows.append(("measured", *(_seconds(one["measured_iteration_seconds"]) for one in plans)))
+    rows += [
+        ("hosts", *(listed(one["hosts"]) if one["hosts"] else "no plan" for one in plans)),
+        ("weather", *(_weather(one) for one in plans)),
+        ("blueprint", *(one["blueprint"] for one in plans)),
+    ]
+    rows += [(name, *map(_value, values)) for name, values in document["differ"].items()]
+    return rows + [
+        (f"rows of {host['host']}", *("-" if n is None else str(n) for n in host["rows"]))
+        for host in document["hosts"]
+    ]
+
+
+def plan_sentences(document: Document) -> Iterator[str]:
+    """Yield a sentence a plan, of what an iteration takes beside the first, and on which hosts."""
+    first, *others = document["plans"]
+    if first["hosts"] is None:
+        yield f"{first['name']}: no plan: {first['refusal']}"
+    for one in others:
+        if one["hosts"] is None:
+            yield f"{one['name']}: no plan: {one['refusal']}"
+        elif first["hosts"] is None:
+            yield f"{one['name']}: {duration(one['iteration_seconds'])} an iteration."
+        else:
+            yield (
+                f"{one['name']}: {duration(one['iteration_seconds'])} an iteration, {one['ratio']:.2f} times as "
+                f"long as {first['name']}, {_other_hosts(first['hosts'], one['hosts'])}."
+            )
+
+
+def _other_hosts(before: Sequence[str], after: Sequence[str]) -> str:
+    gone = [name for name in before if name not in after]
+    new = [name for name in after if name not in before]
+    words = [f"without {listed(gone)}"] if gone else []
+    words += [f"with {listed(new)}"] if new else []
+    return " and ".join(words) or "on the same hosts"
+
+
+def _iteration(plan: Document, place: int) -> str:
+    text = _seconds(plan["iteration_seconds"])
+    return text if not place or plan["ratio"] is None else f"{text}  x {plan['ratio']:.2f}"
+
+
+def _span(interval: Sequence[float] | None) -> str:
+    return "no interval" if interval is None else " to ".join(map(duration, interval))
+
+
+def _weather(plan: Document) -> str:
+    at = moment(plan["weather_time"])
+    return f"{plan['weather']} ({plan['weather_source']}){f', {at}' if at else ''}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else duration(value)
+
+
+def reason_lines(document: Document) -> Iterator[str]:
+    """Yield a line for each host that one plan has and another has not, with the other's reason."""
+    names = names_of(document)
+    for host in document["hosts"]:
+        for name, rows, reason in zip(names, host["rows"], host["reasons"], strict=True):
+            if rows is None:
+                yield f"{host['host']}, not in {name}: {reason or 'its plan gives no reason'}"
+
+
+# --------------------------------------------------------------------------------- runs
+def comparison_text(document: Document) -> str:
+    """Return the answer, what differs, a column a run, and why hosts are in one only."""
+    same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
+    reasons = list(reason_lines(document))
+    return "\n".join([
+        *comparison_sentences(document), "", *in_columns(comparison_rows(document)), "",
+        *reasons, *([""] if reasons else []), f"seconds are of one iteration; same: {same}",
+    ])  # fmt: skip
+
+
+def comparison_rows(document: Document) -> list[tuple[str, ...]]:
+    """Return the ids of the runs, then a row for each fact that differs and for each figure."""
+    rows = [("", *names_of(document))]
+    rows += [(name, *map(_value, values)) for name, values in document["differ"].items()]
+    for figure in document["figures"]:
+        cells = [_cell(one, first=k == 0, measured=figure["figure"] != "predicted")
+                 for k, one in enumerate(figure["runs"])]  # fmt: skip
+        rows.append((figure["figure"], *cells))
+    return rows
+
+
+def comparison_sentences(document: Document) -> Iterator[str]:
+    """Yield a sentence a run, of what it took beside the first."""
+    first = document["runs"][0]["id"]
+    (figure,) = (one for one in document["figures"] if one["figure"] == "measured")
+    for run, one in zip(document["runs"][1:], figure["runs"][1:], strict=True):
+        if one["ratio"] is None:
+            yield f"{run['id']} and {first}: nothing was measured to compare."
+        elif one["clear"]:
+            yield f"{run['id']} took {one['ratio']:.2f} times as long an iteration as {first}."
+        else:
+            why = CLEAR[one["clear"]]
+            yield f"{run['id']} and {first}: {why} ({one['ratio']:.2f} times as long an iteration)."
+
+
+def _cell(one: Document, *, first: bool, measured: bool) -> str:
+    if one["value"] is None:
+        return "-"
+    text = duration(one["value"])
+    if first or one["ratio"] is None:
+        return text
+    words = CLEAR[one["clear"]] if measured else ""
+    return f"{text}  x {one['ratio']:.2f}{', ' if words else ''}{words}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)
