@@ -83,5 +83,8 @@ if __name__ == "__main__":
         main()
         over.touch()
     else:
+        deadline = time.monotonic() + 60.0
         while not over.exists():  # as a rank of MPI waits for the others
+            if time.monotonic() > deadline:
+                sys.exit("rank 0 did not end in 60 s")
             time.sleep(0.01)

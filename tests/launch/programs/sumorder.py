@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -68,5 +69,8 @@ if __name__ == "__main__":
         main()
         over.touch()
     else:
+        deadline = time.monotonic() + 60.0
         while not over.exists():  # as a rank of MPI waits for the others
+            if time.monotonic() > deadline:
+                sys.exit("rank 0 did not end in 60 s")
             time.sleep(0.01)
