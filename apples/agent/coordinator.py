@@ -80,7 +80,7 @@ class BlueprintStopped(BaseException):
         self.information, self.actuator = information, actuator
 
 
-class Start:
+class StartHooks:
     """What the caller of `Coordinator.execute` adds to `actuate`: this one adds nothing.
 
     Parameters
@@ -253,7 +253,7 @@ class Coordinator:
         self.refresh, self.probe, self.clock = refresh, probe, clock
         self.messages = messages
         self.actuator = actuator or RecordingActuator()
-        self.start = Start()
+        self.start = StartHooks()
         self.selector = selector or ResourceSelector()
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
@@ -261,7 +261,7 @@ class Coordinator:
         self._present = information  # the hosts as they are, whatever the decision assumes of them
         self._alone: tuple[InformationPool, float | None] | None = None
 
-    def execute(self, blueprint: Blueprint, start: Start | None = None) -> Execution:
+    def execute(self, blueprint: Blueprint, start: StartHooks | None = None) -> Execution:
         """Execute a blueprint and return the execution it started.
 
         Before anything is started the blueprint may be executed again from its beginning: without a host that
@@ -278,7 +278,7 @@ class Coordinator:
         NoFeasiblePlanError
             No candidate is feasible; carries every refusal.
         """
-        before, self.start = self.start, start or Start()
+        before, self.start = self.start, start or StartHooks()
         passes = self.start.passes
         try:
             while True:
@@ -593,7 +593,7 @@ def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
     NoFeasiblePlanError
         No candidate is feasible; carries every refusal.
     """
-    coordinator.execute(blueprint, Start(passes=PASSES, decides_only=True))
+    coordinator.execute(blueprint, StartHooks(passes=PASSES, decides_only=True))
 
 
 def _checked(

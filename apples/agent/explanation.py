@@ -17,7 +17,7 @@ from itertools import zip_longest
 import numpy as np
 
 import hat
-from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, Start
+from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, StartHooks
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool
 from apples.agent.learned import dear_words, dearest
@@ -202,7 +202,7 @@ class _Asker:
             estimator=self.coordinator.estimator,
         )
         try:
-            asked.execute(self.blueprint, Start(decides_only=True))
+            asked.execute(self.blueprint, StartHooks(decides_only=True))
         except ApplesError:
             return None
         return asked.decision_log.chosen

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
+from apples.agent.coordinator import PASSES, Blueprint, Coordinator, StartHooks
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import (
     Binding,
@@ -131,7 +131,7 @@ def schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | N
     """Return the schedule that the specification's blueprint chooses under a pool, None if there is no plan."""
     coordinator = coordinator_of(spec, information, None)
     try:
-        coordinator.execute(blueprint_of(spec, information)[1], Start(decides_only=True))
+        coordinator.execute(blueprint_of(spec, information)[1], StartHooks(decides_only=True))
     except NoFeasiblePlanError:
         return None
     chosen = coordinator.decision_log.chosen
@@ -187,7 +187,7 @@ def decide(
     coordinator: Coordinator,
     *,
     explain: bool = False,
-    start: Start | None = None,
+    start: StartHooks | None = None,
 ) -> PlanResult:
     """Execute a blueprint up to its `actuate`, and return what it decided.
 
@@ -199,7 +199,7 @@ def decide(
     refusal, explanation = None, None
     binding: tuple[Binding, ...] = ()
     try:
-        coordinator.execute(blueprint, start or Start(passes=PASSES, decides_only=True))
+        coordinator.execute(blueprint, start or StartHooks(passes=PASSES, decides_only=True))
     except NoFeasiblePlanError as error:
         refusal = NoFeasiblePlanError(error.rejections, advice(coordinator, blueprint))
     else:

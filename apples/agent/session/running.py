@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from apples.agent.calibration import measure_first, probe_hosts
-from apples.agent.coordinator import PASSES, Blueprint, Coordinator, Start
+from apples.agent.coordinator import PASSES, Blueprint, Coordinator, StartHooks
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import advice
 from apples.agent.information import InformationPool, measure_briefly
@@ -73,7 +73,7 @@ def _unannounced(plan: PlanResult, launch: LaunchPlan | None) -> None:
     del plan, launch
 
 
-class _RunStart(Start):
+class _RunStart(StartHooks):
     """Starts the run of a `PreparedRun`: announces its decision, and opens what follows it.
 
     Attributes
@@ -184,7 +184,7 @@ class PreparedRun:
             return RecordingActuator(starters[-1], asks=False)
 
         coordinator.actuator = RecordingActuator(starters[0], asks=False)
-        start = Start(passes=PASSES, decides_only=True, moves=self.moves, movable=movable)
+        start = StartHooks(passes=PASSES, decides_only=True, moves=self.moves, movable=movable)
         try:
             decision = decide(self.title, self.blueprint, coordinator, start=start)
             return replace(decision, spec=self.spec)
