@@ -10,7 +10,7 @@ new plan would say there (tested within 1 % either side).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -20,11 +20,12 @@ import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, StartHooks
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool
-from apples.agent.learned import dear_words, dearest
+from apples.agent.describe_corrections import dear_words, dearest
 from apples.agent.planners.planner import schedule as made_schedule
 from apples.agent.planners.time_balancing import balance, rows_by
 from apples.agent.selector import Limits
 from apples.errors import ApplesError
+from apples.launch.actuators.recording import RecordingActuator
 from apples.resources import Host
 from apples.resources.schedule import Allocation, Estimate, Schedule
 from apples.ui.units import amount, counted, duration
@@ -79,13 +80,20 @@ class Threshold:
         return "close" if ratio < 1.1 else "watch" if ratio < 1.5 else "safe"
 
 
-def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Threshold]:
-    """Yield where the coordinator's last answer changes, for the chosen hosts and those left out by turns."""
-    questions = _questions(coordinator.decision_log)
+def thresholds(
+    coordinator: Coordinator, blueprint: Blueprint, asked: Sequence[Question] | None = None
+) -> Iterator[Threshold]:
+    """Yield where the coordinator's last answer changes, by the questions that are asked.
+
+    Parameters
+    ----------
+    asked
+        Default: the first ten, none of a long list.
+    """
+    if asked is None:
+        asked = first_questions(questions(coordinator.decision_log), coordinator)
     ask = _Asker(coordinator, blueprint)
-    for host, quantity, now, error, vary, limit in questions[
-        : questions_asked(len(questions), coordinator)
-    ]:
+    for host, quantity, now, error, vary, limit in asked:
         found = ask.change(vary, limit)
         if found is not None:
             factor, answer = found
@@ -93,18 +101,17 @@ def thresholds(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Thres
             yield Threshold(host.name, quantity, now, error, at, answer)
 
 
-def question_counts(coordinator: Coordinator) -> tuple[int, int]:
-    """Return how many questions `thresholds` asks, and how many there are."""
-    possible = len(_questions(coordinator.decision_log))
-    return questions_asked(possible, coordinator), possible
+def first_questions(possible: Sequence[Question], coordinator: Coordinator) -> Sequence[Question]:
+    """Return those of the possible questions that `thresholds` asks."""
+    return () if _is_long(coordinator) else possible[:MAX_QUESTIONS]
 
 
-def questions_asked(possible: int, coordinator: Coordinator) -> int:
-    """Return how many of the possible questions `thresholds` asks."""
-    return 0 if len(coordinator.decision_log.usable) > MAX_HOSTS else min(MAX_QUESTIONS, possible)
+def _is_long(coordinator: Coordinator) -> bool:
+    """Whether the list is too long for questions, of which each is several plans."""
+    return len(coordinator.decision_log.usable) > MAX_HOSTS
 
 
-def _questions(record: DecisionLog) -> list[Question]:
+def questions(record: DecisionLog) -> list[Question]:
     """Return all questions: those about chosen hosts and about hosts left out by turns."""
     information, chosen = record.information, record.chosen
     if chosen is None or information is None:
@@ -165,7 +172,7 @@ def _of_others(host: Host, information: InformationPool) -> Iterator[Question]:
 
 
 class _Asker:
-    """Asks the blueprint again under varied information."""
+    """Asks the blueprint again under varied information; no host and no queue is asked for it."""
 
     def __init__(self, coordinator: Coordinator, blueprint: Blueprint) -> None:
         self.coordinator = coordinator
@@ -195,12 +202,8 @@ class _Asker:
 
     def chosen(self, information: InformationPool) -> Estimate | None:
         """Return the estimate that is chosen under a pool; None where there is no plan."""
-        asked = Coordinator(
-            information,
-            selector=self.coordinator.selector,
-            planner=self.coordinator.planner,
-            estimator=self.coordinator.estimator,
-        )
+        asked = self.coordinator.under(information, DecisionLog())
+        asked.actuator = RecordingActuator(asked.actuator, asks=False)
         try:
             asked.execute(self.blueprint, StartHooks(decides_only=True))
         except ApplesError:
@@ -372,9 +375,12 @@ def _one_more(allocation: Allocation, information: InformationPool) -> float:
 
 
 def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding]:
-    """Yield the user's limits without which the blueprint chooses a better plan, each with that plan's figures."""
+    """Yield the user's limits without which the blueprint chooses a better plan, each with that plan's figures.
+
+    Of a long list none: each is a plan of its own.
+    """
     chosen = coordinator.decision_log.chosen
-    if chosen is None:
+    if chosen is None or _is_long(coordinator):
         return
     for field, given, better, needed in _without_each_limit(coordinator, blueprint):
         if better.value < chosen.value - 1e-6 * abs(chosen.value):

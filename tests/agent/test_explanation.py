@@ -205,9 +205,28 @@ def test_a_host_that_a_limit_leaves_out_names_the_limit():
 
 
 # --------------------------------------------------------------- binding limits
-def binding_of(information, blueprint=minimum_execution_time, **subsystems):
-    result = decide("b", blueprint, Coordinator(information, **subsystems))
+def binding_of(information, *, explain=True, blueprint=minimum_execution_time, **subsystems):
+    result = decide("b", blueprint, Coordinator(information, **subsystems), explain=explain)
     return result.document()
+
+
+@pytest.mark.parametrize(("count", "explain"), [(3, False), (300, True)])
+def test_limits_are_asked_about_where_an_explanation_of_a_short_list_is_asked_for(count, explain):
+    executed = []
+
+    def counted(coordinator):
+        executed.append(coordinator)
+        return minimum_execution_time(coordinator)
+
+    hosts = [Host(f"h{i}", seconds_per_point=1e-9) for i in range(count)]
+    information = pool(
+        hosts,
+        {("local", "local"): Link(1e-6, 1e10)},
+        user="[constraints]\nmaximum_hosts = 2\ndeadline = 1e9\n",
+    )
+    document = binding_of(information, explain=explain, blueprint=counted)
+    assert len(document["chosen"]["hosts"]) == 2
+    assert (document["binding"], len(executed)) == ([], 1)
 
 
 def test_the_memory_that_keeps_a_host_idle_is_named_with_its_numbers():
@@ -216,7 +235,7 @@ def test_the_memory_that_keeps_a_host_idle_is_named_with_its_numbers():
         Host("slow", seconds_per_point=2e-9, free_memory=2**40),
     ]
     information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)})
-    document = binding_of(information)
+    document = binding_of(information, explain=False)
     (limit,) = document["binding"]
     assert (limit["host"], limit["what"], limit["limit"]) == ("big", "memory", 16_000 * 302)
     assert limit["needed"] == pytest.approx(16_000 * 669, rel=0.01)  # two thirds of the grid

@@ -20,7 +20,7 @@ from apples import (
     SpeedFunction,
     load_information,
 )
-from apples.agent import Learned, by_threads, check, equal_strips, recall, remember
+from apples.agent import Learned, by_threads, check, decide, equal_strips, recall, remember
 from apples.launch import HostTimes, Outcome, RankGroup, SlurmActuator, bound, run_task
 from apples.malleable import MalleableActuator
 from apples.topology import synthetic
@@ -54,6 +54,20 @@ def test_a_host_alone_is_by_threads_where_these_were_measured_to_be_faster_and_o
     (one,) = planned(jacobi2d(threads), (ADA,)).allocations
     assert (one.implementation == "threads") == (one.threads == 4) == (threads < RANKS)
     assert one.ranks == (1 if threads < RANKS else 4)
+
+
+def test_an_explanation_takes_no_threads_where_the_actuator_takes_none():
+    class RanksOnly(RecordingActuator):
+        takes_threads = False
+
+    information = jacobi2d(RANKS / 9)
+    user = hat.parse("[constraints]\nmaximum_hosts = 2\n", hat.UserSpecifications)
+    information = replace(information, specifications=user)
+    for actuator, threads in ((RanksOnly(), 0), (RecordingActuator(), 4)):
+        coordinator = Coordinator(information, actuator)
+        result = decide("best", minimum_execution_time, coordinator, explain=True)
+        assert result.estimate.schedule.threads == threads
+        assert result.binding == ()
 
 
 def test_every_host_of_a_set_of_several_has_ranks():

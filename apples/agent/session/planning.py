@@ -17,7 +17,8 @@ from apples.agent.explanation import (
     Binding,
     advice,
     bindings,
-    question_counts,
+    first_questions,
+    questions,
     thresholds,
 )
 from apples.agent.information import InformationPool, load_information
@@ -54,7 +55,8 @@ def plan(
     information
         The loaded pool, in place of the specification's files, settings, weather and model.
     explain
-        Whether the result carries the whole argument: when the answer changes, and what equal strips would take.
+        Whether the result carries the whole argument: when the answer changes, which limits of the user keep it
+        from being better, and what equal strips would take.
     talk
         Receives a line for each host or link that could not be measured.
 
@@ -210,12 +212,15 @@ def decide(
                 value=name,
             )
         if explain:
+            possible = questions(coordinator.decision_log)
+            asked = first_questions(possible, coordinator)
             explanation = Explanation(
-                tuple(thresholds(coordinator, blueprint)),
+                tuple(thresholds(coordinator, blueprint, asked)),
                 equal_strips_of(coordinator),
-                *question_counts(coordinator),
+                len(asked),
+                len(possible),
             )
-        binding = tuple(bindings(coordinator, blueprint))
+            binding = tuple(bindings(coordinator, blueprint))
     record = coordinator.decision_log
     return PlanResult(name, record, coordinator.information, refusal, explanation, binding)
 

@@ -20,7 +20,7 @@ from apples.agent.explanation import (
     memory_bindings,
 )
 from apples.agent.information import InformationPool, speed_source
-from apples.agent.learned import described
+from apples.agent.describe_corrections import described
 from apples.agent.models.conformal import LEVEL, MIN_RUNS
 from apples.agent.partitioning import partition_cost
 from apples.agent.session.spec import PlanSpec
@@ -84,7 +84,7 @@ class PlanResult:
     explanation
         Where it was asked for.
     binding
-        The user's limits without which the plan would be better.
+        The user's limits without which the plan would be better, where an explanation was asked for.
     spec
         What was asked for, if it is known.
     """
