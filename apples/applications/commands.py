@@ -65,7 +65,7 @@ def new(
 
     Example: hat new heat; hat new heat --malleable; hat new heat --c
     """
-    from apples.applications.scaffold import ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
+    from apples.applications.scaffold import MODELS, ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
     from apples.applications.scaffold import new as new_folder  # noqa: PLC0415 - likewise
 
     models: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
@@ -111,7 +111,8 @@ def new(
         for path in paths:
             show(str(path))
         build = "make && " if c or fortran else ""
-        show(f"next:  cd {paths[0].parent} && {build}python agent.py")
+        step = "python agent.py" if kind in MODELS else "apples run"
+        show(f"next:  cd {paths[0].parent} && {build}{step}")
     return 0
 
 
