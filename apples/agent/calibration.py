@@ -174,7 +174,8 @@ def measure_first(
         with ThreadPoolExecutor(len(lanes)) as threads:
             if not any(list(threads.map(measured, lanes))):
                 break
-        information = replace(information, learned=recall(information.learned_key))
+        learned = recall(information.learned_key, hosts=information.hosts)
+        information = replace(information, learned=learned)
     known = information.for_threads if pool.threads else information
     left = [name for name in tried if not speed_source(known, information.hosts[name]).holds]
     if left:

@@ -2,8 +2,8 @@
 
 The largest of several uncertain times is later than the largest of their means: the nominal T is a
 biased promise. So the range from 10 to 90 % is drawn from the forecasts' errors, with the strips held
-fixed: the model's own interval. It holds until a run of such a set has ended; from then on the interval is as
-wide as the errors of past runs ask for (`apples.agent.models.conformal`).
+fixed: the model's own interval (`interval`). No plan prints it: the printed interval is as wide as the errors of
+past runs ask for (`apples.agent.models.conformal`).
 
 The estimates are ranked by the user's objective (`by_value`), by the time their resources are waited for
 (`with_queue_wait`), and by preference (`preferred`).
@@ -109,10 +109,8 @@ class PerformanceEstimator:
         schedule = estimate.schedule
         kind = set_class(schedule.resources)
         past = information.learned.runs_of(kind)
-        low, high = self.interval(schedule, information)
         mean = without_risk(information).model_of(schedule).iteration_seconds(schedule)
         mean *= estimate.iterations
-        own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
         seconds = estimate.execution_seconds
         low = high = seconds
         pool, following = information.pool_of(schedule), next_interval(past)
@@ -124,7 +122,7 @@ class PerformanceEstimator:
         return replace(
             estimate,
             interval=(min(low, seconds), max(high, seconds)),
-            basis=IntervalBasis(kind, mean, own, min(len(past), USED_RUNS), sum(held), len(held)),
+            basis=IntervalBasis(kind, mean, min(len(past), USED_RUNS), sum(held), len(held)),
         )
 
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:

@@ -18,9 +18,9 @@ import numpy as np
 
 import hat
 from apples.agent.coordinator import Blueprint, Coordinator, DecisionLog, StartHooks
+from apples.agent.describe_corrections import dear_words, dearest
 from apples.agent.estimator import caution_for
 from apples.agent.information import InformationPool
-from apples.agent.describe_corrections import dear_words, dearest
 from apples.agent.planners.planner import schedule as made_schedule
 from apples.agent.planners.time_balancing import balance, rows_by
 from apples.agent.selector import Limits

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from apples.agent.estimator import without_risk
+from apples.agent.estimator import PerformanceEstimator, without_risk
 from apples.agent.information import InformationPool, assumes_speed
 from apples.agent.models import RunObservation, learn, learn_starts
 from apples.agent.models.conformal import PastRun
@@ -20,7 +20,7 @@ from apples.agent.models.model import ModelTemplate, SpeedFunction, rivals
 from apples.agent.models.strip import SLICE_SECONDS, standstill
 from apples.launch.events import BorderTimes, HostTimes, Outcome
 from apples.resources import Host
-from apples.resources.schedule import Estimate, Rectangle
+from apples.resources.schedule import Estimate, Rectangle, Schedule
 
 MIN_RIVALS = 0.5
 """Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""
@@ -71,8 +71,10 @@ class PredictionCheck:
         Per host, in strip order.
     borders
         What the program measured of each border, in strip order; empty where it reports none.
+    schedule
+        The schedule of the estimate.
     past
-        What was promised and what came, for the next interval; None where nothing was promised of the whole.
+        The prediction and the measured time, for the next interval; None where the estimate was not chosen.
     steady
         The same without timing spikes, from which the model learns; None where the run had none.
     """
@@ -81,6 +83,7 @@ class PredictionCheck:
     inside: bool | None
     iteration_seconds: float
     hosts: tuple[HostCheck, ...]
+    schedule: Schedule
     borders: tuple[BorderTimes, ...] = ()
     past: PastRun | None = None
     steady: PredictionCheck | None = None
@@ -98,6 +101,7 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
         inside,
         outcome.iteration_seconds,
         hosts,
+        estimate.schedule,
         outcome.borders,
         _past_run(estimate, outcome),
     )
@@ -154,7 +158,15 @@ def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
     if basis is None or min(basis.mean_seconds, measured) <= 0:
         return None
     promised = (low, high) if low < high else None
-    return PastRun(basis.set_class, basis.mean_seconds, basis.own, promised, measured)
+    return PastRun(basis.set_class, basis.mean_seconds, None, promised, measured)
+
+
+def _with_own_interval(past: PastRun, schedule: Schedule, information: InformationPool) -> PastRun:
+    """Return a past run with the half-width of the model's own interval, which takes thousands of draws."""
+    low, high = PerformanceEstimator().interval(schedule, information)
+    mean = past.predicted
+    own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
+    return replace(past, own=own)
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
@@ -175,16 +187,18 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     keys = [_key(host, check) for host, check in zip(hosts, result.hosts, strict=True)]
     borders = _measured_borders(result, hosts, model, plain)
     compute = _observed_computing(result, hosts, plain, learned)
+    past = None if compute.speeds else result.past  # another model made the error of a new speed
     learn(
         information.learned_key,
         RunObservation(
             keys,
+            [host.identity for host in information.hosts],
             borders=[border for border in borders if border.seconds > resolution(border, plain)],
             messages=information.application.messages,
             waits=_border_waits(borders, plain, learned),
             straggler_factor=_straggler_factor(result, hosts, model),
             iteration=_iteration_ratio(result, hosts, information),
-            past=None if compute.speeds else result.past,  # another model made that error
+            past=past and _with_own_interval(past, result.schedule, information),
             **vars(compute),
         ),
     )

@@ -199,8 +199,6 @@ class IntervalBasis:
         ``alone``, ``site`` or ``sites``: the class of the set of hosts.
     mean_seconds
         Predicted seconds of the whole execution without the user's risk: the middle of the interval.
-    own
-        Half-width of the model's own interval, in logarithms.
     runs
         Past runs of this class that the interval is made of.
     inside, of
@@ -210,7 +208,6 @@ class IntervalBasis:
 
     set_class: str
     mean_seconds: float
-    own: float
     runs: int = 0
     inside: int = 0
     of: int = 0

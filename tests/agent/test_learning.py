@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from worlds import pool
 
-from apples import Coordinator, Host, Link, equal_blocks
+from apples import Coordinator, Host, Link, PerformanceEstimator, equal_blocks
 from apples.agent import (
     KINDS,
+    MIN_RUNS,
     PastRun,
     Reference,
     RunObservation,
@@ -174,7 +175,7 @@ def test_a_measured_host_makes_the_listed_speeds_of_the_others_those_of_this_pro
 
 def test_nothing_is_promised_where_a_speed_was_never_measured():
     sky = Weather(cpu={"a": Forecast(0.5, 0.05, "mean", 9, 0.0)})
-    for _ in range(5):
+    for _ in range(MIN_RUNS):
         learn(APP, RunObservation(past=PastRun("site", 1.0, 0.1, None, 1.1)))
     for measured in (HOSTS[:1], HOSTS):
         calibrated(*measured)
@@ -240,6 +241,18 @@ def test_a_plan_without_an_interval_scores_nothing():
     remember(result, information)
     assert recall(APP).coverage is None
     assert len(recall(APP).runs) == 1
+
+
+def test_a_past_run_has_the_half_width_of_the_models_own_interval():
+    calibrated()
+    sky = Weather(cpu={name: Forecast(0.5, 0.05, "mean", 9, 0.0) for name in "ab"})
+    estimate, information = decided(sky=sky)
+    low, high = PerformanceEstimator().interval(estimate.schedule, information)
+    outcome = Outcome(estimate.iterations, estimate.execution_seconds, 0.0, ())
+    remember(check(estimate, outcome), information)
+    (past,) = recall(APP).runs
+    mean = estimate.execution_seconds
+    assert past.own == pytest.approx(max(np.log(high / mean), np.log(mean / low)))
 
 
 def test_a_result_is_verified_by_digest_and_iteration():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import hat
-from apples.agent.learned import applications, forget_named
+from apples.agent.describe_corrections import applications, forget_named
 from apples.agent.text.plan import learned_document, learned_text
 from apples.errors import UsageError
 from apples.ui import options

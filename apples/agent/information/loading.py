@@ -101,7 +101,7 @@ def load_information(
         application,
         specifications,
         Conditions(host_list, Weather()),
-        recall(LearnedKey.of(described.name, described.version, folder))
+        recall(LearnedKey.of(described.name, described.version, folder), hosts=host_list)
         if learned or weather == "live"
         else Learned(),
         folder,
@@ -149,7 +149,8 @@ def measure_briefly(
     others
         Returns the hosts of the list that are other machines, measured over ssh.
     """
-    information = replace(information, learned=recall(information.learned_key))
+    learned = recall(information.learned_key, hosts=information.hosts)
+    information = replace(information, learned=learned)
     return under("live", information, SensingContext(others=others))
 
 

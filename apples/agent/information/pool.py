@@ -450,8 +450,16 @@ def start_seconds(information: InformationPool, resources: Iterable[Host]) -> fl
     """Return the seconds from a launch until the slowest of some hosts is ready: learned, else the list's."""
     known = information.learned.starts(information.launcher)
     elsewhere = float(np.median([*known.values()])) if known else 0.0
-    starts = ((h, elsewhere if h.start_seconds is None else h.start_seconds) for h in resources)
-    return max((known.get(host.identity, seconds) for host, seconds in starts), default=0.0)
+    return max(
+        (
+            known.get(
+                (host.identity, host.start_seconds or 0.0),
+                elsewhere if host.start_seconds is None else host.start_seconds,
+            )
+            for host in resources
+        ),
+        default=0.0,
+    )
 
 
 def queue_seconds(resources: Iterable[Host]) -> float:

@@ -11,8 +11,8 @@ logarithms: split conformal prediction, with two additions.
   2021): predictions that go wrong one after the other widen faster than their errors would.
 
 For each past run from the fifth on, the interval is worked out that the runs before it ask for, printed or not
-(`Interval.held`). Its misses move the level, and they are the coverage that a plan shows. An interval is printed
-from `MIN_RUNS` runs of a class on.
+(`RunInterval.held`). Its misses move the level, and they are the coverage that a plan shows. An interval is
+printed from `MIN_RUNS` runs of a class on: `MIN_MEASURED` of them have then measured the coverage.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ LEVEL = 0.8
 FADING = 0.95
 MIN_ERRORS = 4
 """The largest of n errors is exceeded with probability 1 / (n + 1): from four on that is the level."""
-MIN_RUNS = MIN_ERRORS + 1
-"""Runs of a class before an interval is printed: the fifth is the first whose interval four others tested."""
+MIN_MEASURED = 5
+"""Runs whose intervals measure the coverage before one is printed: of fewer, no count is four of five."""
+MIN_RUNS = MIN_ERRORS + MIN_MEASURED
+"""Runs of a class before an interval is printed: the first `MIN_ERRORS` of them have no interval to measure."""
 STEP = 0.1
 LOWEST_LEVEL, HIGHEST_LEVEL = 0.5, 0.97
 BEYOND = 1.2
@@ -75,7 +77,7 @@ class PastRun:
     predicted
         Predicted seconds of the iteration loop, without the user's caution.
     own
-        Half-width of the model's own interval, in logarithms.
+        Half-width of the model's own interval, in logarithms; None until the run is remembered.
     promised
         The printed interval, seconds; None where the plan printed none.
     measured
@@ -84,7 +86,7 @@ class PastRun:
 
     set_class: Annotated[str, Field(pattern="^(alone|site|sites)$")]
     predicted: Seconds
-    own: NotNegative
+    own: NotNegative | None
     promised: tuple[Seconds, Seconds] | None
     measured: Seconds
 
@@ -103,7 +105,7 @@ class PastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class RunInterval:
     """The next interval of a class of sets.
 
     Attributes
@@ -118,7 +120,7 @@ class Interval:
     held: tuple[bool, ...]
 
 
-def next_interval(runs: Sequence[PastRun]) -> Interval | None:
+def next_interval(runs: Sequence[PastRun]) -> RunInterval | None:
     """Return the interval of the next run of a class in four cases of five; None before `MIN_ERRORS` runs.
 
     Parameters
@@ -142,7 +144,7 @@ def next_interval(runs: Sequence[PastRun]) -> Interval | None:
         inside = bool(errors[k] <= _half_width(errors[:k], level))
         held.append(inside)
         level = min(max(level + STEP * (LEVEL - inside), LOWEST_LEVEL), HIGHEST_LEVEL)
-    return Interval(_half_width(errors, level), tuple(held))
+    return RunInterval(_half_width(errors, level), tuple(held))
 
 
 def _half_width(errors: np.ndarray[tuple[int], np.dtype[np.float64]], level: float) -> float:
@@ -174,5 +176,5 @@ def caution(runs: Sequence[PastRun], risk: float) -> float:
     interval = next_interval(runs) if risk else None
     if interval is None:
         return 1.0
-    own = float(np.median([run.own for run in runs[-USED_RUNS:]]))
+    own = float(np.median([run.own or 0.0 for run in runs[-USED_RUNS:]]))
     return math.exp(risk * max(0.0, interval.half_width - own) / ERRORS_IN_HALF)

@@ -12,7 +12,7 @@ its kind (`KINDS`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -31,6 +31,8 @@ MAX_STEP_SPREADS = 3.0
 change that lasts is followed within a few runs and a single spike is not."""
 MAX_EFFECTIVE_RUNS = 6
 """Runs that count as evidence: with `EWMA_WEIGHT`, older runs have no weight left (2 / 0.3 - 1 = 5.7)."""
+MAX_HOSTS = 1000
+"""Hosts that are remembered as those of the runs of a correction, the newest."""
 DAY = 86400.0
 
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
@@ -59,18 +61,20 @@ class Kind:
         The reason of the bound, one sentence.
     in_seconds
         Whether the value is in seconds. Else it is the logarithm of a factor.
+    signed
+        Whether the value may be below 0. A wait may not.
     """
 
     bound: float
     half_life: float
     reason: str
     in_seconds: bool = False
+    signed: bool = True
 
     def limited(self, value: float) -> float:
         """Return a value, no further from none than the bound."""
         most = self.bound if self.in_seconds else math.log(self.bound)
-        least = 0.0 if self.in_seconds else -most
-        return min(max(value, least), most)
+        return min(max(value, -most if self.signed else 0.0), most)
 
 
 SLOWDOWN, CO_RUN_SLOWDOWN, SHARE_BIAS = "slowdown", "co_run_slowdown", "share_bias"
@@ -97,7 +101,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     LINK: Kind(30.0, 7 * DAY, "a shaped link passes its burst at the speed of the network card"),
     BORDER_WAIT: Kind(
-        1.0, 30 * DAY, "a quota of the CPU has a period of at most 1 s", in_seconds=True
+        1.0,
+        30 * DAY,
+        "a quota of the CPU has a period of at most 1 s",
+        in_seconds=True,
+        signed=False,
     ),
     START: Kind(600.0, 30 * DAY, "a launch that takes longer fails", in_seconds=True),
 }
@@ -121,6 +129,8 @@ class Evidence:
         kind: logarithms of factors, or seconds for starts.
     age
         Seconds from the last run to the moment at which the document was read.
+    hosts
+        Identities of the hosts of these runs, where the correction holds for other hosts too; else empty.
 
     Examples
     --------
@@ -135,6 +145,7 @@ class Evidence:
     error_with: NotNegative = 0.0
     error_without: NotNegative = 0.0
     age: NotNegative = 0.0
+    hosts: tuple[str, ...] = ()
 
     @property
     def helps(self) -> bool:
@@ -160,8 +171,22 @@ class Evidence:
         supported = signal / (signal + spread**2) if signal else 0.0
         return supported * self.freshness(half_life)
 
-    def after(self, now: float, errors: tuple[float, float] | None) -> Evidence:
-        """Return the evidence after another run; `errors` are those with and without, None: not tested."""
+    def shares_a_host(self, listed: Iterable[str]) -> bool:
+        """Return whether a host of these identities taught it."""
+        return not set(self.hosts).isdisjoint(listed)
+
+    def after(
+        self, now: float, errors: tuple[float, float] | None, hosts: Iterable[str] = ()
+    ) -> Evidence:
+        """Return the evidence after another run.
+
+        Parameters
+        ----------
+        errors
+            With and without the correction; None: not tested.
+        hosts
+            Identities of the hosts of the run, as `Evidence.hosts`.
+        """
         tested, with_it, without = self.tested, self.error_with, self.error_without
         if errors is not None:
             weight = max(EWMA_WEIGHT, 1.0 / (tested + 1))
@@ -169,7 +194,8 @@ class Evidence:
             without += weight * (min(errors[1], MOST) - without)
             tested += 1
         first = self.first if self.runs else now
-        return Evidence(self.runs + 1, first, now, tested, with_it, without)
+        newest = tuple(dict.fromkeys([*self.hosts, *hosts]))[-MAX_HOSTS:]
+        return Evidence(self.runs + 1, first, now, tested, with_it, without, hosts=newest)
 
 
 UNTESTED = Evidence()
@@ -212,13 +238,14 @@ class Correction:
     key
         Identities of its hosts (`Host.identity`); of a start, the launcher and the host.
     value
-        Logarithm of the factor, or seconds; before shrinkage.
+        Logarithm of the factor, or seconds; before shrinkage. Of a start: seconds beyond the host list's.
     spread
         Standard deviation of `value` from run to run, same unit.
     evidence
         Its runs and its contest.
     forecast
-        Of a share bias: the forecast share that it was measured under. Else 0.
+        Of a share bias: the forecast share that it was measured under; of a start: the host list's seconds. Else
+        0.
 
     Examples
     --------
@@ -241,12 +268,18 @@ class Correction:
 
     @classmethod
     def first(
-        cls, kind: str, key: Key, measured: float, now: float, forecast: float = 0.0
+        cls,
+        kind: str,
+        key: Key,
+        measured: float,
+        now: float,
+        forecast: float = 0.0,
+        hosts: Iterable[str] = (),
     ) -> Correction:
         """Return the correction that a first run teaches; it is not used before a second run tests it."""
         value = KINDS[kind].limited(measured)
-        spread = FIRST_SPREAD * (abs(value) if KINDS[kind].in_seconds else 1.0)
-        return cls(kind, key, value, spread, Evidence().after(now, None), forecast)
+        spread = FIRST_SPREAD * (abs(forecast + value) if KINDS[kind].in_seconds else 1.0)
+        return cls(kind, key, value, spread, Evidence().after(now, None, hosts), forecast)
 
     @classmethod
     def proven(cls, kind: str, key: Key, factor: float, forecast: float = 0.0) -> Correction:
@@ -268,7 +301,7 @@ class Correction:
 
     @property
     def seconds(self) -> float:
-        """The seconds to take: 0 while the model predicts better without them."""
+        """The seconds to add: 0 while the model predicts better without them."""
         return self.candidate if self.evidence.helps else 0.0
 
     @property
@@ -286,6 +319,7 @@ class Correction:
         now: float,
         errors: tuple[float, float] | None = None,
         forecast: float = 0.0,
+        hosts: Iterable[str] = (),
     ) -> Correction:
         """Return the correction after another run.
 
@@ -298,19 +332,21 @@ class Correction:
         errors
             Errors with and without it on this run; None: those of `candidate` and of none against `measured`.
         forecast
-            Of a share bias: the forecast share of the run.
+            Of a share bias: the forecast share of the run. Of a start: the host list's seconds.
+        hosts
+            Identities of the hosts of the run, as `Evidence.hosts`.
         """
         kind = KINDS[self.kind]
         if errors is None:
             errors = (abs(measured - self.candidate), abs(measured))
         known = self.value * self.evidence.freshness(kind.half_life)
-        scale = abs(known) if kind.in_seconds else 1.0
+        scale = abs(forecast + known) if kind.in_seconds else 1.0
         measured = kind.limited(measured)
         value, spread = stepped(known, self.spread, measured, self.evidence.weight, scale)
         return replace(
             self,
             value=value,
             spread=spread,
-            evidence=self.evidence.after(now, errors),
+            evidence=self.evidence.after(now, errors, hosts),
             forecast=forecast,
         )

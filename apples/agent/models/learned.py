@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -129,6 +129,8 @@ class RunObservation:
     ----------
     hosts
         Of its set.
+    listed
+        Identities of all hosts of the host list; those of the set are added.
     slowdown
         By host: of compute seconds.
     co_run_slowdown
@@ -154,6 +156,7 @@ class RunObservation:
     """
 
     hosts: Sequence[str] = ()
+    listed: Collection[str] = ()
     slowdown: Mapping[str, float] = field(default_factory=dict)
     co_run_slowdown: Mapping[str, float] = field(default_factory=dict)
     speeds: Mapping[str, tuple[str, SpeedFunction]] = field(default_factory=dict)
@@ -239,10 +242,14 @@ class Learned:
             return max(1.0, own.factor)
         return max(1.0, self.factor(STRAGGLER_FACTOR)) if len(hosts) > 1 else 1.0
 
-    def starts(self, launcher: str) -> dict[str, float]:
-        """Return the seconds from the launch until a host is ready, by its identity; those in use."""
+    def starts(self, launcher: str) -> dict[tuple[str, float], float]:
+        """Return the seconds from the launch until a host is ready; those in use.
+
+        The key is the host's identity and the host list's seconds (0: not listed). A start that was learned beside
+        other seconds of the list does not hold.
+        """
         return {
-            known.key[1]: known.seconds
+            (known.key[1], known.forecast): max(0.0, known.forecast + known.seconds)
             for known in self.corrections.values()
             if known.kind == START and known.key[0] == launcher and known.evidence.helps
         }
@@ -259,6 +266,19 @@ class Learned:
             return measured
         error = math.hypot(measured.error, known.error)
         return replace(measured.scaled(known.factor), error=error)
+
+    def among(self, hosts: Iterable[Host]) -> Learned:
+        """Return what holds in a host list.
+
+        A link between two sites, or the straggler factor of any set, holds where the list has one of the hosts
+        that taught it: another list may use the same names of sites.
+        """
+        listed = {host.identity for host in hosts}
+        corrections = dict(self.corrections)
+        known = corrections.get((STRAGGLER_FACTOR, ANY_SET))
+        if known and not known.evidence.shares_a_host(listed):
+            del corrections[STRAGGLER_FACTOR, ANY_SET]
+        return replace(self, corrections=corrections, links=self.links.among(listed))
 
     def without_corrections(self) -> Learned:
         """Return the measured speeds and past runs alone."""
@@ -324,16 +344,10 @@ def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
             speeds[host][implementation] = function
             _forget(corrections, host, (SLOWDOWN, CO_RUN_SLOWDOWN))
     _teach_hosts(corrections, run, now)
-    if run.straggler_factor is not None and is_positive(run.straggler_factor):
-        value = math.log(max(1.0, run.straggler_factor))
-        own = set_key(run.hosts)
-        for key in {own, own if len(run.hosts) == 1 else ANY_SET}:
-            known, errors = corrections.get((STRAGGLER_FACTOR, key)), None
-            if known is not None and run.iteration is not None and is_positive(run.iteration):
-                off = math.log(run.iteration)
-                errors = (abs(off - known.candidate), abs(off))
-            _teach(corrections, STRAGGLER_FACTOR, key, value, now, errors)
-    links = learned.links.taught(run.borders, run.messages, now) if run.borders else learned.links
+    _teach_straggler_factor(corrections, run, now)
+    links = learned.links
+    if run.borders:
+        links = links.taught(run.borders, run.messages, now, run.listed)
     runs = learned.runs if run.past is None else (*learned.runs, run.past)[-KEPT_RUNS:]
     return Learned(speeds, dict(list(corrections.items())[-MAX_CORRECTIONS:]), links, runs)
 
@@ -358,6 +372,24 @@ def _teach_hosts(
         _teach(corrections, BORDER_WAIT, (host,), wait.seconds, now, errors)
 
 
+def _teach_straggler_factor(
+    corrections: dict[tuple[str, Key], Correction], run: RunObservation, now: float
+) -> None:
+    """Teach the factor of the set of a run, and of a set of several that of any set."""
+    if run.straggler_factor is None or not is_positive(run.straggler_factor):
+        return
+    value, own = math.log(max(1.0, run.straggler_factor)), set_key(run.hosts)
+    for key in {own, own if len(run.hosts) == 1 else ANY_SET}:
+        known, errors = corrections.get((STRAGGLER_FACTOR, key)), None
+        hosts = run.hosts if key == ANY_SET else ()
+        if known and key == ANY_SET and not known.evidence.shares_a_host((*run.listed, *hosts)):
+            del corrections[STRAGGLER_FACTOR, key]  # it is of another host list
+        elif known is not None and run.iteration is not None and is_positive(run.iteration):
+            off = math.log(run.iteration)
+            errors = (abs(off - known.candidate), abs(off))
+        _teach(corrections, STRAGGLER_FACTOR, key, value, now, errors, hosts=hosts)
+
+
 def _teach(
     corrections: dict[tuple[str, Key], Correction],
     kind: str,
@@ -366,13 +398,14 @@ def _teach(
     now: float,
     errors: tuple[float, float] | None = None,
     forecast: float = 0.0,
+    hosts: Sequence[str] = (),
 ) -> None:
     """Teach one correction, which becomes the newest."""
     known = corrections.pop((kind, key), None)
     corrections[kind, key] = (
-        known.after(measured, now, errors, forecast)
+        known.after(measured, now, errors, forecast, hosts)
         if known
-        else Correction.first(kind, key, measured, now, forecast)
+        else Correction.first(kind, key, measured, now, forecast, hosts)
     )
 
 
@@ -390,38 +423,52 @@ def taught_start(
 ) -> Learned:
     """Return the learned state after a start, which took as long as its slowest host.
 
-    No host took longer: a slower memory of one moves down, and a host that never ran is taken at these seconds.
-    Where all are remembered as quicker, the slowest moves up. Runs without it show which host it was.
+    A correction is the difference to the seconds of the host list (0: not listed). It begins anew where the list
+    has other seconds now. No host took longer than the run: a slower memory of one moves down, and a host that
+    never ran is taken at these seconds. Where all are remembered as quicker, the slowest moves up. Runs without it
+    show which host it was.
     """
     corrections = dict(learned.corrections)
-    known = {host.identity: corrections.get((START, (launcher, host.identity))) for host in hosts}
-    values = {identity: start.value for identity, start in known.items() if start}
-    slowest = max(values.values(), default=0.0)
-    with_it = max(
-        (values.get(host.identity, host.start_seconds or 0.0) for host in hosts), default=0.0
+    listed = {host.identity: host.start_seconds or 0.0 for host in hosts}
+    remembered: dict[str, float] = {}
+    predicted = dict(listed)
+    for identity, start in listed.items():
+        known = corrections.get((START, (launcher, identity)))
+        if known and known.forecast == start:
+            remembered[identity] = start + known.value
+            predicted[identity] = max(0.0, start + known.candidate)
+        elif known:
+            del corrections[START, (launcher, identity)]
+    slowest = max(remembered.values(), default=0.0)
+    errors = (
+        abs(seconds - max(predicted.values(), default=0.0)),
+        abs(seconds - max(listed.values(), default=0.0)),
     )
-    without = max((host.start_seconds or 0.0 for host in hosts), default=0.0)
-    errors = (abs(seconds - with_it), abs(seconds - without))
-    for host in hosts:
-        start = known[host.identity]
-        blamed = start is None or start.value > seconds
-        if start and start.value == slowest and len(values) == len(known):
-            blamed = True
-        measured = seconds if blamed or start is None else start.value
-        _teach(corrections, START, (launcher, host.identity), measured, now, errors)
+    for identity, start in listed.items():
+        own = remembered.get(identity, math.inf)
+        blamed = own > seconds or (own == slowest and len(remembered) == len(listed))
+        measured = (seconds if blamed else own) - start
+        _teach(corrections, START, (launcher, identity), measured, now, errors, start)
     return replace(learned, corrections=corrections)
 
 
 # ---------------------------------------------------------------- the document
-def recall(key: LearnedKey, clock: Callable[[], float] = time.time) -> Learned:
+def recall(
+    key: LearnedKey,
+    clock: Callable[[], float] = time.time,
+    hosts: Iterable[Host] | None = None,
+) -> Learned:
     """Return the learned state of an application; entries that make no sense are left out.
 
     Parameters
     ----------
     clock
         Seconds since the epoch: corrections age.
+    hosts
+        Those of the host list: only what holds there (`Learned.among`). None: all.
     """
-    return parsed(state.read(key.document), clock())
+    known = parsed(state.read(key.document), clock())
+    return known if hosts is None else known.among(hosts)
 
 
 def store_speeds(key: LearnedKey, host: str, measured: Mapping[str, SpeedFunction]) -> None:

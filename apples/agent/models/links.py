@@ -2,7 +2,8 @@
 
 A program that reports its borders (docs/reference/protocol.md) measures how long a transfer takes from the moment
 both ends are there, and the latency of a small message. A measured link holds for its pair of hosts. A link
-between two sites also holds for other pairs of hosts on these two sites. It holds for no other link.
+between two sites also holds for other pairs of hosts on these two sites, in each host list that has one of the
+hosts which measured it. It holds for no other link.
 
 A measured link competes with the forecast of that link, as every correction does (`corrections`). Between runs
 only forecasts see a change: the forecast at the time of the measurement is remembered. Where a forecast has moved
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated
@@ -115,6 +116,12 @@ class LearnedLink:
     spread: NotNegative = FIRST_SPREAD
     evidence: Evidence = UNTESTED
 
+    @property
+    def factor(self) -> float:
+        """The forecast bandwidth over the one that is used, under the forecast of the last run."""
+        forecast = Link(self.forecast_latency, self.forecast_bandwidth)
+        return forecast.bandwidth / self.under(forecast).bandwidth
+
     def under(self, forecast: Link) -> Link:
         """Return the link under a forecast: moved with it, shrunk towards it, and within the bound of it."""
         return Link(
@@ -139,7 +146,9 @@ class LearnedLink:
         link = self.under(forecast)
         return messages * link.latency + size / link.bandwidth
 
-    def after(self, border: MeasuredBorder, messages: float, now: float) -> LearnedLink:
+    def after(
+        self, border: MeasuredBorder, messages: float, now: float, hosts: Sequence[str] = ()
+    ) -> LearnedLink:
         """Return it after another run, which it predicts before it learns from it."""
         size, forecast = border.size, border.forecast
         errors = None
@@ -160,14 +169,25 @@ class LearnedLink:
             latency=latency * math.exp(later),
             bandwidth=bandwidth / math.exp(slower),
             spread=spread,
-            evidence=self.evidence.after(now, errors),
+            evidence=self.evidence.after(now, errors, hosts),
         )
 
     @classmethod
     def measured(
-        cls, border: MeasuredBorder, messages: float, now: float, between: Pair
+        cls,
+        border: MeasuredBorder,
+        messages: float,
+        now: float,
+        between: Pair,
+        hosts: Sequence[str] = (),
     ) -> LearnedLink:
-        """Return the link that one border measured: latency of the small message, bandwidth of the rest."""
+        """Return the link that one border measured: latency of the small message, bandwidth of the rest.
+
+        Parameters
+        ----------
+        hosts
+            Of a link between sites: identities of the hosts of the border.
+        """
         forecast = border.forecast
         latency = forecast.latency if border.latency is None else border.latency
         latency = min(latency, LATENCY_SHARE * border.seconds / messages)
@@ -178,7 +198,7 @@ class LearnedLink:
             min(max(bandwidth, LEAST), MOST),
             forecast.latency,
             forecast.bandwidth,
-            evidence=UNTESTED.after(now, None),
+            evidence=UNTESTED.after(now, None, hosts),
         )
 
 
@@ -207,10 +227,32 @@ class LearnedLinks:
         link = self.known(a, b)
         return link if link is not None and link.evidence.helps else None
 
+    def among(self, listed: Collection[str]) -> LearnedLinks:
+        """Return them without the links between sites that no host of these identities measured."""
+        known = {
+            pair: link for pair, link in self.sites.items() if link.evidence.shares_a_host(listed)
+        }
+        return LearnedLinks(self.hosts, known)
+
     def taught(
-        self, borders: Iterable[MeasuredBorder], messages: float, now: float
+        self,
+        borders: Iterable[MeasuredBorder],
+        messages: float,
+        now: float,
+        listed: Collection[str] = (),
     ) -> LearnedLinks:
-        """Return them after a run; several borders between two sites are count as one, the middle one."""
+        """Return them after a run.
+
+        Several borders between two sites count as one, the middle one. A link between two sites that no host of
+        the list measured is of other sites with these names: it begins anew.
+
+        Parameters
+        ----------
+        listed
+            Identities of the hosts of the list; those of the borders are added.
+        """
+        borders = list(borders)
+        listed = {*listed, *(host.identity for border in borders for host in border.hosts)}
         hosts, sites = dict(self.hosts), dict(self.sites)
         crossed: dict[Pair, list[MeasuredBorder]] = {}
         for border in borders:
@@ -220,19 +262,27 @@ class LearnedLinks:
                 crossed.setdefault(pair_of(a.site, b.site), []).append(border)
         for pair, same in crossed.items():
             middle = sorted(same, key=lambda border: border.seconds)[len(same) // 2]
-            _learn(sites, pair, middle, messages, now)
+            if pair in sites and not sites[pair].evidence.shares_a_host(listed):
+                del sites[pair]
+            taught_by = [host.identity for host in middle.hosts]
+            _learn(sites, pair, middle, messages, now, taught_by)
         return LearnedLinks(_newest(hosts), _newest(sites))
 
 
 def _learn(
-    known: dict[Pair, LearnedLink], pair: Pair, border: MeasuredBorder, messages: float, now: float
+    known: dict[Pair, LearnedLink],
+    pair: Pair,
+    border: MeasuredBorder,
+    messages: float,
+    now: float,
+    hosts: Sequence[str] = (),
 ) -> None:
     """Learn one border; the pair becomes the newest."""
     before = known.pop(pair, None)
     known[pair] = (
-        before.after(border, messages, now)
+        before.after(border, messages, now, hosts)
         if before
-        else LearnedLink.measured(border, messages, now, pair)
+        else LearnedLink.measured(border, messages, now, pair, hosts)
     )
 
 

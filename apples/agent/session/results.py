@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from apples.agent.arrangement import Arrangement
 from apples.agent.coordinator import DecisionLog
+from apples.agent.describe_corrections import described
 from apples.agent.explanation import (
     SLOWEST,
     Binding,
@@ -20,7 +21,6 @@ from apples.agent.explanation import (
     memory_bindings,
 )
 from apples.agent.information import InformationPool, speed_source
-from apples.agent.describe_corrections import described
 from apples.agent.models.conformal import LEVEL, MIN_RUNS
 from apples.agent.partitioning import partition_cost
 from apples.agent.session.spec import PlanSpec

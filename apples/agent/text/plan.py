@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from apples.agent.describe_corrections import ApplicationState, described_all
 from apples.agent.explanation import MAX_HOSTS
 from apples.agent.information.pool import MEASURED, SIMILAR_SIZE
-from apples.agent.learned import ApplicationState, described_all
 from apples.agent.models.corrections import START
 from apples.agent.models.model import SpeedFunction
 from apples.ui.formats import coverage_words

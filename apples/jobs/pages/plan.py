@@ -73,7 +73,7 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> dict[str, Any]
     # hosts.
     if wanted["weather"] != "static":
         known = remembered_weather(information.hosts, service_settings())
-        learned = recall(information.learned_key)
+        learned = recall(information.learned_key, hosts=information.hosts)
         information = replace(information, conditions=known, learned=learned)
     return plan(spec, information).document()
 

@@ -160,14 +160,15 @@ def past(kind, *errors):
     return [PastRun(kind, 1.0, 0.02, (0.98, 1.02), math.exp(error)) for error in errors]
 
 
-ERRORS = (0.3, -0.25, 0.28, -0.3, 0.27, 0.3)
+ERRORS = (0.3, -0.25, 0.28, -0.3, 0.27, 0.3, -0.28, 0.29, -0.3, 0.3)
 
 
 @pytest.mark.parametrize("count", range(MIN_RUNS))
-def test_before_five_runs_of_its_class_a_plan_has_no_interval(count):
+def test_before_five_runs_have_measured_the_coverage_a_plan_has_no_interval(count):
     estimate, _ = estimated(past(SEVERAL_SITES, *ERRORS[:count]) + past(ONE_SITE, *ERRORS))
     assert estimate.interval == (estimate.execution_seconds, estimate.execution_seconds)
     assert (estimate.basis.set_class, estimate.basis.runs) == (SEVERAL_SITES, count)
+    assert estimate.basis.of < 5
 
 
 def test_from_then_on_it_is_what_past_runs_of_its_class_ask_for():
@@ -176,7 +177,13 @@ def test_from_then_on_it_is_what_past_runs_of_its_class_ask_for():
     width = math.log(high / estimate.execution_seconds)
     assert width == pytest.approx(math.log(estimate.execution_seconds / low))
     assert 0.3 <= width <= 0.4
-    assert (estimate.basis.runs, estimate.basis.of) == (6, 2)
+    assert (estimate.basis.runs, estimate.basis.of) == (10, 6)
+
+
+def test_the_first_interval_rests_on_five_runs_that_measured_its_coverage():
+    estimate, _ = estimated(past(SEVERAL_SITES, *ERRORS[:MIN_RUNS]))
+    assert estimate.interval[0] < estimate.interval[1]
+    assert estimate.basis.of == 5
 
 
 def test_a_speed_that_was_never_measured_has_no_interval():
@@ -196,6 +203,19 @@ def test_an_interval_never_excludes_its_own_prediction(errors, risk, error, coun
     estimate, _ = estimated(runs, risk, error, HOSTS[:count])
     low, high = estimate.interval
     assert low <= estimate.execution_seconds <= high
+
+
+class WithoutDraws(PerformanceEstimator):
+    def interval(self, schedule, information):
+        raise AssertionError(schedule, information)
+
+
+def test_a_plan_draws_no_interval_of_the_model_that_it_does_not_print():
+    information = pool(HOSTS, LINKS)
+    schedule = Schedule(tuple(Allocation(h, 500, "") for h in HOSTS))
+    estimator = WithoutDraws()
+    estimate = estimator.promised(estimator.estimate(schedule, information), information)
+    assert estimate.basis.mean_seconds == estimate.execution_seconds
 
 
 def test_risk_takes_the_errors_that_runs_had_and_not_only_those_of_the_forecasts():

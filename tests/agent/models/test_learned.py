@@ -133,6 +133,19 @@ def test_a_set_that_was_tested_has_its_own_straggler_factor():
     assert 1.0 <= learned.straggler_factor_of((hosts[0], hosts[2])) < 1.5
 
 
+def test_another_host_list_inherits_no_straggler_factor_of_any_set():
+    late = RunObservation(["ada", "bob"], straggler_factor=1.5)
+    learned = after(late, late, late)
+    others = [Host("xan"), Host("yve")]
+    assert learned.among([Host("ada"), *others]).straggler_factor_of(others) > 1.4
+    assert learned.among(others).straggler_factor_of(others) == 1.0
+    foreign = RunObservation(["xan", "yve"], straggler_factor=1.1)
+    again = taught(learned, foreign, 0.0).corrections["straggler_factor", ()]
+    assert (again.evidence.runs, again.evidence.hosts) == (1, ("xan", "yve"))
+    listed = replace(foreign, listed=["ada", "xan", "yve"])
+    assert taught(learned, listed, 0.0).corrections["straggler_factor", ()].evidence.runs == 4
+
+
 def test_a_straggler_factor_beside_another_error_of_the_model_is_not_used():
     """Two hosts that waited for a busy CPU by turns: the share was forecast too low, and the run as predicted."""
     late = RunObservation(["ada", "bob"], straggler_factor=2.0, iteration=1.05)

@@ -73,6 +73,25 @@ def test_hosts_that_never_ran_together_use_the_link_between_their_sites():
     assert cost(near) == pytest.approx(0.02, rel=0.05)
 
 
+def test_another_host_list_with_the_same_names_of_sites_inherits_no_link():
+    links = after(0.02, 0.02)
+    others = Host("x", site="east"), Host("y", site="west")
+    assert links.among({"x", "y"}).of(*others) is None
+    assert links.among({"a", "x", "y"}).of(*others) is not None
+    again = links.taught([measured(0.05, hosts=others)], 1, 2.0)
+    assert (again.sites["east", "west"].evidence.runs, again.hosts["a", "b"].evidence.runs) == (
+        1,
+        2,
+    )
+
+
+def test_other_pairs_of_the_same_list_teach_the_same_link_of_their_sites():
+    others, listed = (Host("x", site="east"), Host("y", site="west")), {"a", "b", "x", "y"}
+    links = after(0.02).taught([measured(0.02, hosts=others)], 1, 1.0, listed)
+    assert links.sites["east", "west"].evidence.tested == 1
+    assert cost(links.among({"b"})) == pytest.approx(0.02, rel=0.12)
+
+
 def test_a_link_inside_a_site_holds_for_its_two_hosts_alone():
     near = Host("n", site="east"), Host("m", site="east")
     links = after(0.02, 0.02, hosts=near)

@@ -21,7 +21,7 @@ def learned(*runs):
     """Return the starts in use after some runs, each (hosts, seconds), through one launcher."""
     for hosts, seconds in runs:
         learn_starts(APP, "ssh", hosts, seconds)
-    return recall(APP).starts("ssh")
+    return {identity: seconds for (identity, _), seconds in recall(APP).starts("ssh").items()}
 
 
 def test_a_start_is_used_from_the_second_run_that_agrees_on():
@@ -32,6 +32,45 @@ def test_a_start_is_used_from_the_second_run_that_agrees_on():
 def test_a_start_that_the_list_predicts_better_is_not_used():
     listed = replace(NEAR, start_seconds=1.0)
     assert learned(([listed], 9.0), ([listed], 1.0), ([listed], 1.1)) == {}
+
+
+def test_a_learned_start_ages_towards_the_host_lists():
+    listed = replace(NEAR, start_seconds=2.0)
+    for _ in range(3):
+        learn_starts(APP, "ssh", [listed], 4.0, lambda: 0.0)
+    seconds = []
+    for months in (0, 2, 60):
+        known = recall(APP, lambda months=months: months * 30 * 86400.0)
+        information = pool([listed], learned=known, launcher="ssh")
+        seconds.append(start_seconds(information, [listed]))
+    assert seconds == pytest.approx([4.0, 2.5, 2.0], rel=0.03)
+
+
+def test_a_start_that_is_shorter_than_the_list_says_is_never_below_zero():
+    listed = replace(NEAR, start_seconds=2.0)
+    starts = learned(*[([listed], 0.1)] * 4)
+    assert 0.0 <= starts["near"] < 0.2
+
+
+def test_the_error_of_a_start_is_of_the_seconds_that_a_plan_takes():
+    listed = replace(NEAR, start_seconds=2.0)
+    for seconds in (2.0, 4.0, 2.0, 4.0, 3.0):
+        before = recall(APP).corrections.get(("start", ("ssh", "near")))
+        learn_starts(APP, "ssh", [listed], seconds)
+    known = recall(APP).corrections["start", ("ssh", "near")]
+    used = abs(2.0 + before.candidate - 3.0)
+    old = before.evidence.error_with
+    weight = max(0.3, 1 / (before.evidence.tested + 1))
+    assert known.evidence.error_with == pytest.approx(old + weight * (used - old))
+
+
+def test_a_start_begins_anew_when_the_host_list_has_other_seconds():
+    learned(*[([replace(NEAR, start_seconds=2.0)], 4.0)] * 3)
+    corrected = replace(NEAR, start_seconds=4.0)
+    information = pool([corrected], learned=recall(APP), launcher="ssh")
+    assert start_seconds(information, [corrected]) == 4.0
+    learn_starts(APP, "ssh", [corrected], 5.0)
+    assert recall(APP).corrections["start", ("ssh", "near")].evidence.runs == 1
 
 
 def test_the_newest_starts_weigh_most():
@@ -56,11 +95,10 @@ def test_a_start_that_is_no_time_teaches_nothing(seconds):
     assert learned(([NEAR], seconds), ([NEAR], seconds)) == {}
 
 
-def test_a_learned_start_stands_above_the_list_and_an_unseen_host_is_taken_as_typical():
+def test_an_unlisted_host_that_never_ran_is_taken_to_start_as_the_others():
     learned(*[([NEAR], 0.5), ([FAR], 4.0), ([Host("mid")], 1.0)] * 2)
     listed = Host("listed", start_seconds=9.0)
-    near = replace(NEAR, start_seconds=7.0)
-    information = pool([near, FAR, NEW, listed], learned=recall(APP), launcher="ssh")
+    information = pool([NEAR, FAR, NEW, listed], learned=recall(APP), launcher="ssh")
     starts = [start_seconds(information, [host]) for host in information.hosts]
     assert starts == pytest.approx([0.5, 4.0, 1.0, 9.0], rel=0.02)
     assert start_seconds(information, information.hosts) == 9.0

@@ -58,9 +58,9 @@ class DescribedCorrection:
         factor of any set, empty; of a link between sites, their names.
     factor
         On the time of its term, the value that is used or would be (of a share bias: on the share; of a link:
-        forecast over measured bandwidth). None for seconds.
+        forecast bandwidth over the one that is used). None for seconds.
     seconds
-        Of a border wait or a start; else None.
+        Of a border wait, or from the launch to a host's start; else None.
     applied
         Whether the model uses it: it was tested, and its error is smaller than that of the model without it.
     runs, first, last
@@ -129,19 +129,20 @@ def _described(
 
 
 def _correction(known: Correction, of: tuple[str, ...]) -> DescribedCorrection:
-    in_seconds = KINDS[known.kind].in_seconds
+    in_seconds, seconds = KINDS[known.kind].in_seconds, known.candidate
+    if known.kind == START:
+        seconds = max(0.0, known.forecast + seconds)
     return _with_evidence(
         known.kind,
         of,
         None if in_seconds else math.exp(known.candidate),
-        known.candidate if in_seconds else None,
+        seconds if in_seconds else None,
         known.evidence,
     )
 
 
 def _link(link: LearnedLink) -> DescribedCorrection:
-    factor = link.forecast_bandwidth / link.bandwidth
-    return _with_evidence(LINK, link.between, factor, None, link.evidence)
+    return _with_evidence(LINK, link.between, link.factor, None, link.evidence)
 
 
 def _with_evidence(
