@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -240,13 +240,6 @@ class RunRecorder:
         self.note(state="running")
         self.event("running", hosts=self.state.get("hosts"), rows=self.state.get("rows"))
 
-    def watched(self, execution: Execution, progress: Iterable[Progress]) -> Iterator[Progress]:
-        """Yield the progress of an execution to its end, and record it."""
-        with self.recording(execution) as record:
-            for at in progress:
-                record(at)
-                yield at
-
     @contextmanager
     def recording(self, execution: Execution) -> Iterator[Callable[[Progress], None]]:
         """Yield a function that records a progress message; record what was measured when the context is left.
@@ -328,8 +321,8 @@ class RunRecorder:
         self.note(state="running", **known)
         self.event("planned")
 
-    def came_to(self, document: Record, **known: Any) -> None:
-        """Keep what came of it; how it ended is not said yet.
+    def record_result(self, document: Record, **known: Any) -> None:
+        """Write the result's document; `over` records how the run ended.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ def run_job(
     try:
         result = run_master_worker(_asked(spec), to_stderr, began, given)
         document = result.document()
-        recorder.came_to(document, **known_of(document))
+        recorder.record_result(document, **known_of(document))
         result.check()
         ended = JobEnded("finished")
     except Exception as error:

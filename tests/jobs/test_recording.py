@@ -59,12 +59,20 @@ def progress(k, iterations=100):
     return Progress(k, iterations, 0.1 * k, hosts)
 
 
+def progress_of(recorder, execution, progress):
+    """Yield the progress of an execution, each message once it is recorded."""
+    with recorder.recording(execution) as record:
+        for at in progress:
+            record(at)
+            yield at
+
+
 def test_the_first_progress_is_in_the_record_at_once_and_more_of_it_once_a_second():
     now = [100.0]
     job = store.create({}, "")
     recorder, shown = RunRecorder(job, pytest.fail, clock=lambda: now[0]), []
     recorder.running()
-    for at in recorder.watched(Ran(), map(progress, range(1, 9))):
+    for at in progress_of(recorder, Ran(), map(progress, range(1, 9))):
         shown.append((at.iteration, job.record()["iteration"]))
         now[0] += 0.3
     assert shown == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 5), (7, 5), (8, 5)]
@@ -84,7 +92,7 @@ def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_t
         hosts = ("ada", ranks - 1), ("bob", 1)
         ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=0))
         ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=4))
-        assert list(recorder.watched(ran, [progress(4)]))
+        assert list(progress_of(recorder, ran, [progress(4)]))
         record = recorder.job.record()
         assert record["iteration_messages"] == [["ada", "bob", 100.0]]
         assert len(record["messages"]["ranks"]) == 24
@@ -113,7 +121,7 @@ def test_who_sees_where_a_run_is_sees_the_move_that_brought_it_there():
             run.decisions = [*run.decisions, Decided(host)]
             yield progress(10 * epoch)
 
-    for _ in recorder.watched(run, moving()):
+    for _ in progress_of(recorder, run, moving()):
         record = recorder.job.record()
         assert record["redistributions"][-1]["hosts"] == record["hosts"]
     assert [one["hosts"] for one in record["redistributions"]] == [["far"], ["bob"]]
@@ -121,7 +129,7 @@ def test_who_sees_where_a_run_is_sees_the_move_that_brought_it_there():
 
 def watch(recorder, count, outcome=None):
     recorder.running()
-    for _ in recorder.watched(Ran(outcome), map(progress, range(1, count + 1))):
+    for _ in progress_of(recorder, Ran(outcome), map(progress, range(1, count + 1))):
         pass
 
 
@@ -191,7 +199,7 @@ from test_recording import progress, Ran
 from apples.jobs import recorded
 with recorded({}, print) as recorder:
     recorder.running()
-    for at in recorder.watched(Ran(), map(progress, range(1, 9))):
+    for at in progress_of(recorder, Ran(), map(progress, range(1, 9))):
         if at.iteration == 5:
             print(recorder.id, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -368,7 +376,7 @@ def test_every_change_of_a_jobs_hosts_is_recorded_once_with_when_it_was():
     with job.supervising():
         recorder = RunRecorder(job, pytest.fail)
         recorder.note(hosts=["ada"], rows=[9], epoch=0)
-        for at in recorder.watched(ran, map(progress, range(1, 5))):
+        for at in progress_of(recorder, ran, map(progress, range(1, 5))):
             if at.iteration == 1:
                 ran.changes += [change(k, ("ada", 9 - k), ("bob", k)) for k in (1, 2, 4)]
             if at.iteration == 3:  # it was asked where it is, and knows of one more

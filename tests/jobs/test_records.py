@@ -195,7 +195,7 @@ def test_a_job_whose_result_cannot_be_kept_has_failed(job, kept):
 
     def carried_out():
         if kept != "here":
-            supervisor.recorder.came_to(document)
+            supervisor.recorder.record_result(document)
         return document
 
     told = []
@@ -217,7 +217,7 @@ def test_the_result_of_a_job_is_written_once(job, by_its_own_model):
 
     def carried_out():
         if by_its_own_model:
-            supervisor.recorder.came_to(document)
+            supervisor.recorder.record_result(document)
         return document
 
     supervisor = Supervisor(Counting(job.folder), lambda _: None, carried_out)

@@ -62,7 +62,7 @@ def parameter_sweep(
         return 0
     with recorded_command(store.SWEEP, sweep) as record:
         result = run_parameter_sweep(spec, record.talk, record.began)
-        document = record.came_to(result)
+        document = record.record_result(result)
         show_answer(document, lambda: sweep_text(document), json)
         result.check()
     return 0
@@ -115,7 +115,7 @@ def master_worker(
         return 0
     with recorded_command(store.MASTER_WORKER, file) as record:
         result = run_master_worker(spec, record.talk, record.began)
-        document = record.came_to(result)
+        document = record.record_result(result)
         show_answer(document, lambda: _with_result(document, master_worker_text(document)), json)
         result.check()
     return 0
@@ -174,7 +174,7 @@ def pipeline(
             record.began(result)
 
         result = run_pipeline(spec, verify=how != "none", began=began)
-        document = record.came_to(result)
+        document = record.record_result(result)
         show_answer(document, lambda: pipeline_text(document), json)
     return 0
 
@@ -207,7 +207,7 @@ class Recorder(Protocol):
     def began(self, document: Document, **known: Any) -> None:
         """Keep the plan."""
 
-    def came_to(self, document: Document, **known: Any) -> None:
+    def record_result(self, document: Document, **known: Any) -> None:
         """Keep the result."""
 
 
@@ -231,12 +231,12 @@ class CommandRecord:
         document = planned.document()
         self._record.began(document, **known_of(document))
 
-    def came_to(self, result: Documented) -> Document:
+    def record_result(self, result: Documented) -> Document:
         """Keep what came of it; return its document."""
         from apples.jobs.recorder import known_of  # noqa: PLC0415 - likewise
 
         document = result.document()
-        self._record.came_to(document, **known_of(document))
+        self._record.record_result(document, **known_of(document))
         return document
 
 
