@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from apples.agent.information import InformationPool
+from apples.agent.information import InformationPool, start_seconds
 from apples.agent.models.corrections import (
     BORDER_WAIT,
     CO_RUN_SLOWDOWN,
@@ -42,6 +42,8 @@ LABELS = {
     SHARE_BIAS: "its share bias",
     BORDER_WAIT: "its border wait",
     LINK: "its link",
+    START: "its start",
+    STRAGGLER_FACTOR: "the straggler factor with it",
 }
 
 
@@ -249,41 +251,71 @@ def _error(kind: str, error: float) -> float:
 
 
 def dearest(
-    information: InformationPool, host: Host, others: Sequence[Host]
+    information: InformationPool, host: Host, others: Sequence[Host], run_seconds: float
 ) -> DescribedCorrection | None:
     """Return the correction in use that makes a host beside others dearest; None where none does by much.
 
-    Share biases below 1 and the other factors above 1 make a host dearer. A border wait is compared with the
-    border that it is added to.
+    Parameters
+    ----------
+    run_seconds
+        Execution seconds of a run on the others, which a start is compared with.
     """
-    names = {other.name for other in others}
-    dear: list[tuple[float, DescribedCorrection]] = []
-    for known in described(information, [host, *others]):
-        if not known.applied or known.kind in (START, STRAGGLER_FACTOR):
-            continue
-        if known.kind == LINK:
-            between = set(known.of)
-            touches = bool(between & {host.name, host.site}) and (
-                host.name not in between or bool(between & names)
-            )
-        else:
-            touches = known.of == (host.name,)
-        if touches:
-            dear.append((_price(known, information, host, others), known))
-    price, dearest_of_all = max(dear, key=lambda pair: pair[0], default=(1.0, None))
+    priced = [
+        (_price(known, information, host, others, run_seconds), known)
+        for known in described(information, [host, *others])
+        if known.applied
+    ]
+    price, dearest_of_all = max(priced, key=lambda pair: pair[0], default=(1.0, None))
     return dearest_of_all if price > DEAR else None
 
 
 def _price(
-    known: DescribedCorrection, information: InformationPool, host: Host, others: Sequence[Host]
+    known: DescribedCorrection,
+    information: InformationPool,
+    host: Host,
+    others: Sequence[Host],
+    run_seconds: float,
 ) -> float:
-    """Return the factor by which a correction makes its term dearer."""
+    """Return the factor by which a correction makes its term dearer if the host joins the others; 1: it does not.
+
+    Share biases below 1 and the other factors above 1 make a host dearer. A border wait is compared with the
+    border that it is added to, a start with the whole run, and the straggler factor with that of the others.
+    """
+    factor, seconds = known.factor or 1.0, known.seconds or 0.0
+    if known.kind == STRAGGLER_FACTOR:
+        return _dearer_by_stragglers(known, information, host, others)
+    if known.kind == START and known.of[1] == host.name:
+        before = start_seconds(information, others)
+        listed = max(host.start_seconds or 0.0, before)
+        return (run_seconds + max(seconds, before)) / (run_seconds + listed)
+    if known.kind == LINK:
+        between, names = set(known.of), {other.name for other in others}
+        touches = not between.isdisjoint({host.name, host.site}) and (
+            host.name not in between or not between.isdisjoint(names)
+        )
+    else:
+        touches = known.of == (host.name,)
+    if not touches:
+        return 1.0
     if known.kind == BORDER_WAIT:
         border = min(information.model.borders(host, others).tolist(), default=0.0)
-        wait = known.seconds or 0.0
-        return border / (border - wait) if border > wait else math.inf
-    factor = known.factor or 1.0
+        return border / (border - seconds) if border > seconds else math.inf
     return 1.0 / factor if known.kind == SHARE_BIAS else factor
+
+
+def _dearer_by_stragglers(
+    known: DescribedCorrection,
+    information: InformationPool,
+    host: Host,
+    others: Sequence[Host],
+) -> float:
+    """Return the straggler factor with a host over that without it, if it is this one; else 1."""
+    hosts, threads = [host, *others], information.threads
+    factor_of = information.learned.straggler_factor_of
+    with_it = factor_of(hosts, threads=threads)
+    if known.factor != with_it or set(known.of) not in (set(), {each.name for each in hosts}):
+        return 1.0
+    return with_it / factor_of(others, threads=threads)
 
 
 def dear_words(known: DescribedCorrection | None) -> str:
@@ -301,7 +333,7 @@ def dear_words(known: DescribedCorrection | None) -> str:
         return ""
     runs = counted(known.runs, "run")
     if known.seconds is not None:
-        value = f"{duration(known.seconds)} a border"
+        value = duration(known.seconds) + (" a border" if known.kind == BORDER_WAIT else "")
     else:
         against = "the forecast" if known.kind in (LINK, SHARE_BIAS) else "the model"
         value = f"{digits(known.factor or 1.0, 2)} times {against}"

@@ -234,15 +234,15 @@ def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     others = [host for host in decision_log.usable if host.name not in used]
     for host in others[:EXPLAINED]:
         reason = _reason(host, chosen, limits)
-        learned = dear_words(dearest(information, host, chosen.schedule.resources))
-        yield replace(reason, reason=reason.reason + learned)
+        learned = dearest(information, host, chosen.schedule.resources, chosen.execution_seconds)
+        yield replace(reason, reason=reason.reason + dear_words(learned))
 
 
 def _reason(host: Host, chosen: Estimate, limits: Limits) -> LeftOut:
     now = chosen.iteration_seconds
     best = min(_with(host, chosen.schedule, limits.information), default=None)
     if best is None:
-        offered = limits.memory(host)
+        offered = limits.information.memory_offered(host)
         reason = (
             f"no plan with it holds the grid: it offers {amount(offered)}; "
             f"without it an iteration takes {duration(now)}"
@@ -325,10 +325,11 @@ class Binding:
 
 def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[Binding]:
     """Yield each host of a plan that is done before the others, because its memory holds no more of the grid."""
-    limits, schedule = Limits(information), chosen.schedule
+    schedule = chosen.schedule
     if len(schedule.allocations) < 2:
         return
     model, hosts = information.model_of(schedule), schedule.resources
+    pool = information.pool_of(schedule)
     rows = np.array(schedule.rows, dtype=float)
     busy = np.array([host.seconds for host in chosen.hosts])
     per_row = model.computation(hosts, np.maximum(rows, 1.0)) / np.maximum(rows, 1.0)
@@ -337,7 +338,7 @@ def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[
     speed = 1 / per_row[working]
     even = float((rows.sum() + (border[working] * speed).sum()) / speed.sum())
     for place, allocation in enumerate(schedule.allocations):
-        host, offered = allocation.host, limits.memory(allocation.host)
+        host, offered = allocation.host, pool.memory_offered(allocation.host)
         idle = busy[place] + per_row[place] <= busy.max()
         if not per_row[place] or not idle or _one_more(allocation, information) <= offered:
             continue

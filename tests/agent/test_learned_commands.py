@@ -1,6 +1,7 @@
 """`apples learned`, `apples forget` and `--learned`: the learned state is local, visible and removable."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from commands import command
@@ -9,12 +10,15 @@ from worlds import pool
 from apples import Coordinator, Host, Link, SpeedFunction
 from apples.agent import (
     PROVEN,
+    Correction,
     Learned,
     LearnedKey,
     LearnedLink,
     LearnedLinks,
     PlanSpec,
     RunObservation,
+    by_kind_and_key,
+    described,
     learn,
     left_out,
     plan,
@@ -136,12 +140,54 @@ def test_learned_does_not_apply_to_a_program_without_a_template():
     assert (done.code, "option-conflict" in done.err) == (2, True)
 
 
-def test_a_host_that_a_learned_link_leaves_out_names_it():
+HOSTS_OF_LINKS = [Host("a", seconds_per_point=1e-9), Host("b", seconds_per_point=1e-9)]
+NEAR = {("local", "local"): Link(1e-4, 1e8)}
 
-    hosts = [Host("a", seconds_per_point=1e-9), Host("b", seconds_per_point=1e-9)]
-    link = LearnedLink(("a", "b"), 1e-4, 1e6, 1e-4, 1e8, spread=0.0, evidence=PROVEN)
-    learned = Learned(links=LearnedLinks({("a", "b"): link}))
-    coordinator = Coordinator(pool(hosts, {("local", "local"): Link(1e-4, 1e8)}, learned=learned))
+
+def reason_of_the_host_left_out(learned, hosts=HOSTS_OF_LINKS, links=NEAR, **specification):
+    coordinator = Coordinator(pool(hosts, links, learned=learned, **specification))
     coordinator.execute(minimum_execution_time)
     (reason,) = left_out(coordinator.decision_log)
-    assert "(its link is learned: 100 times the forecast, 6 runs)" in reason.reason
+    return reason.reason
+
+
+def test_a_host_that_a_learned_link_leaves_out_names_the_factor_that_is_used():
+    link = LearnedLink(("a", "b"), 1e-4, 1e6, 1e-4, 1e8, spread=0.0, evidence=PROVEN)
+    reason = reason_of_the_host_left_out(Learned(links=LearnedLinks({("a", "b"): link})))
+    assert "(its link is learned: 30 times the forecast, 6 runs)" in reason
+
+
+def test_a_shown_link_is_shrunk_by_its_evidence_as_the_used_one_is():
+    link = LearnedLink(("a", "b"), 1e-4, 1e7, 1e-4, 2e7, spread=0.5, evidence=PROVEN)
+    used = 2e7 / link.under(Link(1e-4, 2e7)).bandwidth
+    information = pool(
+        HOSTS_OF_LINKS, NEAR, learned=Learned(links=LearnedLinks({("a", "b"): link}))
+    )
+    (shown,) = described(information, information.hosts)
+    assert shown.factor == used == pytest.approx(1.89, abs=0.01)
+
+
+def test_a_host_that_a_learned_start_leaves_out_names_it():
+    start = Correction.proven("start", ("local", "b"), 60.0)
+    hosts = [replace(host, start_seconds=0.0) for host in HOSTS_OF_LINKS]
+    learned = Learned(corrections=by_kind_and_key([start]))
+    reason = reason_of_the_host_left_out(learned, hosts, launcher="local")
+    assert reason.endswith("(its start is learned: 60.0 s, 6 runs)")
+
+
+def test_a_host_that_a_learned_straggler_factor_leaves_out_names_it():
+    factor = Correction.proven("straggler_factor", ("a", "b"), 2.0)
+    hosts = [replace(HOSTS_OF_LINKS[0], seconds_per_point=1.05e-9), HOSTS_OF_LINKS[1]]
+    reason = reason_of_the_host_left_out(Learned(corrections=by_kind_and_key([factor])), hosts)
+    assert reason.endswith(
+        "(the straggler factor with it is learned: 2.0 times the model, 6 runs)"
+    )
+
+
+def test_a_learned_start_is_shown_with_the_seconds_of_the_list_in_it():
+    listed = [replace(host, start_seconds=2.0) for host in HOSTS_OF_LINKS]
+    start = Correction.proven("start", ("local", "b"), 3.0, 2.0)
+    learned = Learned(corrections=by_kind_and_key([start]))
+    information = pool(listed, learned=learned, launcher="local")
+    (shown,) = described(information, information.hosts)
+    assert (shown.of, shown.seconds) == (("local", "b"), 5.0)
