@@ -68,21 +68,21 @@ def calibrate_hosts(
     talk: Talk = lambda _: None,
     *,
     at_once: bool = False,
-    unkept: Callable[[OSError], object] | None = None,
+    on_store_error: Callable[[OSError], object] | None = None,
     measure: Measure = measure,
 ) -> dict[str, Speeds]:
     """Measure every other machine, and this one for each set of CPUs; store and return the speed functions.
 
     Parameters
     ----------
-    unkept
-        Hears of what could not be stored, as on a full disk; else it is a warning.
+    on_store_error
+        Called with the error if speeds cannot be stored, as on a full disk. Default: log a warning.
     at_once
         Whether hosts on other CPUs are measured at the same time: they share memory then, as in a run of all.
     measure
         Runs the program's kernel on a host; tests pass their own.
     """
-    tell = unkept or (lambda error: talk(f"warning: {error.filename}: {error.strerror}"))
+    warn = on_store_error or (lambda error: talk(f"warning: {error.filename}: {error.strerror}"))
     places: dict[str | tuple[int, ...], list[Host]] = {}
     for host in information.hosts:
         if reason := refusal(information, host):
@@ -97,7 +97,7 @@ def calibrate_hosts(
             try:
                 store_speeds(information.learned_key, host.identity, speeds)
             except OSError as error:
-                tell(error)
+                warn(error)
         return speeds
 
     if at_once:

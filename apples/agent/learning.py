@@ -16,14 +16,14 @@ from apples.agent.models.conformal import PastRun
 from apples.agent.models.corrections import BORDER_WAIT, FIRST_SPREAD, SLOWDOWN, STRAGGLER_FACTOR
 from apples.agent.models.learned import Learned, ShareMeasurement, WaitMeasurement, by_threads
 from apples.agent.models.links import MeasuredBorder, Pair, pair_of
-from apples.agent.models.model import ModelTemplate, SpeedFunction, rivals
+from apples.agent.models.model import ModelTemplate, SpeedFunction, bottleneck_evenness
 from apples.agent.models.strip import SLICE_SECONDS, standstill
 from apples.launch.events import BorderTimes, HostTimes, Outcome
 from apples.resources import Host
 from apples.resources.schedule import Estimate, Rectangle, Schedule
 
-MIN_RIVALS = 0.5
-"""Where the others of a set rival the longest less (`model.rivals`), a run teaches no straggler factor."""
+MIN_EVENNESS = 0.5
+"""Below this `model.bottleneck_evenness` of a set, its run teaches no straggler factor."""
 MIN_COMPUTE_SHARE = 0.2
 """A host that computes for a smaller share of an iteration shows the cost of an iteration beside its rows, not its
 speed."""
@@ -313,8 +313,8 @@ def _straggler_factor(
             return None
     busy = compute + borders
     factor = max(1.0, result.iteration_seconds / float(busy.max()))
-    weight = rivals(busy) if len(busy) > 1 else 1.0
-    return None if weight < MIN_RIVALS else 1.0 + (factor - 1.0) / weight
+    weight = bottleneck_evenness(busy) if len(busy) > 1 else 1.0
+    return None if weight < MIN_EVENNESS else 1.0 + (factor - 1.0) / weight
 
 
 def _iteration_ratio(

@@ -165,7 +165,7 @@ class FinishedRun:
 
     @property
     def budget(self) -> float:
-        """Return the seconds that a check may take which nobody asked for by name."""
+        """Return the seconds that a check may take by default (``auto``)."""
         if self.own_seconds <= SHORT_RUN_SECONDS:
             return FULL_SECONDS
         return max(0.0, BUDGET_SHARE * self.own_seconds - self.other_seconds)

@@ -265,7 +265,7 @@ class RunRecord:
 
     @property
     def verified(self) -> bool | None:
-        """Whether the result equals the sequential run's; None where nobody asked, or there is none."""
+        """Whether the result equals the sequential run's; None without verification or result."""
         if not self.document:
             return None
         found: bool | None = self.document.get("verified", self.summary.get("verified"))

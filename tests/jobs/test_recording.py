@@ -195,7 +195,7 @@ def test_of_bad_input_there_is_no_record():
 
 KILLED = """
 import os, signal, sys
-from test_recording import progress, Ran
+from test_recording import Ran, progress, progress_of
 from apples.jobs import recorded
 with recorded({}, print) as recorder:
     recorder.running()

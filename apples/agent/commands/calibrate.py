@@ -35,8 +35,8 @@ def calibrate(
     spec = PlanSpec(*files, options.settings_of(settings), weather="static")
     information = looked_at(load(spec, SensingContext(log=say)))
     rows = _sizes(sizes, information) if sizes else calibration_rows(information)
-    unkept: list[OSError] = []
-    found = calibrate_hosts(information, rows, say, unkept=unkept.append)
+    not_stored: list[OSError] = []
+    found = calibrate_hosts(information, rows, say, on_store_error=not_stored.append)
     application = information.template
     document = calibration_document(application.name, application.version, found)
     show_answer(document, calibration_text(found), json)
@@ -46,8 +46,8 @@ def calibrate(
             code="nothing-measured",
             file=files[0],
         )
-    if unkept:
-        raise unkept[0]
+    if not_stored:
+        raise not_stored[0]
     return 0
 
 

@@ -296,16 +296,16 @@ STEEPNESS = 4
 """A host that is done in three quarters of the longest time is the last in few iterations: 0.75 ** 4 = 0.32."""
 
 
-def rivals(seconds: Seconds) -> float:
-    """Return how much the others of a set rival the one that takes longest: 0 (never last) to 1 (as long).
+def bottleneck_evenness(seconds: Seconds) -> float:
+    """Return how even a set is: 0 if one host takes by far the longest, 1 if all take as long.
 
     The straggler factor is learned, and holds, where all hosts are done together. Where all wait for one host, as
     with equal strips on unequal hosts, no other can be the straggler.
 
     Examples
     --------
-    >>> rivals(np.array([2.0, 2.0])), rivals(np.array([2.0, 1.0])), rivals(np.array([2.0]))
-    (1.0, 0.0625, 0.0)
+    >>> [bottleneck_evenness(np.array(seconds)) for seconds in ([2.0, 2.0], [2.0, 1.0], [2.0])]
+    [1.0, 0.0625, 0.0]
     """
     longest = float(seconds.max())
     if len(seconds) < 2 or longest <= 0:
@@ -328,11 +328,11 @@ def set_straggler_factor(seconds: Seconds, straggler_factor: float) -> float:
     """
     if straggler_factor < 1.0:
         raise ValueError(f"straggler factor {straggler_factor:g} is below 1")
-    return 1.0 + (straggler_factor - 1.0) * rivals(seconds)
+    return 1.0 + (straggler_factor - 1.0) * bottleneck_evenness(seconds)
 
 
-MOST_HOSTS = 3
-"""A check looks at so many hosts: it costs a model a few dozen calls."""
+MAX_CHECKED_HOSTS = 3
+"""Hosts that a check passes to a model: it calls the model a few dozen times."""
 
 
 def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None:
@@ -375,7 +375,7 @@ def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None
 
 
 def _sets(hosts: Sequence[Host]) -> Iterator[Sequence[Host]]:
-    few = tuple(hosts[:MOST_HOSTS])
+    few = tuple(hosts[:MAX_CHECKED_HOSTS])
     return (few[:k] for k in range(1, len(few) + 1))
 
 

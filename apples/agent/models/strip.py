@@ -46,8 +46,8 @@ DUTY_ROUNDS = 2
 """Of the fixed point of shares and of the part of an iteration that each host computes in."""
 KEPT_SHARES = 64
 """Sets whose hosts' shares are kept: a planner asks for the same ones over and over."""
-MOMENT = 1e-12
-"""Seconds, less than anything takes."""
+EPSILON_SECONDS = 1e-12
+"""Lower bound of a divisor: shorter than any computation."""
 MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
 """sqrt(pi / 2): standard deviation of a normal error over its mean absolute value."""
 
@@ -89,8 +89,8 @@ def standstill(conditions: Conditions, host: Host) -> float:
     return 0.0 if conditions.share(host, host.slots) >= OWN_CPU else SLICE_SECONDS
 
 
-def nobody_is_late(resources: Sequence[Host]) -> float:
-    """Return the straggler factor of a set of which no run taught anything."""
+def no_stragglers(resources: Sequence[Host]) -> float:
+    """Return the straggler factor of a set without learned runs: none."""
     del resources
     return 1.0
 
@@ -136,7 +136,7 @@ class StripModel(ModelTemplate):
     speeds: Mapping[str, SpeedFunction]
     links: LearnedLinks = NO_LINKS
     border_waits: Mapping[str, float] = field(default_factory=dict)
-    straggler_factor_of: Callable[[Sequence[Host]], float] = nobody_is_late
+    straggler_factor_of: Callable[[Sequence[Host]], float] = no_stragglers
     risk: float = 0.0
     memory_limit: float | None = None
     sweeps: int = 1
@@ -272,19 +272,19 @@ class StripModel(ModelTemplate):
 
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
         """Return A_i P_i; a host that is done early leaves shared CPUs to the others, and is no straggler."""
-        seconds = self._at_full_crowd(resources, rows)
+        seconds = self._under_full_contention(resources, rows)
         if len(resources) > 1 and any(host.name in self._shared for host in resources):
             for _ in range(DUTY_ROUNDS):  # who waits leaves more to the others of its machine
-                duty = seconds / max(float(seconds.max()), MOMENT)
+                duty = seconds / max(float(seconds.max()), EPSILON_SECONDS)
                 busy = dict(zip((h.name for h in resources), duty.tolist(), strict=True))
-                seconds = self._at_full_crowd(resources, rows, busy)
+                seconds = self._under_full_contention(resources, rows, busy)
         done: set[str] = set()
         for host in resources:
             if host.name in self._co_located and host.name not in done:
                 places = self._together(host, resources)
                 done.update(resources[i].name for i in places)
                 if len(places) > 1:
-                    seconds[places] = self._one_after_the_other(
+                    seconds[places] = self._processor_sharing_finish(
                         [resources[i] for i in places], seconds[places]
                     )
         return seconds
@@ -294,7 +294,7 @@ class StripModel(ModelTemplate):
         factor = self.straggler_factor_of(resources)
         return factor if len(resources) == 1 else set_straggler_factor(busy, factor)
 
-    def _one_after_the_other(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
+    def _processor_sharing_finish(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
         """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
 
         Processor sharing: while k processes of ours are left beside m others, each gets
@@ -318,9 +318,9 @@ class StripModel(ModelTemplate):
     def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
         """Return p_i at equal strips, none of the hosts done before the others."""
         equal = np.full(len(resources), total / max(1, len(resources)))
-        return np.asarray(self._at_full_crowd(resources, equal) / equal)
+        return np.asarray(self._under_full_contention(resources, equal) / equal)
 
-    def _at_full_crowd(
+    def _under_full_contention(
         self, resources: Sequence[Host], rows: Rows, duty: Mapping[str, float] | None = None
     ) -> Seconds:
         """Return A_i P_i as if all hosts that share CPUs worked to the end; a lone host is no straggler."""
@@ -352,8 +352,8 @@ class StripModel(ModelTemplate):
     def rows_within(self, resources: Sequence[Host], total: int) -> RowsWithin:
         """Return a function: seconds for each host -> the most whole rows it computes in them, 0 to `total`."""
         if any(len(self.speeds[host.name].rows) > 1 for host in resources):
-            return rows_by_bisection(self._at_full_crowd, resources, total)
-        p = self._at_full_crowd(resources, np.ones(len(resources)))
+            return rows_by_bisection(self._under_full_contention, resources, total)
+        p = self._under_full_contention(resources, np.ones(len(resources)))
 
         def rows_within(seconds: Seconds) -> Rows:
             # T - C loses bits that the product does not: round up a little, then check.

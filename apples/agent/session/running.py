@@ -298,7 +298,7 @@ class PreparedRun:
         if messages is None:
             messages = run.array_messages.matrix(list(plan.rows))
         asked, interrupt = asked_for(self.verify), None
-        found_right = Verification(asked, reason="nobody asked")
+        found_right = Verification(asked, reason="verification off")
         if asked != "none":
             finished = self._finished(plan, run, outcome)
             phases("verify")

@@ -282,7 +282,8 @@ def _basis(document: Document) -> Iterator[str]:
     assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
     message = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
     if len(assumed) > 1 or len(message) > WIDTH:
-        message = f"assumed: {len(assumed)} things nobody said (--explain lists them).  {weather}"
+        values = counted(len(assumed), "value")
+        message = f"assumed: {values} (--explain lists them).  {weather}"
     yield message
     past = coverage_words(document["chosen"].get("coverage"))
     if past:

@@ -51,7 +51,7 @@ def _verified(document: Document) -> tuple[str, Parts]:
     """Return a pattern and its parts."""
     verified, found = document["verified"], document.get("verification", {})
     if verified is None:
-        return UNCHECKED, (found.get("reason") or "nobody asked",)
+        return UNCHECKED, (found.get("reason") or "verification off",)
     ranks, reference, tested = _compared(found)
     place = "the same hosts" if found.get("sampled_on") == "hosts" else "this machine"
     first: Parts = ()

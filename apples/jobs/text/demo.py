@@ -42,7 +42,7 @@ def demo_document(runs: Sequence[Document], command: str = "apples demo") -> Doc
 
 
 def _verified(done: Sequence[Document]) -> bool | None:
-    """Return whether every result equals the sequential one; None where nobody asked or nothing ran."""
+    """Return whether every result equals the sequential one; None where verification was off or nothing ran."""
     answers = {run["verified"] for run in done}
     if False in answers:
         return False

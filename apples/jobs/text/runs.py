@@ -12,7 +12,7 @@ from apples.ui.units import duration
 Document = Mapping[str, Any]
 
 VERIFIED = {True: "verified", False: "NOT VERIFIED", None: ""}
-MOST_HOSTS = 4
+MAX_SHOWN_HOSTS = 4
 
 
 def runs_text(runs: Sequence[Document]) -> str:
@@ -35,5 +35,5 @@ def _seconds(value: float | None) -> str:
 
 
 def _hosts(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_HOSTS} more" if len(names) > MOST_HOSTS else ""
-    return ", ".join(names[:MOST_HOSTS]) + more
+    more = f" and {len(names) - MAX_SHOWN_HOSTS} more" if len(names) > MAX_SHOWN_HOSTS else ""
+    return ", ".join(names[:MAX_SHOWN_HOSTS]) + more
