@@ -63,10 +63,21 @@ def test_a_job_stored_without_settings_can_be_read():
     assert JobSpec.read(document).run.settings == {}
 
 
-def test_a_function_is_refused_for_it_cannot_be_stored():
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"blueprint": all_resources},
+        {"model": lambda _: None},
+        {"filters": (lambda *_: None,)},
+        {"host_filters": (lambda *_: None,)},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_a_function_is_refused_for_it_cannot_be_stored(given):
     with pytest.raises(UsageError) as refused:
-        JobSpec(RunSpec(blueprint=all_resources), HERE)
-    assert (refused.value.code, refused.value.fields["field"]) == ("value-type", "blueprint")
+        JobSpec(RunSpec(**given), HERE)
+    assert refused.value.code == "value-type"
+    assert [refused.value.fields["field"]] == list(given)
 
 
 def test_without_a_working_directory_a_run_is_refused(tmp_path, monkeypatch):

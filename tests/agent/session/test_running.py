@@ -15,6 +15,7 @@ from apples import (
     Coordinator,
     NoFeasiblePlanError,
     RecordingActuator,
+    Rejection,
     RunSpec,
     UsageError,
     VerificationError,
@@ -254,6 +255,21 @@ def test_a_run_from_python_with_functions_of_its_own_is_recorded_under_their_nam
         f"{compile_time.__module__}:compile_time", "functools:partial",
     ]  # fmt: skip
     assert orders[0]["command"] == sys.argv
+
+
+@pytest.mark.mpi
+def test_a_run_from_python_takes_filters_and_records_their_names():
+    first = next(iter(run(replace(SPEC, verify=False)).rows))
+    filtered = replace(SPEC, verify=False, host_filters=(partial(_refuse, first),))
+    result = run(filtered)
+    assert first not in result.rows
+    order = json.loads((store.folder() / result.record / "order.json").read_text())
+    assert order["host_filters"] == ["functools:partial"]
+    assert "filters" not in order
+
+
+def _refuse(name, host, _):
+    return Rejection((name,), "not today", (0.0, 1.0), "own") if host.name == name else None
 
 
 class Stopped(Reference):
