@@ -218,8 +218,7 @@ def _store_first(
     hosts = [one.host for one in alike]
     own = [max(1, math.ceil(one.height / one.host.slots)) for one in alike]
     largest = min(2 * max(own), information.application.rows)
-    limit = information.specifications.constraints.memory
-    room = information.conditions.memory_for_strip(hosts[0], 0.0, limit)
+    room = information.memory_offered(hosts[0])
     around = (
         [min(own) // 8, largest] if information.application.strip_memory(largest) <= room else []
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -62,13 +61,20 @@ class PerformanceEstimator:
     def estimate(
         self, schedule: Schedule, information: InformationPool, alone_seconds: float | None = None
     ) -> Estimate:
-        """Return the estimate of a feasible schedule.
+        """Return the estimate of a feasible schedule, with its value by the user's objective.
 
         Parameters
         ----------
         alone_seconds
             Iteration seconds of the reference host alone, for the speedup; None when there is none.
         """
+        estimate = self.predicted(schedule, information, alone_seconds)
+        return replace(estimate, value=objective_value(estimate, information))
+
+    def predicted(
+        self, schedule: Schedule, information: InformationPool, alone_seconds: float | None = None
+    ) -> Estimate:
+        """Return `estimate` without a value: what no metric of the user's is asked about."""
         model, rows = information.model_of(schedule), np.array(schedule.rows, dtype=float)
         careful = caution_for(schedule.resources, information)
         compute = careful * model.computation(schedule.resources, rows)
@@ -83,7 +89,7 @@ class PerformanceEstimator:
         sweeps = 1 if schedule.rectangles else information.active_set.sweeps
         rate = sum(host.cost_per_second for host in schedule.resources)
         start = start_seconds(information, schedule.resources)
-        estimate = Estimate(
+        return Estimate(
             schedule,
             hosts,
             iterations,
@@ -97,7 +103,6 @@ class PerformanceEstimator:
                 sweeps * seconds for seconds in model.border_seconds(schedule.resources)
             ),
         )
-        return replace(estimate, value=objective_value(estimate, information))
 
     def promised(self, estimate: Estimate, information: InformationPool) -> Estimate:
         """Return the estimate with its interval and the runs that it rests on.
@@ -199,17 +204,10 @@ def caution_for(resources: Sequence[Host], information: InformationPool) -> floa
 
 def without_risk(information: InformationPool) -> InformationPool:
     """Return the pool planning for the mean: what is predicted, without the user's caution."""
-    return (
-        without(information, risk=0.0)
-        if information.specifications.preferences.risk
-        else information
-    )
-
-
-def without(information: InformationPool, **wishes: Any) -> InformationPool:
-    """Return the pool with other wishes of its user."""
     specifications = information.specifications
-    preferences = specifications.preferences.model_copy(update=wishes)
+    if not specifications.preferences.risk:
+        return information
+    preferences = specifications.preferences.model_copy(update={"risk": 0.0})
     changed = specifications.model_copy(update={"preferences": preferences})
     return replace(information, specifications=changed)
 
@@ -222,8 +220,7 @@ def _host_estimate(
     communicate: float,
 ) -> HostEstimate:
     host = allocation.host
-    known, own = information.conditions.free_memory(host), information.speeds[host.name].memory
-    free = min(known.value if known else math.inf, own)
+    free = information.memory_offered(host)
     return HostEstimate(
         host,
         allocation.rows,

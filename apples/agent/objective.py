@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any, NoReturn
 
-from apples.errors import UsageError, place_in_users_code, text_of
+from apples.errors import UsageError, place_in_users_code, place_of_function, text_of
 from apples.io.plugins import resolve
 from apples.resources.schedule import Estimate
 from hat import MEASURES, Objective
@@ -60,7 +60,7 @@ def users_metric(
                     return number
         except (Exception, SystemExit) as error:
             late = isinstance(error, MetricTimeoutError)
-            place = place_in_users_code(error) or _begin_of(metric)
+            place = place_in_users_code(error) or place_of_function(metric)
             raise UsageError(
                 f"objective '{reference}'{_at(place)}: {type(error).__name__}: "
                 f"{' '.join(text_of(error).split())}",
@@ -70,7 +70,7 @@ def users_metric(
                 seconds=seconds if late else None,
                 **place,
             ) from error
-        place, shown = _begin_of(metric), f"{' '.join(repr(returned).split()):.200}"
+        place, shown = place_of_function(metric), f"{' '.join(repr(returned).split()):.200}"
         raise UsageError(
             f"objective '{reference}'{_at(place)}: must return a finite number (got {shown})",
             code="objective-invalid",
@@ -111,9 +111,3 @@ def _time_limit(seconds: float) -> Iterator[None]:
 def _at(place: dict[str, Any]) -> str:
     """Return ` at FILE:LINE`; empty where no line of the user's is known."""
     return f" at {place['file']}:{place['line']}" if place else ""
-
-
-def _begin_of(metric: object) -> dict[str, Any]:
-    """Return `file` and `line` where a function of the user begins; empty where it is no function."""
-    code = getattr(metric, "__code__", None)
-    return {"file": code.co_filename, "line": code.co_firstlineno} if code else {}

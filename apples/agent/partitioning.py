@@ -28,6 +28,22 @@ class PartitionCost:
     computing: float
 
 
+def cuts_unevenly(information: InformationPool) -> bool:
+    """Whether the user's partitions have hosts compute more or less than their rows."""
+    asked = information.decomposition
+    return asked is not None and asked.kind != "tight"
+
+
+def min_ranks(information: InformationPool) -> int:
+    """Return the fewest ranks of a schedule: with fewer none would own a partition."""
+    asked = information.decomposition
+    if asked is None:
+        return 1
+    from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
+
+    return idle_ranks(asked) + 1
+
+
 def decomposition_of(schedule: Schedule, information: InformationPool) -> str:
     """Return the decomposition for the program; empty: its own.
 
@@ -41,10 +57,8 @@ def decomposition_of(schedule: Schedule, information: InformationPool) -> str:
     asked = information.decomposition
     if asked is None:
         return ""
-    from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
-
     ranks = sum(allocation.ranks for allocation in schedule.allocations)
-    return "tight" if idle_ranks(asked) >= ranks else str(asked)
+    return str(asked) if ranks >= min_ranks(information) else "tight"
 
 
 def partition_cost(schedule: Schedule, information: InformationPool) -> PartitionCost | None:

@@ -265,11 +265,19 @@ class Conditions:
             return known
         return known.scaled(factor)
 
-    def memory_for_strip(self, host: Host, risk: float, limit: float | None) -> float:
-        """Return the bytes a strip may take: free memory less `risk` errors, at most the user's `limit`."""
+    def memory_for_strip(
+        self, host: Host, risk: float, limit: float | None, own: float = math.inf
+    ) -> float:
+        """Return the bytes a part of the grid may take: free memory less `risk` errors, at most `limit`.
+
+        Parameters
+        ----------
+        own
+            Bytes free of a memory of the implementation's own, as a GPU's.
+        """
         free = self.free_memory(host)
         offered = math.inf if free is None else free.value - risk * shortfall_of(free)
-        return max(0.0, min(offered, math.inf if limit is None else limit))
+        return min(own, max(0.0, min(offered, math.inf if limit is None else limit)))
 
     def link(self, source: Host, target: Host) -> LinkForecast:
         """Return the forecast of the link from `source` to `target`."""

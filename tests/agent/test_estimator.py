@@ -135,3 +135,23 @@ def test_errors_of_links_and_of_learned_speeds_widen_the_interval():
 def test_percentiles_are_those_of_numpy_to_the_bit(values):
     found = percentiles(np.array(values), 10, 90)
     assert found == [float(one) for one in np.percentile(values, [10, 90])]
+
+
+@pytest.mark.parametrize(
+    ("user", "offered"),
+    [
+        ("", 9e6),
+        ("[constraints]\nmemory = 5_000_000\n", 5e6),
+        ("[preferences]\nrisk = 2.0\n", 7e6),
+        ("[constraints]\nmemory = 8_000_000\n[preferences]\nrisk = 0.5\n", 8e6),
+    ],
+)
+def test_the_memory_that_is_shown_is_what_a_strip_may_take(user, offered):
+    """The forecast is 9 MB, its error 1 MB; less the user's risk, at most what the user allows on a host."""
+    host = Host("a", seconds_per_point=1e-9)
+    weather = Weather(free_memory={"a": Forecast(9e6, 1e6, "mean", 9, 0.0)})
+    information = pool((host,), weather=weather, grid=500, user=user)
+    schedule = Schedule((Allocation(host, 500, "default"),))
+    (shown,) = PerformanceEstimator().estimate(schedule, information).hosts
+    assert shown.free_memory == pytest.approx(offered)
+    assert information.memory_offered(host) == pytest.approx(offered)

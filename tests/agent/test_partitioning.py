@@ -15,8 +15,8 @@ from worlds import ROOMY, TEMPLATE, pool
 import hat
 from apples import Coordinator, Host, Schedule, UsageError
 from apples.agent import (
-    FILTERS,
     InformationPool,
+    Limits,
     PerformanceEstimator,
     decide,
     equal_strips,
@@ -167,8 +167,8 @@ def test_ranks_of_which_none_would_have_a_partition_are_no_plan_and_a_reference_
     for count, refused in ((1, True), (2, True), (3, False)):
         information = wished("sparse:2", [1] * count)
         schedule = equal_strips(tuple(information.hosts), information)
-        reasons = [found for one in FILTERS if (found := one(schedule, information))]
-        assert [one.filter for one in reasons] == ["partitions"] * refused
+        reason = Limits(information).refuse(schedule)
+        assert (reason.filter if reason else None) == ("partitions" if refused else None)
         told = run_task(launch_plan(schedule, information))["partitions"]
         assert told == ("tight" if refused else "sparse:2")
 
@@ -186,15 +186,15 @@ def test_deadline_and_cost_count_the_partitions():
     assert plain < 0.8 * seconds
     for limit, kind in (("deadline", "deadline"), ("maximum_cost", "cost")):
         user = "[constraints]\n" + f"{limit} = {(plain + seconds) / 2}\n"
-        for partitions, refused in (("tight", []), ("sparse:1", [kind])):
+        for partitions, refused in (("tight", None), ("sparse:1", kind)):
             information = with_user(partitions, user, [1, 1, 1])
             schedule = equal_strips(tuple(information.hosts), information)
             if kind == "cost":
                 hosts = tuple(replace(host, cost_per_second=1 / 3) for host in schedule.resources)
                 taken = zip(schedule.allocations, hosts, strict=True)
                 schedule = Schedule(tuple(replace(a, host=host) for a, host in taken))
-            reasons = [found for one in FILTERS if (found := one(schedule, information))]
-            assert [reason.filter for reason in reasons] == refused, limit
+            reason = Limits(information).refuse(schedule)
+            assert (reason.filter if reason else None) == refused, limit
 
 
 def test_a_plan_with_an_idle_rank_is_explained():

@@ -210,6 +210,16 @@ class InformationPool:
         """The host list."""
         return self.conditions.hosts
 
+    def memory_offered(self, host: Host) -> float:
+        """Return the bytes a part of the grid may take: forecast less the user's risk, at most the user's limit.
+
+        If it lies in a GPU's memory, at most the bytes of it that were free when it was calibrated. Infinite where
+        nothing is known.
+        """
+        wishes, own = self.specifications, self.speeds[host.name].memory
+        risk, limit = wishes.preferences.risk, wishes.constraints.memory
+        return self.conditions.memory_for_strip(host, risk, limit, own)
+
     def implementation(self, host: Host) -> str:
         """Return the implementation of the active set for `host`, empty when it has none."""
         chosen = self.active_set.implementations.get(host.name)

@@ -543,8 +543,8 @@ class StripModel(ModelTemplate):
         """Return the bytes that a part of the grid may take on `host`, also of a GPU's memory if it lies there."""
         known = self._free_memory.get((host.name, host.free_memory))
         if known is None:
-            free = self.conditions.memory_for_strip(host, self.risk, self.memory_limit)
-            known = min(free, self.speeds[host.name].memory)
+            own = self.speeds[host.name].memory
+            known = self.conditions.memory_for_strip(host, self.risk, self.memory_limit, own)
             self._free_memory[host.name, host.free_memory] = known
         return known
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from apples.agent.information import InformationPool, refusal
 from apples.agent.models.rectangle import covered_once
-from apples.agent.selector.limits import Limits
 from apples.errors import UsageError, place_of_function
 from apples.resources import Host, ResourceSet, names
 from apples.resources.schedule import Rejection, Schedule
@@ -88,7 +87,7 @@ def implementation(host: Host, information: InformationPool) -> Rejection | None
 
 def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | None:
     """Refuse a host whose free memory does not hold a strip of a single row."""
-    available, needed = Limits(information).memory(host), information.model.memory(1)
+    available, needed = information.memory_offered(host), information.model.memory(1)
     if available >= needed:
         return None
     return Rejection(
@@ -175,11 +174,11 @@ def _covered(schedule: Schedule, information: InformationPool) -> Rejection | No
 
 def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection | None:
     """Refuse a strip or rectangle larger than its host's free memory (the paper's second filter)."""
-    model = information.model_of(schedule)
+    model, pool = information.model_of(schedule), information.pool_of(schedule)
     caps = model.caps(schedule.resources, information.application.rows)
     for allocation, cap in zip(schedule.allocations, caps, strict=True):
         host, mine = allocation.host, allocation.rectangle
-        needed, available = model.memory_of(allocation), Limits(information).memory(host)
+        needed, available = model.memory_of(allocation), pool.memory_offered(host)
         if needed > available if mine else allocation.rows > cap:
             what = (
                 f"rectangle of {mine.rows} x {mine.columns} points"
@@ -194,31 +193,6 @@ def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection 
                 "memory",
             )
     return None
-
-
-def allowed_set(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse fewer or more hosts, or more sites, than the user asks for."""
-    return Limits(information).refuse_count(schedule.resources)
-
-
-def partition_count(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse ranks of which none is left to have a partition, where the user prefers some to have none."""
-    needed = Limits(information).min_ranks
-    ranks = sum(allocation.ranks for allocation in schedule.allocations)
-    if ranks >= needed:
-        return None
-    asked = information.specifications.preferences.partitions
-    return Rejection(
-        names(schedule.resources),
-        f'{listed(names(schedule.resources))}: {ranks} ranks, partitions = "{asked}" needs at least {needed}',
-        (float(ranks), float(needed)),
-        "partitions",
-    )
-
-
-def deadline_and_cost(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule whose execution is predicted to take longer, or to cost more, than allowed."""
-    return Limits(information).refuse_time_and_cost(schedule)
 
 
 def every_host_used(
@@ -242,11 +216,5 @@ def every_host_used(
 
 
 HOST_FILTERS: Sequence[HostFilter] = (access, fitness, implementation, one_row_of_memory)
-FILTERS: Sequence[Filter] = (
-    negative_strip,
-    whole_grid,
-    strip_memory,
-    allowed_set,
-    partition_count,
-    deadline_and_cost,
-)
+FILTERS: Sequence[Filter] = (negative_strip, whole_grid, strip_memory)
+"""What the user's limits refuse comes after them (`Limits.refuse`)."""

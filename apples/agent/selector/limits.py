@@ -16,9 +16,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from apples.agent.estimator import caution_for
-from apples.agent.information import InformationPool, start_seconds
+from apples.agent.estimator import PerformanceEstimator
+from apples.agent.information import InformationPool
 from apples.agent.models.model import Orders
+from apples.agent.partitioning import cuts_unevenly, min_ranks
 from apples.agent.selector.chains import FEW_HOSTS, Distance, communication, measured
 from apples.resources import Host, names
 from apples.resources.schedule import Estimate, Rejection, Schedule
@@ -50,12 +51,21 @@ class Limits:
     ----------
     distance
         The logical distance that `maximum_distance` bounds.
+
+    Attributes
+    ----------
+    min_ranks
+        The fewest ranks of a schedule, for the user's partitions.
+    cuts_unevenly
+        Whether these have hosts compute more or less than their rows.
     """
 
     def __init__(self, information: InformationPool, distance: Distance = communication) -> None:
         self.information = information
         self.distance = distance
         self.constraints = information.specifications.constraints
+        self.min_ranks = min_ranks(information)
+        self.cuts_unevenly = cuts_unevenly(information)
 
     def given(self) -> Iterator[tuple[str, float]]:
         """Yield the fields of the user's limits on sets and schedules that are given, with their values."""
@@ -67,18 +77,6 @@ class Limits:
         ):  # fmt: skip
             if (value := getattr(limits, field)) is not None:
                 yield field, value
-
-    # ---------------------------------------------------------------- hosts
-    def memory(self, host: Host) -> float:
-        """Return the bytes a strip may take on a host: forecast less the user's risk, at most the user's limit.
-
-        If it lies in a GPU's memory, at most the bytes of it that were free when it was calibrated.
-        """
-        information = self.information
-        free = information.conditions.memory_for_strip(
-            host, information.specifications.preferences.risk, self.constraints.memory
-        )
-        return min(free, information.speeds[host.name].memory)
 
     # ----------------------------------------------------------------- sets
     def sizes(self, count: int) -> range:
@@ -273,19 +271,43 @@ class Limits:
             yield tuple(sorted(choice))
 
     # ------------------------------------------------------------ schedules
-    def execution_seconds(self, schedule: Schedule) -> float:
-        """Return the seconds of a schedule's iterations, with the caution that the user's risk asks for."""
-        information = self.information
-        iteration = information.model_of(schedule).iteration_seconds(schedule)
-        caution = caution_for(schedule.resources, information)
-        return caution * iteration * information.application.iterations
+    def refuse(self, schedule: Schedule) -> Rejection | None:
+        """Refuse a schedule that is beyond one of the user's limits."""
+        if self.are_none:
+            return None
+        hosts = schedule.resources
+        return (
+            self.refuse_count(hosts)
+            or self._refuse_ranks(schedule)
+            or self._refuse_time_and_cost(schedule)
+            or self.refuse_distance(hosts)
+        )
 
-    def refuse_time_and_cost(self, schedule: Schedule) -> Rejection | None:
+    @cached_property
+    def are_none(self) -> bool:
+        """Whether the user limits neither sets nor schedules."""
+        return self.min_ranks == 1 and not any(self.given())
+
+    def _refuse_ranks(self, schedule: Schedule) -> Rejection | None:
+        """Refuse ranks of which none is left to have a partition, where the user prefers some to have none."""
+        ranks = sum(allocation.ranks for allocation in schedule.allocations)
+        if ranks >= self.min_ranks:
+            return None
+        asked, hosts = self.information.specifications.preferences.partitions, schedule.resources
+        return Rejection(
+            names(hosts),
+            f'{listed(names(hosts))}: {ranks} ranks, partitions = "{asked}" needs at least {self.min_ranks}',
+            (float(ranks), float(self.min_ranks)),
+            "partitions",
+        )
+
+    def _refuse_time_and_cost(self, schedule: Schedule) -> Rejection | None:
         """Refuse a schedule whose execution takes longer, or costs more, than the user allows."""
         limits, hosts = self.constraints, schedule.resources
         if limits.deadline is None and limits.maximum_cost is None:
             return None
-        seconds = self.execution_seconds(schedule)
+        estimate = PerformanceEstimator().predicted(schedule, self.information)
+        seconds, cost = estimate.execution_seconds, estimate.cost
         if limits.deadline is not None and seconds > limits.deadline:
             return Rejection(
                 names(hosts),
@@ -294,8 +316,6 @@ class Limits:
                 (seconds, limits.deadline),
                 "deadline",
             )
-        held = start_seconds(self.information, hosts) + seconds
-        cost = held * sum(host.cost_per_second for host in hosts)
         if limits.maximum_cost is not None and cost > limits.maximum_cost:
             return Rejection(
                 names(hosts),
@@ -304,12 +324,6 @@ class Limits:
                 "cost",
             )
         return None
-
-    @cached_property
-    def cuts_unevenly(self) -> bool:
-        """Whether the user's partitions have hosts compute more or less than their rows."""
-        asked = self.information.decomposition
-        return asked is not None and asked.kind != "tight"
 
     def measured(self, estimate: Estimate) -> float:
         """Return an estimate's value in the unit in which the search judges sets: seconds, cost or the metric."""
@@ -333,13 +347,3 @@ class Limits:
             dear = np.maximum(OVER_LIMIT * cost, value)
             value = np.where(cost > limits.maximum_cost, dear, value)
         return value
-
-    @cached_property
-    def min_ranks(self) -> int:
-        """The fewest ranks of a schedule: with fewer none would own a partition."""
-        asked = self.information.decomposition
-        if asked is None:
-            return 1
-        from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
-
-        return idle_ranks(asked) + 1

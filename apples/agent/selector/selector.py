@@ -92,6 +92,7 @@ class ResourceSelector:
         self.distance = distance
         self.host_filters = host_filters
         self.filters = filters
+        self._limits: Limits | None = None
 
     def usable_hosts(
         self, information: InformationPool
@@ -118,11 +119,13 @@ class ResourceSelector:
         for refuse in self.filters:
             if rejection := checked(refuse, refuse(schedule, information)):
                 return rejection
-        return self.limits(information).refuse_distance(schedule.resources)
+        return self.limits(information).refuse(schedule)
 
     def limits(self, information: InformationPool) -> Limits:
-        """Return the limits of a pool."""
-        return Limits(information, self.distance)
+        """Return the limits of a pool; those of the last one are kept."""
+        if self._limits is None or self._limits.information is not information:
+            self._limits = Limits(information, self.distance)
+        return self._limits
 
     def whole_set(self, hosts: Sequence[Host], information: InformationPool) -> ResourceSet:
         """Return all of `hosts` as one chain.
@@ -163,14 +166,12 @@ class ResourceSelector:
             as the best estimate are left out.
         """
         seen: set[tuple[str, ...]] = set()
-        turned = (
-            -1 if not self.limits(information).cuts_unevenly else 1
-        )  # then a reversed set is another
+        uneven = self.limits(information).cuts_unevenly  # then a reversed set is another
         for pool in _pools(hosts, information):
             for order in self._orders(pool, information, accepted):
                 key = tuple(pool[i].name for i in order)
                 if key not in seen and (len(seen) < MAX_SETS_REFUSED or accepted()):
-                    seen.update((key, key[::turned]))
+                    seen.update((key,) if uneven else (key, key[::-1]))
                     yield tuple(pool[i] for i in order)
         for host in _by_threads(hosts, information):
             if (host.name,) not in seen:

@@ -248,6 +248,21 @@ def test_a_metric_that_takes_for_ever_is_ended_and_named_and_the_callers_alarm_g
     assert fields["seconds"] == 0.05
 
 
+def test_a_metric_that_is_a_partial_is_named_with_the_line_of_its_function(tmp_path):
+    (tmp_path / "metrics.py").write_text(
+        "from functools import partial\n\n\ndef scaled(factor, estimate):\n    return 'much'\n\n\n"
+        "score = partial(scaled, 2.0)\n"
+    )
+    user = f'[objective]\nmeasure = "{tmp_path}/metrics.py:score"\nbetter = "lower"\n'
+    with pytest.raises(UsageError) as caught:
+        chosen(near_and_far(user=user))
+    assert caught.value.code == "objective-invalid"
+    assert (caught.value.fields["file"], caught.value.fields["line"]) == (
+        str(tmp_path / "metrics.py"),
+        4,
+    )
+
+
 def test_a_metric_may_be_of_an_importable_module(tmp_path, monkeypatch):
     (tmp_path / "prices").mkdir()
     (tmp_path / "prices" / "__init__.py").write_text("")
