@@ -492,6 +492,7 @@ class _Method(TypedDict):
     middle: NotRequired[_MiddleRun]
     median_error: NotRequired[float]
     inside: NotRequired[int]
+    with_interval: NotRequired[int]
 
 
 class _Ratio(TypedDict):
@@ -512,6 +513,7 @@ class DemoDocument(TypedDict):
     median_prediction_error: float | None
     ratio_to_blocked: _Ratio | None
     inside: int
+    with_interval: NotRequired[int]
     level: float
     verified: bool | None
     record: NotRequired[str | None]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import planned
+from pages.documents import run as saved_run
 from worlds import pool, random_world, symmetric
 
 from apples import Coordinator, Host, Link, NoFeasiblePlanError
@@ -30,7 +31,14 @@ from apples.agent import (
     run_document,
     thresholds,
 )
-from apples.jobs import METHODS, demo_document, demo_text, run_record_text, run_text
+from apples.jobs import (
+    METHODS,
+    demo_document,
+    demo_page,
+    demo_text,
+    run_record_text,
+    run_text,
+)
 from apples.launch import BorderTimes, HostTimes, Outcome
 from apples.ui import duration
 from blueprints import minimum_execution_time
@@ -209,6 +217,23 @@ def test_every_number_of_the_demos_face_is_in_the_json():
     text = demo_text(document)
     assert missing(text, document) == []
     assert f"{document['ratio_to_blocked']['median']:.2f}" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("inside", "answer"),
+    [
+        ([None] * 4, "no interval yet"),
+        ([None, None, False, True], "1 of 2 inside their 80% interval"),
+    ],
+)
+def test_the_demo_counts_the_runs_that_had_an_interval(inside, answer):
+    runs = [saved_run(blueprint=METHODS[0]) for _ in inside]
+    for one, word in zip(runs, inside, strict=True):
+        one["execution"]["inside"] = word
+    document = demo_document(runs)
+    assert document["with_interval"] == len(inside) - inside.count(None)
+    assert f"; {answer}; " in demo_text(document)
+    assert ("no interval yet" in demo_page(document)) == (answer == "no interval yet")
 
 
 def test_the_demo_without_a_run_verifies_nothing():

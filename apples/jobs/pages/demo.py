@@ -10,7 +10,7 @@ from markupsafe import Markup
 from apples.agent.pages import charts
 from apples.agent.pages.charts import Case
 from apples.agent.text.words import kinds_of, reasons, spending, verified_words, words_of
-from apples.jobs.text.demo import KINDS
+from apples.jobs.text.demo import KINDS, with_interval
 from apples.ui.formats import count, listed, percent, seconds, sentence, share
 from apples.ui.page import render
 
@@ -63,6 +63,7 @@ def demo_page(document: Document) -> str:
         ],
         times_finding=_times_finding(last.get(OURS)),
         spending=spending,
+        with_interval=with_interval,
         time_words=words_of([run["execution"] for run in last.values()]),
         table=document["runs"][:MOST_ROWS],
         more=len(document["runs"]) > MOST_ROWS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from apples.agent.models.conformal import LEVEL
@@ -36,6 +36,7 @@ def demo_document(runs: Sequence[Document], command: str = "apples demo") -> Doc
         "median_prediction_error": statistics.median(offs) if offs else None,
         "ratio_to_blocked": _ratio(runs),
         "inside": sum(run["execution"]["inside"] is True for run in done),
+        "with_interval": with_interval(runs),
         "level": LEVEL,
         "verified": _verified(done),
     }
@@ -74,7 +75,18 @@ def _method(name: str, runs: Sequence[Document]) -> Document:
         },
         "median_error": statistics.median(abs(one["off"]) for one in done),
         "inside": sum(one["inside"] is True for one in done),
+        "with_interval": with_interval(own),
     }
+
+
+def with_interval(runs: Iterable[Document], method: str | None = None) -> int:
+    """Return how many runs, or those of one method, had a printed interval."""
+    return sum(
+        run["execution"] is not None
+        and run["execution"]["inside"] is not None
+        and method in (None, run["plan"]["blueprint"])
+        for run in runs
+    )
 
 
 def _ratio(runs: Sequence[Document]) -> Document | None:
@@ -136,8 +148,8 @@ def demo_text(document: Document) -> str:
         done = [run for run in document["runs"] if run["execution"] is not None]
         results = RESULTS[document["verified"]]
         lines.append(
-            f"Median error of the predicted iteration time: {error:.1%} over {len(done)} runs, "
-            f"{document['inside']} inside their {document['level']:.0%} interval; {results}"
+            f"Median error of the predicted iteration time: {error:.1%} over {len(done)} runs; "
+            f"{_inside(document)}; {results}"
         )
     lines += [
         "",
@@ -150,10 +162,20 @@ def demo_text(document: Document) -> str:
         strips = ", ".join(
             f"{host} {rows}" for host, rows in zip(one["hosts"], one["rows"], strict=True)
         )
+        counted = with_interval(document["runs"], one["method"])
+        inside = f"{one['inside']} of {counted}" if counted else "-"
         lines.append(
             f"{one['title']:36}{duration(one['middle']['predicted_iteration_seconds']):>10}"
             f"{duration(one['middle']['iteration_seconds']):>10}{one['middle']['off']:>+7.0%}"
-            f"{one['inside']:>3} of {one['runs']}  {strips}"
+            f"{inside:>8}  {strips}"
         )
     lines += ["", "next:  hat new heat   (an agent of your own)"]
     return "\n".join(lines)
+
+
+def _inside(document: Document) -> str:
+    """Return how many of the runs with an interval ended inside it."""
+    counted = with_interval(document["runs"])
+    if not counted:
+        return "no interval yet"
+    return f"{document['inside']} of {counted} inside their {document['level']:.0%} interval"
