@@ -32,7 +32,7 @@ from apples.agent.arrangement import arranged as arranged
 from apples.agent.calibration import calibrate_hosts as calibrate_hosts
 from apples.agent.calibration import measure_first as measure_first
 from apples.agent.calibration import probe_hosts as probe_hosts
-from apples.agent.coordinator import decide_over_horizon as decide_over_horizon
+from apples.agent.coordinator import StartHooks as StartHooks
 from apples.agent.describe_corrections import described as described
 from apples.agent.doctor import gpu_finding as gpu_finding
 from apples.agent.estimator import PerformanceEstimator as PerformanceEstimator

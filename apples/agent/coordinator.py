@@ -581,21 +581,6 @@ class Coordinator:
         return execution.resize(estimate.schedule, bandwidth=self.information.conditions.bandwidth)
 
 
-def decide_over_horizon(coordinator: Coordinator, blueprint: Blueprint) -> None:
-    """Have a blueprint decide under the weather of the run to come; nothing is started.
-
-    A first pass on one-step forecasts gives its time T0; then all candidates are compared under one
-    weather over T0; where the run then chosen asks for another horizon, once more. The decision is in
-    ``coordinator.decision_log``.
-
-    Raises
-    ------
-    NoFeasiblePlanError
-        No candidate is feasible; carries every refusal.
-    """
-    coordinator.execute(blueprint, StartHooks(passes=PASSES, decides_only=True))
-
-
 def _checked(
     schedule: Schedule, planner: Planner, resources: ResourceSet, information: InformationPool
 ) -> Schedule:

@@ -8,7 +8,7 @@ import pytest
 from commands import planned
 from worlds import pool
 
-from apples.agent import Coordinator, decide_over_horizon
+from apples.agent import Coordinator, StartHooks
 from apples.resources import Host, HostList, Network
 from apples.weather import (
     Conditions,
@@ -191,7 +191,7 @@ def test_all_candidates_are_compared_over_the_run_with_one_repeat_at_most(horizo
     coordinator = Coordinator(replace(information, conditions_over=frames))
     one_step = Coordinator(information)
     one_step.execute(minimum_execution_time)
-    decide_over_horizon(coordinator, minimum_execution_time)
+    coordinator.execute(minimum_execution_time, StartHooks(passes=2, decides_only=True))
     assert len(frames.asked) == asked
     assert frames.asked[0] == one_step.decision_log.chosen.execution_seconds
     record = coordinator.decision_log
