@@ -35,13 +35,13 @@ each of two hosts. A window is tested with each report, so that fewer deviations
 MIN_REPORTS, MAX_REPORTS = 6, 10
 """Reports of a window: of fewer, four would not be a majority that spikes reach in no quiet run."""
 MAJORITY_FACTOR = 1.28
-"""Factor that the lower median of a window must reach: most reports agree, whatever the longest are."""
+"""Factor that the lower median of a window must reach: most reports agree, however long the longest are."""
 MAX_STEP = 1.2
 """Log-ratio of one report at most, either way."""
 WARM_UP_REPORTS = 2
 """Reports that are skipped at the start and after a change of hosts: caches are cold, code is compiled."""
 BASELINE_REPORTS = 5
-"""First reports after the warm-up, of which the median is what is usual for a host."""
+"""First reports after the warm-up, whose median is usual for a host."""
 MIN_COST_SHARE = 0.05
 """A host that lengthens an iteration by a smaller share is not named: to repair it would gain nothing."""
 MIN_REPORT_SECONDS = 0.005
@@ -56,7 +56,7 @@ EXPLAINED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PlannedHost:
-    """What a plan expects of one host in an iteration.
+    """The times and the CPU share that a plan expects of one host in an iteration.
 
     Attributes
     ----------
@@ -171,15 +171,17 @@ iteration, 4.20 s until the end'
 
 
 def planned_hosts(estimate: Estimate, conditions: Conditions) -> dict[str, PlannedHost]:
-    """Return what an estimate that was made under these conditions expects of each of its hosts."""
+    """Return the planned times and CPU share of each host, from an estimate made under these conditions."""
     planned = {}
-    for one, allocation in zip(estimate.hosts, estimate.schedule.allocations, strict=True):
-        ours = one.threads or allocation.ranks
-        quota = conditions.quota(one.host, ours)
-        planned[one.host.name] = PlannedHost(
-            one.compute_seconds,
-            one.communicate_seconds,
-            min(1.0, conditions.share(one.host, ours)),
+    for host_estimate, allocation in zip(
+        estimate.hosts, estimate.schedule.allocations, strict=True
+    ):
+        ours = host_estimate.threads or allocation.ranks
+        quota = conditions.quota(host_estimate.host, ours)
+        planned[host_estimate.host.name] = PlannedHost(
+            host_estimate.compute_seconds,
+            host_estimate.communicate_seconds,
+            min(1.0, conditions.share(host_estimate.host, ours)),
             quota[0] if quota else None,
             int(allocation.height),
         )
@@ -188,7 +190,7 @@ def planned_hosts(estimate: Estimate, conditions: Conditions) -> dict[str, Plann
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What one host spent in an iteration between two reports; None: the program does not say."""
+    """Mean seconds of one host in an iteration between two reports; None: the program does not report them."""
 
     iteration: int
     iterations: int
@@ -206,27 +208,27 @@ class _Report:
         old, new = _times(before, host), _times(after, host)
         done = after.iteration - before.iteration
 
-        def each(late: float | None, early: float | None) -> float | None:
+        def per_iteration(late: float | None, early: float | None) -> float | None:
             return None if late is None else max(0.0, late - (early or 0.0)) / done
 
         border = None
         if new.wait_seconds is not None:  # else waiting for a late neighbour is part of it
-            border = each(new.communicate_seconds, old.communicate_seconds)
+            border = per_iteration(new.communicate_seconds, old.communicate_seconds)
         return cls(
             before.iteration,
             done,
             (after.steady_seconds - before.steady_seconds) / done,
-            each(new.steady_compute_seconds, old.steady_compute_seconds) or 0.0,
+            per_iteration(new.steady_compute_seconds, old.steady_compute_seconds) or 0.0,
             border,
-            each(new.steady_processor_seconds, old.steady_processor_seconds),
-            each(new.cpu_wait_seconds, old.cpu_wait_seconds),
-            each(new.throttled_seconds or 0.0, old.throttled_seconds) or 0.0,
-            each(float(new.major_faults or 0), float(old.major_faults or 0)) or 0.0,
+            per_iteration(new.steady_processor_seconds, old.steady_processor_seconds),
+            per_iteration(new.cpu_wait_seconds, old.cpu_wait_seconds),
+            per_iteration(new.throttled_seconds or 0.0, old.throttled_seconds) or 0.0,
+            per_iteration(float(new.major_faults or 0), float(old.major_faults or 0)) or 0.0,
         )
 
 
 def _times(progress: Progress, host: str) -> HostTimes:
-    return next(one for one in progress.hosts if one.host == host)
+    return next(times for times in progress.hosts if times.host == host)
 
 
 @dataclass
@@ -241,16 +243,16 @@ class _Track:
 
     @property
     def usual_ratio(self) -> float:
-        """Measured over planned computing in the quiet beginning; no more than 1: the plan is what counts."""
+        """Measured over planned computing in the quiet beginning; at most 1: the plan is the reference."""
         if len(self.quiet) < BASELINE_REPORTS:
             return 1.0
-        usual = median(one.compute for one in self.quiet) / self.planned.compute_seconds
+        usual = median(report.compute for report in self.quiet) / self.planned.compute_seconds
         return min(1.0, usual)
 
     @property
     def usual_border(self) -> float:
         """Seconds of the border in the quiet beginning, or planned: the larger."""
-        known = [one.border for one in self.quiet if one.border is not None]
+        known = [report.border for report in self.quiet if report.border is not None]
         return max(self.planned.border_seconds, median(known) if known else 0.0)
 
 
@@ -260,11 +262,11 @@ class SlowHostDetector:
     Parameters
     ----------
     planned
-        What is expected of each host; a host that is not in it is not judged.
+        The planned times of each host; other hosts are not tested.
 
     Attributes
     ----------
-    found
+    findings
         Every slow host up to now, in the order in which they became slow.
 
     Examples
@@ -274,8 +276,8 @@ class SlowHostDetector:
     >>> for k in range(1, 40):
     ...     slow = max(0, k - 20)  # bob takes twice as long from iteration 20 on
     ...     times = [HostTimes("ada", 0.1 * k, 0.0), HostTimes("bob", 0.1 * (k + slow), 0.0)]
-    ...     for one in watch.observe(Progress(k, 100, 0.1 * (k + slow), tuple(times))):
-    ...         print(one.host, k, f"{one.factor:.1f}", one.cause)
+    ...     for slow_host in watch.observe(Progress(k, 100, 0.1 * (k + slow), tuple(times))):
+    ...         print(slow_host.host, k, f"{slow_host.factor:.1f}", slow_host.cause)
     bob 26 2.0 unknown
     """
 
@@ -287,15 +289,15 @@ class SlowHostDetector:
         self.replan(planned)
 
     @property
-    def found(self) -> tuple[SlowHost, ...]:
+    def findings(self) -> tuple[SlowHost, ...]:
         """Return every finding, the newest figures of each."""
-        current = [one.finding for one in self._tracks.values() if one.finding is not None]
-        return tuple(sorted([*self._past, *current], key=lambda one: one.since_iteration))
+        current = [track.finding for track in self._tracks.values() if track.finding is not None]
+        return tuple(sorted([*self._past, *current], key=lambda finding: finding.since_iteration))
 
     @property
     def slow_now(self) -> tuple[SlowHost, ...]:
         """Return the hosts that are slow at this moment."""
-        return tuple(one for one in self.found if one.until_iteration is None)
+        return tuple(slow_host for slow_host in self.findings if slow_host.until_iteration is None)
 
     def replan(self, planned: Mapping[str, PlannedHost]) -> None:
         """Compare with another plan from now on: the application was moved."""
@@ -304,14 +306,16 @@ class SlowHostDetector:
             if track.finding is not None:
                 self._past.append(_ended(track.finding, at))
         self._tracks = {
-            host: _Track(one) for host, one in planned.items() if one.compute_seconds > 0
+            host: _Track(expected)
+            for host, expected in planned.items()
+            if expected.compute_seconds > 0
         }
         self._last, self._skip = None, WARM_UP_REPORTS
 
     def rescale(self, rows: Mapping[str, int]) -> None:
-        """Expect of each host what its rows say after a change; one that the plan did not have is not judged."""
+        """Scale the planned times to the rows after a change; a host that the plan did not have is not tested."""
         known = {host: track.planned for host, track in self._tracks.items()}
-        if all(rows.get(host) == one.rows for host, one in known.items()):
+        if all(rows.get(host) == expected.rows for host, expected in known.items()):
             return
         self.replan(
             {
@@ -328,14 +332,14 @@ class SlowHostDetector:
     def ended(self, iterations: int) -> tuple[SlowHost, ...]:
         """Return every finding on a run that ended after so many iterations."""
         return tuple(
-            one
-            if one.until_iteration is not None
+            finding
+            if finding.until_iteration is not None
             else replace(
-                one,
-                costs_seconds=one.iteration_cost_seconds
-                * max(0, iterations - one.since_iteration),
+                finding,
+                costs_seconds=finding.iteration_cost_seconds
+                * max(0, iterations - finding.since_iteration),
             )
-            for one in self.found
+            for finding in self.findings
         )
 
     def observe(self, progress: Progress) -> tuple[SlowHost, ...]:
@@ -350,11 +354,13 @@ class SlowHostDetector:
             self._skip -= 1
             self._last = progress
             return ()
-        hosts = {one.host for one in progress.hosts} & {one.host for one in before.hosts}
+        hosts = {times.host for times in progress.hosts} & {times.host for times in before.hosts}
         reports = {
             host: _Report.between(before, progress, host) for host in self._tracks if host in hosts
         }
-        longest = max((one.compute * one.iterations for one in reports.values()), default=0.0)
+        longest = max(
+            (report.compute * report.iterations for report in reports.values()), default=0.0
+        )
         if longest < MIN_REPORT_SECONDS:
             return ()  # it is merged with the next
         self._last = progress
@@ -363,34 +369,34 @@ class SlowHostDetector:
     def _judge(self, reports: Mapping[str, _Report], progress: Progress) -> Iterator[SlowHost]:
         tracks = self._tracks
         ratios = {
-            host: one.compute / tracks[host].planned.compute_seconds
-            for host, one in reports.items()
+            host: report.compute / tracks[host].planned.compute_seconds
+            for host, report in reports.items()
         }
         growths = {
-            host: one.border / tracks[host].usual_border
-            for host, one in reports.items()
-            if one.border is not None and tracks[host].usual_border > 0
+            host: report.border / tracks[host].usual_border
+            for host, report in reports.items()
+            if report.border is not None and tracks[host].usual_border > 0
         }
-        usual: dict[str, float] = {}  # a host that is faster than expected delays nobody
-        for host, one in reports.items():
+        usual: dict[str, float] = {}  # a host that is faster than expected delays no other
+        for host, report in reports.items():
             track = tracks[host]
             others = [ratio for other, ratio in ratios.items() if other != host]
             compute = track.planned.compute_seconds * _usual_ratio(track, others, ratios[host])
             border = 0.0
-            if one.border is not None:
+            if report.border is not None:
                 border = track.usual_border * _usual_growth(growths, host)
-            taken = one.compute + (one.border or 0.0)
+            taken = report.compute + (report.border or 0.0)
             usual[host] = min(compute + border, taken)
             step = math.log(max(taken, 1e-12) / max(compute + border, 1e-12))
-            track.recent.append((one, step))
+            track.recent.append((report, step))
             if len(track.quiet) < BASELINE_REPORTS and track.finding is None:
-                track.quiet.append(one)
+                track.quiet.append(report)
         for host in reports:
             track = tracks[host]
             if track.finding is not None:
                 self._update(track, usual, progress)
             elif (
-                since := _slow_since([(one.iteration, step) for one, step in track.recent])
+                since := _slow_since([(report.iteration, step) for report, step in track.recent])
             ) is not None:
                 track.finding = self._finding(host, since, usual, progress)
                 if track.finding is not None:
@@ -401,18 +407,18 @@ class SlowHostDetector:
     ) -> SlowHost | None:
         """Return the finding on a host from its reports since it became slow; None where it costs nothing."""
         track = self._tracks[host]
-        mine = [one for one in track.recent if one[0].iteration >= since]
-        factor = math.exp(median(step for _, step in mine))
-        taken = median(one.compute + (one.border or 0.0) for one, _ in mine)
+        own_reports = [entry for entry in track.recent if entry[0].iteration >= since]
+        factor = math.exp(median(step for _, step in own_reports))
+        taken = median(report.compute + (report.border or 0.0) for report, _ in own_reports)
         others = [seconds for other, seconds in usual.items() if other != host]
         cost = taken - max([taken / factor, *others])
-        if cost < MIN_COST_SHARE * median(one.seconds for one, _ in mine):
+        if cost < MIN_COST_SHARE * median(report.seconds for report, _ in own_reports):
             return None
         return SlowHost(
             host,
             since,
             factor,
-            _cause(track, since, [one for one, _ in mine]),
+            _cause(track, since, [report for report, _ in own_reports]),
             cost,
             cost * max(0, progress.iterations - since),
         )
@@ -443,15 +449,15 @@ def _usual_ratio(track: _Track, others: Sequence[float], own: float) -> float:
     """
     if others:
         return max(track.usual_ratio, median(others))
-    # A host alone has no others to compare with. By its processor time the plan's error is known; without it, what
-    # the host took in the beginning is usual.
-    used = [one.processor for one in track.quiet if one.processor is not None]
+    # A host alone has no others to compare with. By its processor time the plan's error is known; without it, the
+    # host's time in the beginning is usual.
+    used = [report.processor for report in track.quiet if report.processor is not None]
     if used:
         dedicated = track.planned.compute_seconds * track.planned.share
         return max(track.usual_ratio, median(used) / dedicated)
     if not track.quiet:
         return own
-    return median(one.compute for one in track.quiet) / track.planned.compute_seconds
+    return median(report.compute for report in track.quiet) / track.planned.compute_seconds
 
 
 def _standstill(planned: PlannedHost, reports: Sequence[_Report]) -> Cause:
@@ -459,34 +465,34 @@ def _standstill(planned: PlannedHost, reports: Sequence[_Report]) -> Cause:
     compute = _mean(reports, "compute")
     if _mean(reports, "faults") >= FAULTS_PER_SECOND * compute:
         return "paging"
-    if all(one.cpu_wait is not None for one in reports):
+    if all(report.cpu_wait is not None for report in reports):
         return "stalls"
     bound = QUOTA_ERROR * (planned.quota or 0.0) * compute
     return "quota" if _mean(reports, "processor") <= bound else "other load"
 
 
 def _usual_growth(growths: Mapping[str, float], host: str) -> float:
-    """Return how many times longer borders take than usual at other hosts; of two, who share theirs, 1."""
+    """Return how many times longer borders take than usual at other hosts; 1 for two hosts, which share theirs."""
     others = [growth for other, growth in growths.items() if other != host]
     return max(1.0, median(others)) if len(others) > 1 else 1.0
 
 
 def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
-    """Return what accounts for most of the time that a host loses.
+    """Return the cause of most of the time that a host loses.
 
     Time is lost by exchanging borders, by more processor time (own work), or by computing without a CPU; the
     kernel's counters tell the causes apart. It is compared with the reports before `since`, else with the plan.
     """
     planned = track.planned
-    quiet = [one for one in track.quiet if one.iteration < since]
+    quiet = [report for report in track.quiet if report.iteration < since]
     compute, used = _mean(reports, "compute"), max(_mean(reports, "processor"), 1e-12)
     usual = _mean(quiet, "compute") if quiet else planned.compute_seconds
     usual_used = _mean(quiet, "processor") or usual * planned.share
     idle = _mean(quiet, "cpu_wait") if quiet else max(0.0, usual - usual_used)
     longer_border = _mean(reports, "border") - track.usual_border
-    if longer_border > max(0.0, compute - usual):  # who has no CPU exchanges late, too
+    if longer_border > max(0.0, compute - usual):  # a host without a CPU exchanges late, too
         return _stopped(reports, quiet, longer_border, idle) or "link"
-    if any(one.processor is None for one in reports):
+    if any(report.processor is None for report in reports):
         return "unknown"
     if used / usual_used >= (usual_used / usual) / (used / compute):
         return "own work"
@@ -512,8 +518,8 @@ def _stopped(
 
 def _mean(reports: Sequence[_Report], name: str) -> float:
     """Return the mean of a field; 0 where there is none."""
-    found = [getattr(one, name) or 0.0 for one in reports]
-    return fmean(found) if found else 0.0
+    values = [getattr(report, name) or 0.0 for report in reports]
+    return fmean(values) if values else 0.0
 
 
 def _slow_since(steps: Sequence[tuple[int, float]]) -> int | None:
@@ -540,7 +546,7 @@ def _ended(finding: SlowHost, at: int) -> SlowHost:
 
 def _restarted(before: Progress, now: Progress) -> bool:
     """Whether the hosts are others, or the times count from zero again."""
-    if [one.host for one in before.hosts] != [one.host for one in now.hosts]:
+    if [times.host for times in before.hosts] != [times.host for times in now.hosts]:
         return True
     return any(
         b.compute_seconds > a.compute_seconds for b, a in zip(before.hosts, now.hosts, strict=True)

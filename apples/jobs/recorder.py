@@ -396,9 +396,9 @@ class RunRecorder:
 
     def _slow(self, slow: SlowHostDetector) -> None:
         """Record each host that has become slow or no longer is; the state has the newest figures."""
-        if not slow.found:
+        if not slow.findings:
             return
-        now, known = [one.document() for one in slow.found], self._slow_hosts
+        now, known = [one.document() for one in slow.findings], self._slow_hosts
         before = {_place(one): one["until_iteration"] for one in known}
         for one in now:
             if before.get(_place(one), -1) != one["until_iteration"]:

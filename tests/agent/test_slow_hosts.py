@@ -153,7 +153,7 @@ def test_a_host_that_recovers_keeps_its_entry_with_an_end_and_can_be_slow_again(
     stream = Stream(5, 3, noise=0.05)
     detector = stream.detector()
     named(detector, stream.reports(60, 20, until=40))
-    (one,) = detector.found
+    (one,) = detector.findings
     assert detector.slow_now == ()
     assert one.until_iteration == pytest.approx(400, abs=2 * ITERATIONS)
     assert one.costs_seconds == one.iteration_cost_seconds * (
@@ -181,7 +181,7 @@ def cause_of(quiet, slow, hosts=("a", "b", "c"), **planned):
             for name in hosts
         )
         detector.observe(Progress(k, 100, 0.3 * k, times))
-    found = [one for one in detector.found if one.host == hosts[0]]
+    found = [one for one in detector.findings if one.host == hosts[0]]
     return found[0].cause if found else None
 
 

@@ -232,7 +232,7 @@ def test_a_load_that_arrives_is_left_within_the_bar_of_an_oracle_and_sooner_than
 def test_the_reason_of_a_move_names_the_slow_host_and_its_cause(factor, tmp_path):
     run, _, moves = played(pool(tmp_path, 2, 60.0), slowness=arriving("ada", factor, 15.0))
     assert f"ada is {factor:.1f} times as slow as planned" in moves[0].document()["breach"]
-    assert [one.host for one in run.slow_hosts.found] == ["ada"]
+    assert [one.host for one in run.slow_hosts.findings] == ["ada"]
     assert run.slow_hosts.slow_now == ()  # it was left
 
 
