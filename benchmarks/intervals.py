@@ -1,11 +1,14 @@
-"""How far real runs end from their predictions, and how many end inside the promised 80 % interval.
+"""How far real runs end from their predictions, and how many end inside the printed 80 % interval.
 
 Run: python benchmarks/intervals.py [--cpus 2,4] [--sessions one,own] [--repeat 12]. For each number of CPUs, and
 with all competing processes in the agent's session or each in its own, the four methods of ``apples demo`` run
-in turn on unequal hosts made of those CPUs: 48 runs a layout with the default of 12 repetitions.
+in turn on unequal hosts made of those CPUs: 48 runs a layout with the default of 12 repetitions. Writes
+runs/figures/intervals.json. With --stored FILE: print the figures of that file, or of an ``apples.demo/1``
+document, and run nothing.
 
-Bars: median error <= 8 %, each method <= 15 %, 70 to 90 % inside. Also printed: what the same errors would have
-had inside with a history a method, and with the models' own intervals. Writes runs/figures/intervals.json.
+Bars: median error <= 8 %, each method <= 15 %, 70 to 90 % inside. The share inside is of the runs with a printed
+interval. Also printed: the share that the intervals of the runs before would have held, with a history for each
+class of sets, and with one for each class and method.
 """
 
 import argparse
@@ -17,10 +20,9 @@ import sys
 import time
 from pathlib import Path
 
-from apples.agent.models.conformal import PastRun, half_width
-from apples.agent.session.results import RunResult
+from apples.agent import MIN_RUNS, PastRun, next_interval
+from apples.jobs import METHODS
 from apples.jobs.demo.comparison import compare
-from apples.jobs.text.demo import METHODS
 
 WRITTEN = Path("runs/figures/intervals.json")
 
@@ -32,6 +34,7 @@ def options():
     parser.add_argument("--sessions", default="one,own")
     parser.add_argument("--repeat", type=int, default=12)
     parser.add_argument("--grid", type=int, default=0)
+    parser.add_argument("--stored", type=Path, help="figures of a stored result; run nothing")
     return parser.parse_args()
 
 
@@ -53,63 +56,79 @@ def layout(cpus, sessions, repeat, grid):
 
 
 def row(run):
-    """Return what is kept of a run."""
-    past, basis = run.check.past, run.plan.estimate.basis
+    """Return what is kept of the document of a run."""
+    execution, strips = run["execution"], run["plan"]["chosen"]["strips"]
+    low, high = execution["interval"]
+    got = {host["host"]: host["cpu_got"] for host in execution["hosts"] if host["cpu_got"]}
     return {
-        "method": run.plan.blueprint,
-        "off": run.check.off,
-        "inside": run.check.inside,
-        "class": basis.set_class,
-        "error": math.log(past.measured / past.predicted),
-        "own": basis.own,
-        "promised": past.promised,
-        "predicted": past.predicted,
-        "got": {h.host: h.processor / h.measured_compute for h in run.check.hosts if h.processor},
-        "forecast": {
-            h.host.name: run.plan.information.conditions.cpu(h.host).value
-            for h in run.plan.estimate.hosts
-        },
-        "bias": dict(run.plan.information.model.share_bias),
+        "method": run["plan"]["blueprint"],
+        "off": execution["off"],
+        "inside": execution["inside"],
+        "class": execution["coverage"]["class"],
+        "error": math.log1p(execution["off"]),
+        "promised": [low, high] if low < high else None,
+        "got": got,
+        "forecast": {strip["host"]: strip["cpu"] for strip in strips},
     }
 
 
-def replayed(rows, history):
-    """Return the share of runs inside where each history, by `history` of a row, is one of its own."""
-    known, inside = {}, []
+def rows_of(document):
+    """Return the rows of a stored result by layout."""
+    if document.get("schema") != "apples.demo/1":
+        return document
+    return {"demo": [row(run) for run in document["runs"] if run["execution"] is not None]}
+
+
+def held(rows, history):
+    """Return the share inside of the runs that would have a printed interval, by `history` of a row."""
+    errors = {}
     for one in rows:
-        runs = known.setdefault(history(one), [])
-        width = half_width(runs) if runs else one["own"]
-        inside.append(abs(one["error"]) <= width)
-        ends = (math.exp(-width), math.exp(width))
-        runs.append(PastRun("site", 1.0, one["own"], ends, math.exp(one["error"])))
-    return statistics.mean(inside)
+        errors.setdefault(history(one), []).append(one["error"])
+    inside = []
+    for known in errors.values():
+        runs = [PastRun("site", 1.0, None, None, math.exp(error)) for error in known]
+        interval = next_interval(runs)
+        # The intervals of the runs before `MIN_RUNS` are not printed.
+        inside += interval.held[-(len(runs) - MIN_RUNS) :] if len(runs) > MIN_RUNS else ()
+    return f"{statistics.mean(inside):.0%} of {len(inside)}" if inside else "too few runs"
 
 
-def told(rows):
+def figures(rows):
     """Yield the lines of one layout."""
     offs = [abs(one["off"]) for one in rows]
-    inside = statistics.mean(one["inside"] is True for one in rows)
-    median = statistics.median(offs)
-    yield f"  {len(rows)} runs: median error {median:.1%}, worst {max(offs):.0%}, {inside:.0%} inside"
+    yield (
+        f"  {len(rows)} runs: median error {statistics.median(offs):.1%}, worst {max(offs):.0%}, "
+        f"{inside_words(rows)}"
+    )
     for method in METHODS:
         own = [one for one in rows if one["method"] == method]
         if own:
             error = statistics.median(abs(one["off"]) for one in own)
-            held = sum(one["inside"] is True for one in own)
-            yield f"    {method:24} median error {error:6.1%}, {held} of {len(own)} inside"
-    shared = replayed(rows, lambda one: one["class"])
-    each = replayed(rows, lambda one: (one["class"], one["method"]))
-    models = statistics.mean(abs(one["error"]) <= one["own"] for one in rows)
-    yield f"    inside with one history {shared:.0%}, a history a method {each:.0%}, the models' own {models:.0%}"
+            yield f"    {method:24} median error {error:6.1%}, {inside_words(own)}"
+    shared = held(rows, lambda one: one["class"])
+    each = held(rows, lambda one: (one["class"], one["method"]))
+    yield f"    held with a history a class {shared}, a history a class and method {each}"
     ratios = [one["got"][h] / one["forecast"][h] for one in rows for h in one["got"]]
-    off = statistics.median(abs(ratio - 1) for ratio in ratios)
-    yield f"    share of a CPU: got over forecast off by {off:.1%} in the median"
+    if ratios:
+        off = statistics.median(abs(ratio - 1) for ratio in ratios)
+        yield f"    share of a CPU: got over forecast off by {off:.1%} in the median"
+
+
+def inside_words(rows):
+    """Return how many of the runs with a printed interval ended inside it."""
+    printed = [one["inside"] for one in rows if one["inside"] is not None]
+    return f"{sum(printed)} of {len(printed)} inside" if printed else "no interval printed"
 
 
 def main():
     """Run every layout and print its figures."""
     asked = options()
-    found = {}
+    if asked.stored:
+        for name, rows in rows_of(json.loads(asked.stored.read_text())).items():
+            print(name)
+            print("\n".join(figures(rows)))
+        return
+    results = {}
     for cpus in map(int, asked.cpus.split(",")):
         for sessions in asked.sessions.split(","):
             print(f"{cpus} CPUs, competitors in {sessions} session" + "s" * (sessions == "own"))
@@ -117,12 +136,12 @@ def main():
             runs = layout(cpus, sessions, asked.repeat, asked.grid)
             if runs is None:
                 continue
-            rows = [row(run) for run in runs if isinstance(run, RunResult)]
-            found[f"{cpus} {sessions}"] = rows
-            print("\n".join(told(rows)))
+            rows = [row(run) for run in runs if run["execution"] is not None]
+            results[f"{cpus} {sessions}"] = rows
+            print("\n".join(figures(rows)))
             print(f"    {time.monotonic() - begun:.0f} s in all", flush=True)
     WRITTEN.parent.mkdir(parents=True, exist_ok=True)
-    WRITTEN.write_text(json.dumps(found, indent=1))
+    WRITTEN.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
