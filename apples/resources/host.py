@@ -74,7 +74,7 @@ class Host:
     cost_per_second
         What a second of the whole host costs, in the user's currency.
     start_seconds
-        From a launch until the program is ready there; what runs were seen to take stands above it. None: what
+        From a launch until the program is ready there; what runs took beyond it is added. None: what
         they typically take elsewhere, 0 where nothing is known.
     queue_seconds
         How long a batch queue is expected to hold it back; None: it is time-shared, and can be had now.

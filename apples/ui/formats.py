@@ -51,7 +51,7 @@ def _coverage(coverage: Mapping[str, Any] | None) -> tuple[str, list[Number]]:
         return "", []
     like = CLASSES.get(coverage["class"], "like this")
     level = Number(coverage["level"], f"{coverage['level'] * 100:.0f} %")
-    if not coverage["of"]:
+    if not coverage["of"] or coverage["runs"] < coverage.get("needed", 0):
         return "", []
     inside, last = (Number(coverage[key], str(coverage[key])) for key in ("inside", "of"))
     runs = "runs" if coverage["of"] > 1 else "run"
