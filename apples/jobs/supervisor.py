@@ -3,7 +3,7 @@
 It is a fork of the parked interpreter in a session of its own (`apples.jobs.parked`), or, of a foreground run,
 ``python -m apples.jobs.supervisor FOLDER FD LOCK``. Over the first descriptor it says one JSON line, when the job
 runs or why it does not; the second is the lock of the job, which it inherits. It owns the job until its end. If it
-is killed, the run's own supervisor ends every process, and the record says so to whoever reads it next;
+is killed, the run's own supervisor ends every process, and the next reader of the record sees the failure;
 `apples.jobs.restart` starts another from the job's last commit.
 """
 
@@ -55,7 +55,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class CancelledError(BaseException):
-    """The user cancelled the job. No error: whatever is being done, nobody may handle it as one of its own."""
+    """The user cancelled the job. No `Exception`: code that handles errors must not handle this."""
 
 
 class Supervisor:
@@ -190,7 +190,7 @@ class Supervisor:
                     self._progress(execution, progress)
 
                 yield received
-        except BaseException:  # whoever called ends the run: one request to end is enough
+        except BaseException:  # the caller ends the run: one request to end is enough
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
             raise
@@ -223,7 +223,7 @@ class Supervisor:
                 to_stderr(said)
             self.record.update(news)
             if before != (self.record.get("asks"), self.record["epoch"]):
-                self.recorder.note()  # whoever schedules is to hear of it at once
+                self.recorder.note()  # a scheduler reads it at once
         rate = self._performance.rate()
         if rate is not None:
             rows = dict(zip(self.record["hosts"], self.record["rows"], strict=True))

@@ -42,8 +42,8 @@ def schedule(
 def by_threads(schedule: Schedule, information: InformationPool) -> Schedule:
     """Return the schedule by threads in the place of ranks, where it is of one host and estimated to be faster so.
 
-    It is as it was where the template has no such implementation for the host, where nobody measured how fast that
-    is there, or where the host has a rectangle.
+    It stays unchanged where the template has no such implementation for the host, where no calibration measured
+    that implementation there, or where the host has a rectangle.
     """
     if len(schedule.allocations) != 1 or schedule.rectangles:
         return schedule

@@ -21,7 +21,7 @@ from apples.resources import Host, ResourceSet
 from apples.resources.schedule import Schedule
 
 RELATIVE_PRECISION = 1e-14
-MOST_STAYED = 4
+MAX_STAYED = 4
 """Steps of false position in a row that leave the same end: then the middle is taken once."""
 Counts = npt.NDArray[np.int64]
 
@@ -135,7 +135,7 @@ def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple
     below, above, stayed = few.sum() - total + 0.5, many.sum() - total + 0.5, 0
     while (many - few).max() > 1 and high - low > RELATIVE_PRECISION * high:
         middle = high - above * (high - low) / (above - below)
-        if abs(stayed) > MOST_STAYED or not low < middle < high:
+        if abs(stayed) > MAX_STAYED or not low < middle < high:
             middle, stayed = (low + high) / 2, 0
         if not low < middle < high:
             break

@@ -38,7 +38,7 @@ EVERY_SECONDS = 2.0
 ASKED_SECONDS = 0.5
 """Between two decisions: the snapshots of hosts do not come at one time."""
 ROWS_SECONDS = 10.0
-"""Between two questions for the rows of hosts that stay the same: somebody may balance them."""
+"""Between two queries for the rows of hosts that stay the same: the program may balance them."""
 THE_JOB = 1
 Hear = Callable[[NodeSnapshot], None]
 Watch = Callable[[HostList, Collection[Host], Hear], AbstractContextManager[Any]]

@@ -99,7 +99,7 @@ class Move:
         measured = f" (measured there, times the model: {probed})" if probed else ""
         note = f"; {self.note}" if self.note else ""
         return (
-            f"{self.violation or 'a look around'}: on {where} an iteration would take "
+            f"{self.violation or 'a periodic evaluation'}: on {where} an iteration would take "
             f"{duration(self.next_seconds)} in place of {duration(self.iteration_seconds)}{measured}; "
             f"{self.remaining} are left, gain {duration(max(0.0, self.gain))}, "
             f"cost {duration(self.cost)}{payback}{note}"
@@ -236,7 +236,7 @@ def as_measured(
 
 
 def apart_from(information: InformationPool, rows: Mapping[str, int]) -> set[str]:
-    """Return the hosts that share no CPU with those that have rows: a probe there disturbs nobody of the job."""
+    """Return the hosts that share no CPU with those that have rows: a probe there does not disturb the job."""
     apart = {*information.findings, *(host.name for host in remote_hosts(information.hosts))}
     used = [information.hosts[name] for name in rows]
     return {
@@ -269,7 +269,7 @@ def without_own(
     Competitors are counted in processes like ours (`nws.sensors.cpu`), so each of ours on the same CPUs
     is one of them, whatever groups the others are in; and those on the same machine crowd, as new ones do:
     the weight of a group, or the CPUs that others may move to, is shared with them. Where CPUs are idle even
-    beside the job, it has moved nobody.
+    beside the job, it has displaced no process.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class AdaptiveExecution(Execution):
     costs
         Measured seconds of the moves made.
     fixed
-        Whether somebody else decides where it is, such as a scheduler: a move is refused.
+        Whether another program, such as a scheduler, chooses its hosts: a move is refused.
     until_end
         Contexts that are left when the run ends.
     """
@@ -153,7 +153,7 @@ class AdaptiveExecution(Execution):
 
     @property
     def changes(self) -> Sequence[HostsChanged]:
-        """The latest changes of its hosts or rows, whoever made them."""
+        """The latest changes of its hosts or rows, made by this agent or by another."""
         return self.execution.changes
 
     @property

@@ -4,10 +4,10 @@ After each progress message the rescheduler asks for a trigger: the performance 
 was evaluated for a while. Then it plans anew, the hosts in use by their measured times and the others by the
 forecasts, evaluates the candidate, and moves or stays. Each decision is recorded with its reason.
 
-Where the application never was as fast as the model says, or never as slow, the model is wrong, and nobody knows
-whether of this host or of all. Then a candidate's other hosts are believed to be as the model says, and the
-application's own kernel is measured on them before it is moved there (`Coordinator.probe`): optimism finds the
-host worth measuring, the measurement decides.
+If the application never ran at the model's speed, the model is wrong, for this host or for all. Then the
+rescheduler assumes the model's speed of a candidate's other hosts, and measures the application's own kernel on
+them before it moves there (`Coordinator.probe`): the assumption finds the host worth measuring, the measurement
+decides.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from apples.errors import InfeasibleError, LaunchError, UsageError
 from apples.launch.actuator import Execution, Resized
 from apples.resources.schedule import Estimate
 
-MOST_PROBES = 3
-"""How often one decision measures hosts and chooses again; then what was not measured is not believed."""
+MAX_PROBES = 3
+"""Rounds of measuring hosts and choosing again in one decision; then the model of unmeasured hosts is not trusted."""
 PROBE_HOLDS_SECONDS = 60.0
-"""For so long a probe of a host stands."""
+"""A probe of a host is valid for this time."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Rescheduler:
         self._confirming = bool(violation)
         patience = performance.window if self._proposed else self.policy.look_interval
         waited = performance.clock() - self._evaluated
-        return violation or ("a look around" if waited >= patience else "")
+        return violation or ("a periodic evaluation" if waited >= patience else "")
 
     def _evaluate(self, run: AdaptiveExecution) -> Move | None:
         """Return the best move under this moment's weather; None where the application has the best already."""
@@ -163,7 +163,7 @@ class Rescheduler:
         # The model is wrong, here or everywhere. It is believed of a host that can be measured until that is done.
         apart = apart_from(weather, rows)
         beside = {host.name: self.bias for host in weather.hosts if host.name not in apart}
-        for _ in range(MOST_PROBES):
+        for _ in range(MAX_PROBES):
             known = beside | self._probed() | self.slowdown
             information = seen(known, min(1.0, self.bias))
             move = self._best(run, information)
