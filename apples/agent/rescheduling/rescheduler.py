@@ -26,7 +26,7 @@ from apples.launch.actuator import Execution, Resized
 from apples.resources.schedule import Estimate
 
 MAX_PROBES = 3
-"""Rounds of measuring hosts and choosing again in one decision; then the model of unmeasured hosts is not trusted."""
+"""Rounds of measuring hosts and choosing again in one decision; after them, unmeasured hosts are not trusted."""
 PROBE_HOLDS_SECONDS = 60.0
 """A probe of a host is valid for this time."""
 
