@@ -13,7 +13,7 @@ from commands import planned
 from pages.documents import run as saved_run
 from worlds import pool, random_world, symmetric
 
-from apples import Coordinator, Host, Link, NoFeasiblePlanError
+from apples import Coordinator, Host, Link, NoFeasiblePlanError, SpeedFunction
 from apples.agent import (
     Correction,
     Learned,
@@ -217,6 +217,19 @@ def test_every_number_of_the_demos_face_is_in_the_json():
     text = demo_text(document)
     assert missing(text, document) == []
     assert f"{document['ratio_to_blocked']['median']:.2f}" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize("runs", [3, 6, 12])
+def test_a_plan_prints_a_coverage_once_it_prints_intervals(runs):
+    hosts = [Host(name, seconds_per_point=1e-9) for name in ("ada", "bob")]
+    speeds = {name: {"default": SpeedFunction.constant(1e-9)} for name in ("ada", "bob")}
+    known = Learned(speeds, runs=PAST * (runs // 3))
+    _, document = decided(pool(hosts, {("local", "local"): Link(1e-6, 1e9)}, learned=known))
+    text = plan_text(document, "")
+    low, high = document["chosen"]["interval"]
+    assert (low < high) == ("ended inside" in text) == (runs == 12)
+    assert (low == high) == ("no interval" in text)
+    assert missing(text, document) == []
 
 
 @pytest.mark.parametrize(
