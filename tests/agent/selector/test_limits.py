@@ -224,32 +224,57 @@ def user_of(fields, world, generator):
         return None
 
 
+def refusals_of(log):
+    """Return the hosts, whatever their order, and the filter of each refusal."""
+    return {(frozenset(refusal.hosts), refusal.filter) for refusal in log.rejections}
+
+
 def best_of_all(information):
-    """Return the best estimate of all ordered subsets, each planned, filtered and estimated; and the refusals."""
+    """Return the best estimate of all ordered subsets, each planned, filtered and estimated.
+
+    Also the refusals of hosts; of all sets; and the filters that refuse the sets that the user's limits on sets
+    allow, where they allow any, else the set of all hosts.
+    """
     coordinator = Coordinator(information)
+    log, limits = coordinator.decision_log, Limits(information)
     usable = next(coordinator.select_resources("listed"), ())
-    candidates = []
+    of_hosts = tuple(log.rejections)
+    candidates, allowed, of_all = [], set(), {refusal.filter for refusal in of_hosts}
     for size in range(1, len(usable) + 1):
         for resources in permutations(usable, size):
-            schedule = coordinator.plan(resources)
+            schedule, before = coordinator.plan(resources), len(log.rejections)
             if coordinator.is_feasible(schedule):
                 candidates.append(coordinator.estimate(schedule))
-    refusals = {refusal.filter for refusal in coordinator.decision_log.rejections}
-    return coordinator.best(candidates) if candidates else None, refusals
+            filters = {refusal.filter for refusal in log.rejections[before:]}
+            if limits.refuse_set(resources) is None:
+                allowed |= filters
+            if size == len(usable):
+                of_all |= filters
+    filters = allowed | {refusal.filter for refusal in of_hosts} if allowed else of_all
+    return (
+        coordinator.best(candidates) if candidates else None,
+        of_hosts,
+        refusals_of(log),
+        filters,
+    )
 
 
 def is_as_good_as_all(information):
-    best, refusals = best_of_all(information)
+    """Assert that the search finds the best of all ordered subsets, and refuses what they are refused for."""
+    best, of_hosts, refusals, filters = best_of_all(information)
     coordinator = Coordinator(information)
+    log = coordinator.decision_log
     if best is None:
         with pytest.raises(NoFeasiblePlanError) as error:
             coordinator.execute(minimum_execution_time)
         mine = {refusal.filter for refusal in error.value.rejections}
-        assert mine
-        assert mine <= refusals
-        return
-    coordinator.execute(minimum_execution_time)
-    assert coordinator.decision_log.chosen.value == pytest.approx(best.value, rel=1e-9)
+        assert mine >= filters
+        assert mine == filters or "limits" in filters  # then smaller sets may be refused too
+    else:
+        coordinator.execute(minimum_execution_time)
+        assert log.chosen.value == pytest.approx(best.value, rel=1e-9)
+    assert tuple(log.rejections[: len(of_hosts)]) == of_hosts
+    assert refusals_of(log) <= refusals
 
 
 def world_of(seed, count):
