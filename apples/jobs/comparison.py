@@ -34,7 +34,7 @@ OUTSIDE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ComparisonEntry:
     """A plan or a run under the name by which a comparison calls it.
 
     Attributes
@@ -56,7 +56,7 @@ class Entry:
         return self.document if of_plan else self.document.get("plan") or {}
 
     @classmethod
-    def of_record(cls, record: RunRecord) -> Entry:
+    def of_record(cls, record: RunRecord) -> ComparisonEntry:
         """Return the entry of a recorded run.
 
         Raises
@@ -74,7 +74,7 @@ class Entry:
         return cls(record.id, document, record)
 
     @classmethod
-    def of_file(cls, path: Path) -> Entry:
+    def of_file(cls, path: Path) -> ComparisonEntry:
         """Return the entry of a file: what ``apples plan --json`` or ``apples run --json`` printed.
 
         Raises
@@ -96,7 +96,7 @@ class Entry:
         return cls.of_document(str(path), document)
 
     @classmethod
-    def of_document(cls, name: str, document: object) -> Entry:
+    def of_document(cls, name: str, document: object) -> ComparisonEntry:
         """Return the entry of a document.
 
         Raises
@@ -133,7 +133,7 @@ class Comparison:
     `str` gives the text of ``apples compare``, a notebook shows a table, and `to_frame` returns a data frame.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ComparisonEntry, ...]
 
     def document(self) -> Document:
         """Return ``apples.compare/1`` of recorded runs, else ``apples.compare-plans/1``."""
@@ -210,22 +210,22 @@ def compare(*given: Compared, **named: Compared) -> Comparison:
     return Comparison(tuple(entries))
 
 
-def _entry(given: Compared, name: str) -> Entry:
+def _entry(given: Compared, name: str) -> ComparisonEntry:
     if isinstance(given, RunRecord):
-        return Entry.of_record(given)
+        return ComparisonEntry.of_record(given)
     if isinstance(given, Mapping):
-        return Entry.of_document(name, given)
+        return ComparisonEntry.of_document(name, given)
     if isinstance(given, str | Path):
         if store.names_record(str(given)):
-            return Entry.of_record(RunRecord.of(store.record(str(given))))
-        return Entry.of_file(Path(given))
+            return ComparisonEntry.of_record(RunRecord.of(store.record(str(given))))
+        return ComparisonEntry.of_file(Path(given))
     record = getattr(given, "record", None)  # of a `RunResult`
     if record is not None:
-        return Entry.of_record(RunRecord.of(store.record(record)))
-    return Entry(name, given.document())
+        return ComparisonEntry.of_record(RunRecord.of(store.record(record)))
+    return ComparisonEntry(name, given.document())
 
 
-def _check_same_application(entries: Sequence[Entry]) -> None:
+def _check_same_application(entries: Sequence[ComparisonEntry]) -> None:
     """Refuse plans of different applications: their iterations have nothing in common.
 
     Recorded runs are compared in any case, as far as they can be.
@@ -244,7 +244,7 @@ def _check_same_application(entries: Sequence[Entry]) -> None:
             )
 
 
-def _runs_document(entries: Sequence[Entry], records: Sequence[RunRecord]) -> Document:
+def _runs_document(entries: Sequence[ComparisonEntry], records: Sequence[RunRecord]) -> Document:
     documents = [one.document for one in entries]
     same, differ = _told_apart([_facts(one.plan) for one in entries])
     return {
@@ -260,7 +260,7 @@ def _runs_document(entries: Sequence[Entry], records: Sequence[RunRecord]) -> Do
     }
 
 
-def _plans_document(entries: Sequence[Entry]) -> Document:
+def _plans_document(entries: Sequence[ComparisonEntry]) -> Document:
     facts = [_facts(one.plan) | _wishes(one.plan) for one in entries]
     shown = ("hosts", "rows", "weather", "blueprint")  # these have their own place
     facts = [{name: value for name, value in one.items() if name not in shown} for one in facts]
@@ -274,7 +274,7 @@ def _plans_document(entries: Sequence[Entry]) -> Document:
     }
 
 
-def _planned(entry: Entry, first: Entry) -> Document:
+def _planned(entry: ComparisonEntry, first: ComparisonEntry) -> Document:
     """Return the figures of a plan; of a run also what it measured."""
     plan, chosen = entry.plan, entry.plan["chosen"] or {}
     low, high = chosen.get("iteration_interval", (0.0, 0.0))
