@@ -17,6 +17,7 @@ from apples.errors import UsageError
 from apples.scheduling.guard import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation, RunningJob
 from apples.simulation.speedup import Speedup, linear
+from apples.ui.units import counted, duration, in_one_line
 
 PlacementSlowdown = Callable[[RunningJob], float]
 TIES = ("instant", "event", "predictsim")
@@ -459,3 +460,8 @@ class SimulationResult:
     put_aside: float | None = None
     partition: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     partition_node_seconds: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return how many jobs there were, and how many of them completed."""
+        done = f"{counted(len(self.start), 'job')}, {int(self.completed.sum())} completed"
+        return in_one_line(self, f"{done}, by {self.engine} in {duration(self.seconds)}")

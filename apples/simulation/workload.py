@@ -14,6 +14,7 @@ from apples.errors import UsageError
 from apples.scheduling.instants import LATEST, PER_SECOND
 from apples.scheduling.jobs import Job, JobKind
 from apples.simulation.swf import Log
+from apples.ui.units import counted, in_one_line
 
 CLEANING = ("default", "predictsim")
 
@@ -49,6 +50,12 @@ class Workload:
     malleable: NDArray[np.bool_]
     attributes: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return how many jobs there are."""
+        return in_one_line(
+            self, f"{counted(len(self.job), 'job')}, {int(self.malleable.sum())} malleable"
+        )
 
     def __len__(self) -> int:
         return len(self.job)
