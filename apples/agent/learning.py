@@ -96,7 +96,7 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
     if low < high and estimate.iterations == outcome.iterations:
         inside = low <= outcome.seconds <= high
     off = outcome.iteration_seconds / estimate.iteration_seconds - 1.0
-    found = PredictionCheck(
+    result = PredictionCheck(
         off,
         inside,
         outcome.iteration_seconds,
@@ -109,28 +109,28 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
         estimate,
         [
             replace(
-                one,
-                compute_seconds=one.steady_compute_seconds,
-                processor_seconds=one.steady_processor_seconds,
+                times,
+                compute_seconds=times.steady_compute_seconds,
+                processor_seconds=times.steady_processor_seconds,
             )
-            for one in outcome.hosts
+            for times in outcome.hosts
         ],
         outcome.iterations,
     )
     seconds = outcome.seconds if outcome.clipped_seconds is None else outcome.clipped_seconds
     steady = replace(
-        found,
+        result,
         iteration_seconds=seconds / max(1, outcome.iterations),
         hosts=steady_hosts,
     )
-    return found if steady == found else replace(found, steady=steady)
+    return result if steady == result else replace(result, steady=steady)
 
 
 def _host_checks(
     estimate: Estimate, measured: Iterable[HostTimes], iterations: int
 ) -> tuple[HostCheck, ...]:
     """Return the comparison of each host of an estimate with its times over so many iterations."""
-    times, count = {one.host: one for one in measured}, max(1, iterations)
+    times, count = {host.host: host for host in measured}, max(1, iterations)
     hosts = []
     for predicted in estimate.hosts:
         host = times.get(predicted.host.name) or HostTimes(predicted.host.name, 0.0, 0.0)
@@ -152,7 +152,7 @@ def _host_checks(
 
 
 def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
-    """Return what the next interval is to learn; a run that stopped early counts by its iterations."""
+    """Return the past run for the next interval; a run that stopped early counts by its iterations."""
     basis, (low, high) = estimate.basis, estimate.interval or (0.0, 0.0)
     measured = outcome.iteration_seconds * estimate.iterations
     if basis is None or min(basis.mean_seconds, measured) <= 0:
@@ -419,12 +419,12 @@ def _candidate_wait(host: Host, learned: Learned, most: float) -> float:
     return min(known.candidate, most) if known else 0.0
 
 
-def _slowdown(one: HostCheck, predicted: float, dedicated: float) -> float | None:
-    """Return how many times longer the host computed than its speed function says; None if unknown."""
-    if one.processor is not None:
-        return one.processor / dedicated if one.processor > 0 else None
-    if predicted > 0 and one.measured_compute > 0:
-        return one.measured_compute / predicted
+def _slowdown(check: HostCheck, predicted: float, dedicated: float) -> float | None:
+    """Return the factor on the compute seconds of a host's speed function; None if unknown."""
+    if check.processor is not None:
+        return check.processor / dedicated if check.processor > 0 else None
+    if predicted > 0 and check.measured_compute > 0:
+        return check.measured_compute / predicted
     return None
 
 
