@@ -1,4 +1,4 @@
-"""A correction is used only while it predicts better than its absence, shrunk by its evidence, within its bound."""
+"""A correction is used while it predicts better than its absence, shrunk by its evidence, within its bound."""
 
 import math
 from dataclasses import replace
