@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from apples.agent.arrangement import Arrangement, arranged
 from apples.agent.estimator import (
     PerformanceEstimator,
     alone_seconds,
@@ -36,6 +35,7 @@ from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, 
 from apples.ui.units import counted, in_one_line, listed
 
 if TYPE_CHECKING:
+    from apples.agent.arrangement import Arrangement
     from apples.launch.events import Progress
     from apples.launch.plan import LaunchPlan
     from apples.topology.message_matrix import MessageMatrix
@@ -453,6 +453,11 @@ class Coordinator:
         What a run has counted is believed; what rectangles declare only where the model sees a gain in it too.
         """
         log, information = self.decision_log, self.information
+        if self.messages is None and not chosen.schedule.rectangles:
+            log.arrangement = None
+            return chosen  # strips are in the selector's order
+        from apples.agent.arrangement import arranged  # noqa: PLC0415 - see above
+
         found = arranged(chosen.schedule, information, self.messages)
         log.arrangement = found if self.messages else None
         if found is None or found.schedule is chosen.schedule:
@@ -586,10 +591,10 @@ def _checked(
 ) -> Schedule:
     """Return a planner's schedule with the planner's name, once it is held to the contract of planners."""
     name = getattr(planner, "__name__", type(planner).__name__)
-    place = place_of_function(planner)
-    who = f"{place['file']}:{place['line']}: planner {name}" if place else f"planner {name}"
 
     def invalid(problem: str, code: str = "schedule-invalid", **fields: object) -> ModelError:
+        place = place_of_function(planner)
+        who = f"{place['file']}:{place['line']}: planner {name}" if place else f"planner {name}"
         return ModelError(f"{who} {problem}", code=code, planner=name, **place, **fields)
 
     if not isinstance(schedule, Schedule):

@@ -198,8 +198,8 @@ def alone_seconds(information: InformationPool, usable: Sequence[Host]) -> float
 
 def caution_for(resources: Sequence[Host], information: InformationPool) -> float:
     """Return the factor on the seconds of a set that the user's risk asks for, by past runs of such sets."""
-    past = information.learned.runs_of(set_class(resources))
-    return caution(past, information.specifications.preferences.risk)
+    risk = information.specifications.preferences.risk
+    return caution(information.learned.runs_of(set_class(resources)), risk) if risk else 1.0
 
 
 def without_risk(information: InformationPool) -> InformationPool:

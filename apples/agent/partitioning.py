@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from apples.agent.information import InformationPool
 from apples.resources.schedule import Schedule
+
+if TYPE_CHECKING:
+    from apples.malleable.balancers.block_table import Decomposition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +32,8 @@ class PartitionCost:
     computing: float
 
 
-def cuts_unevenly(information: InformationPool) -> bool:
-    """Whether the user's partitions have hosts compute more or less than their rows."""
-    asked = information.decomposition
-    return asked is not None and asked.kind != "tight"
-
-
-def min_ranks(information: InformationPool) -> int:
+def min_ranks(asked: Decomposition) -> int:
     """Return the fewest ranks of a schedule: with fewer none would own a partition."""
-    asked = information.decomposition
-    if asked is None:
-        return 1
     from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
 
     return idle_ranks(asked) + 1
@@ -58,7 +53,7 @@ def decomposition_of(schedule: Schedule, information: InformationPool) -> str:
     if asked is None:
         return ""
     ranks = sum(allocation.ranks for allocation in schedule.allocations)
-    return str(asked) if ranks >= min_ranks(information) else "tight"
+    return str(asked) if ranks >= min_ranks(asked) else "tight"
 
 
 def partition_cost(schedule: Schedule, information: InformationPool) -> PartitionCost | None:

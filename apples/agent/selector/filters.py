@@ -22,15 +22,15 @@ HostFilter = Callable[[Host, InformationPool], Rejection | None]
 Filter = Callable[[Schedule, InformationPool], Rejection | None]
 
 
-def checked(refuse: Callable[..., object], answer: object) -> Rejection | None:
-    """Return what a filter answered.
+def checked(refuse: Callable[..., object], answer: object) -> Rejection:
+    """Return the refusal that a filter answered.
 
     Raises
     ------
     UsageError
         It is neither a `Rejection` nor None; the message has the line where the filter begins. Permanent.
     """
-    if answer is None or isinstance(answer, Rejection):
+    if isinstance(answer, Rejection):
         return answer
     place = place_of_function(refuse)
     where = f"{place['file']}:{place['line']}: " if place else ""
@@ -129,7 +129,6 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
     if schedule.rectangles:
         return _covered(schedule, information)
     total, held = information.application.rows, sum(schedule.rows)
-    hosts = listed(names(schedule.resources) or names(schedule.dropped))
     for allocation in schedule.allocations:
         if not float(allocation.rows).is_integer():
             below, name = math.floor(allocation.rows), allocation.host.name
@@ -142,6 +141,7 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
             )
     if held == total:
         return None
+    hosts = listed(names(schedule.resources) or names(schedule.dropped))
     if held > total:
         return Rejection(
             names(schedule.resources),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from apples.agent.estimator import PerformanceEstimator
 from apples.agent.information import InformationPool
 from apples.agent.models.model import Orders
-from apples.agent.partitioning import cuts_unevenly, min_ranks
+from apples.agent.partitioning import min_ranks
 from apples.agent.selector.chains import FEW_HOSTS, Distance, communication, measured
 from apples.resources import Host, names
 from apples.resources.schedule import Estimate, Rejection, Schedule
@@ -58,14 +57,18 @@ class Limits:
         The fewest ranks of a schedule, for the user's partitions.
     cuts_unevenly
         Whether these have hosts compute more or less than their rows.
+    are_none
+        Whether the user limits neither sets nor schedules.
     """
 
     def __init__(self, information: InformationPool, distance: Distance = communication) -> None:
         self.information = information
         self.distance = distance
         self.constraints = information.specifications.constraints
-        self.min_ranks = min_ranks(information)
-        self.cuts_unevenly = cuts_unevenly(information)
+        asked = information.decomposition
+        self.min_ranks = 1 if asked is None else min_ranks(asked)
+        self.cuts_unevenly = asked is not None and asked.kind != "tight"
+        self.are_none = self.min_ranks == 1 and not any(self.given())
 
     def given(self) -> Iterator[tuple[str, float]]:
         """Yield the fields of the user's limits on sets and schedules that are given, with their values."""
@@ -282,11 +285,6 @@ class Limits:
             or self._refuse_time_and_cost(schedule)
             or self.refuse_distance(hosts)
         )
-
-    @cached_property
-    def are_none(self) -> bool:
-        """Whether the user limits neither sets nor schedules."""
-        return self.min_ranks == 1 and not any(self.given())
 
     def _refuse_ranks(self, schedule: Schedule) -> Rejection | None:
         """Refuse ranks of which none is left to have a partition, where the user prefers some to have none."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -68,7 +68,8 @@ def balanced_seconds_of_sets(p: Array, border: Array, cap: Array | Orders, total
     seconds = (total + (border * speed).sum(axis=1)) / speed.sum(axis=1)
     strips = (seconds[:, None] - border) * speed
     bound = ((strips < 1.0) | (strips > cap)).any(axis=1)
-    seconds[bound] = _between_breakpoints(p[bound], border[bound], cap[bound], total)
+    if bound.any():
+        seconds[bound] = _between_breakpoints(p[bound], border[bound], cap[bound], total)
     seconds[(cap < 1).any(axis=1)] = np.inf
     return np.asarray(seconds)
 
@@ -105,6 +106,12 @@ class SubsetSearch:
     does that for the few sets that are worth it. Only sets that `limits` allow are proposed.
 
     Where `brisk`, long sets are improved by the first move that helps and keep the order of their chain.
+
+    Attributes
+    ----------
+    by_estimate
+        Whether a set is worth what the estimate of its strips is: for a user's metric, and for partitions. It and
+        hosts that share processors are asked for one set at a time.
     """
 
     def __init__(
@@ -118,6 +125,8 @@ class SubsetSearch:
         self.information = information
         self.budget = budget
         self.limits = limits or Limits(information)
+        self.by_estimate = information.metric is not None or self.limits.cuts_unevenly
+        self._one_by_one = self.by_estimate or information.model.shares_processors
         self.brisk = False
         self.total = information.application.rows
         self.caps = information.model.caps(hosts, self.total)
@@ -132,16 +141,6 @@ class SubsetSearch:
         self._row_seconds: dict[int, Array] = {}
         self._values: dict[bytes, float] = {}
         self._seen: set[bytes] = set()
-
-    @cached_property
-    def by_estimate(self) -> bool:
-        """Whether a set is worth what the estimate of its strips is: for a user's metric, and for partitions."""
-        return self.information.metric is not None or self.limits.cuts_unevenly
-
-    @cached_property
-    def _one_by_one(self) -> bool:
-        """Whether the estimate or the hosts' processors need to be asked for one set at a time."""
-        return self.by_estimate or self.information.model.shares_processors
 
     @property
     def may_fit_otherwise(self) -> bool:
@@ -305,7 +304,7 @@ class SubsetSearch:
         value = wait + start + execution
         if self.information.specifications.objective.measure == "cost":
             value = cost + TIE * float(self.rates.max() or 1.0) * value
-        return self.limits.judge(value, execution, cost)
+        return value if self.limits.are_none else self.limits.judge(value, execution, cost)
 
     def borders(self, order: Order) -> list[float]:
         """Return C_i of each host of the set; where the model has borders share links, as many as the set has."""
@@ -315,6 +314,8 @@ class SubsetSearch:
     # ----------------------------------------------------------------- moves
     def allowed(self, orders: Orders, pool: Sequence[int]) -> Orders:
         """Return those of many sets of one size, all from `pool`, that the limits allow."""
+        if self.limits.are_none:
+            return orders
         key = _key(pool)
         if key not in self._allows:
             self._allows[key] = self.limits.allows([self.hosts[i] for i in pool])

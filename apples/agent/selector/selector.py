@@ -100,12 +100,12 @@ class ResourceSelector:
         """Return the hosts no filter refuses, in the order of the list, and the refusals."""
         usable, refused = [], []
         for host in information.hosts:
-            reasons = (checked(refuse, refuse(host, information)) for refuse in self.host_filters)
-            rejection = next((r for r in reasons if r is not None), None)
-            if rejection is None:
-                usable.append(host)
+            for refuse in self.host_filters:
+                if (answer := refuse(host, information)) is not None:
+                    refused.append(checked(refuse, answer))
+                    break
             else:
-                refused.append(rejection)
+                usable.append(host)
         return tuple(usable), tuple(refused)
 
     def rejection(self, schedule: Schedule, information: InformationPool) -> Rejection | None:
@@ -117,8 +117,8 @@ class ResourceSelector:
             A user's own filter returned something else than a `Rejection` or None. Permanent.
         """
         for refuse in self.filters:
-            if rejection := checked(refuse, refuse(schedule, information)):
-                return rejection
+            if (answer := refuse(schedule, information)) is not None:
+                return checked(refuse, answer)
         return self.limits(information).refuse(schedule)
 
     def limits(self, information: InformationPool) -> Limits:
