@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from worlds import ROOMY, pool, symmetric
 
 from apples import Coordinator, Host, Link
-from apples.agent import TOLERANCE, arranged, distances, equal_strips, launch_plan, rectangles
+from apples.agent import (
+    PLANNERS,
+    TOLERANCE,
+    arranged,
+    distances,
+    equal_strips,
+    launch_plan,
+    rectangles,
+)
 from apples.errors import UsageError
 from apples.resources import between
 from apples.topology import CountedRank, MessageMatrix
@@ -118,8 +126,9 @@ def test_no_order_is_much_better_and_hosts_keep_rows_and_ranks(data):
 
 
 def test_rectangles_that_touch_are_near_and_each_host_has_as_much_to_do_as_before():
+    """The blocks are squares whose sites alternate as the fields of a chessboard do."""
     information = pool(hosts("ewewewewe"), SITES, grid=900)
-    schedule = rectangles(tuple(information.hosts), information)
+    schedule = PLANNERS["square_blocks"](tuple(information.hosts), information)
     found = arranged(schedule, information)
     assert found.after < 0.75 * found.before
     assert found.schedule.rectangles == schedule.rectangles
