@@ -330,7 +330,7 @@ def _all_orders(
         orders = np.array([c for c in chains if c[0] <= c[-1] or of_partitions])
         orders = search.allowed(orders.reshape(-1, size), range(len(hosts)))
         if len(orders):
-            kept = orders if of_partitions else _distinct(orders, search)
+            kept = orders if of_partitions or size < 3 else _distinct(orders, search)
             values = search.values(map(tuple, kept.tolist()))
             ranked += [(value, order) for order, value in values.items()]
     if not ranked:  # no set is large enough: the largest are refused
