@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "packaging/requirements-test.txt").read_text()
 OURS = {
-    "", ".c", ".css", ".f90", ".gz", ".h", ".j2", ".js", ".json", ".md", ".py", ".pyi", ".toml", ".txt", ".typed",
+    "", ".c", ".css", ".f90", ".gz", ".h", ".ipynb", ".j2", ".js", ".json", ".md", ".py", ".pyi", ".toml", ".txt",
+    ".typed",
 }  # fmt: skip
 """Endings of files of this repository's own in the packages that are shipped."""
 
