@@ -76,7 +76,12 @@ def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measu
         entries = {_key(e): e for e in old} if isinstance(old, list) else {}
         others = [entry for key, entry in entries.items() if key not in fresh]
         mine = [
-            {"resource": r, "host": h, "peer": p, "samples": _with_newer(s, entries.get((r, h, p)))}
+            {
+                "resource": r,
+                "host": h,
+                "peer": p,
+                "samples": _with_newer(s, entries.get((r, h, p))),
+            }
             for (r, h, p), s in fresh.items()
         ]
         return {"schema": "apples.measurements/1", "series": [*others, *mine][-MOST_SERIES:]}
