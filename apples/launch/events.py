@@ -46,7 +46,7 @@ class HostTimes:
     processor_seconds
         Processor time of computing.
     clipped_compute_seconds, clipped_processor_seconds
-        The same sums, in which a timing spike counts no more than a usual long iteration; None: no spike was there,
+        The same sums, in which a timing spike counts no more than a usual long iteration; None: none was there,
         or the program does not look for any.
     cpu_wait_seconds
         Ready to run and without a CPU, by the kernel's account.

@@ -25,7 +25,10 @@ from apples.topology.options import Messages
 from apples.ui import options
 from apples.ui.command_line import say, show_answer
 
-VERIFY_HELP = "Compare with one rank (one with two): full, sample, none; full where that is short beside the run, else sample."
+VERIFY_HELP = (
+    "Compare with one rank (one with two): full, sample, none; full where that is short beside "
+    "the run, else sample."
+)
 CALIBRATE_HELP = (
     "Whether hosts never measured for this program at this size are measured first (default)."
 )
