@@ -13,6 +13,7 @@ Document = Mapping[str, Any]
 Parts = tuple[Formatted, ...]
 
 FULL = "Verified: the results on {} and {} ranks are equal bit for bit."
+EARLIER = "Verified: the result equals that of one process bit for bit."
 ONE_RANK = "Verified on {} rank only: the partition was not tested ({})."
 SAMPLE = (
     "Verified by a sample: the first {} of {} iterations, run again on {}, give equal results on {} and {} ranks, "
@@ -72,6 +73,8 @@ def _verified(document: Document) -> tuple[str, Parts]:
         if tested:
             return SAMPLE, (*first, ranks, reference, reason)
         return ONE_RANK_SAMPLE, (ranks, *first, reason)
+    if "compared" not in found:
+        return EARLIER, ()
     return (FULL, (ranks, reference)) if tested else (ONE_RANK, (ranks, found["reason"]))
 
 
