@@ -101,7 +101,7 @@ class Move:
         return (
             f"{self.violation or 'a periodic evaluation'}: on {where} an iteration would take "
             f"{duration(self.next_seconds)} in place of {duration(self.iteration_seconds)}{measured}; "
-            f"{self.remaining} are left, gain {duration(max(0.0, self.gain))}, "
+            f"{self.remaining} are left, {'loses' if self.gain < 0 else 'gain'} {duration(abs(self.gain))}, "
             f"cost {duration(self.cost)}{payback}{note}"
         )
 

@@ -80,3 +80,11 @@ def test_after_its_payback_the_iterations_saved_are_worth_the_cost(now, then, co
         saved = one.payback / then * (now - then)
         assert saved == pytest.approx(cost)
     assert one.gain == pytest.approx(one.remaining * now * one.improvement, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "words"),
+    [(1.0, 1.25, "100 are left, loses 25.0 s,"), (1.0, 0.75, "100 are left, gain 25.0 s,")],
+)
+def test_explanation_of_a_slower_plan_says_what_it_loses(now, then, words):
+    assert words in move(now, then).explanation()
