@@ -24,6 +24,7 @@ from apples.agent.information import InformationPool
 from apples.agent.planners.planner import schedule as made_schedule
 from apples.agent.planners.time_balancing import balance, rows_by
 from apples.agent.selector import Limits
+from apples.agent.selector.chains import measured
 from apples.errors import ApplesError
 from apples.launch.actuators.recording import RecordingActuator
 from apples.resources import Host
@@ -202,13 +203,18 @@ class _Asker:
 
     def chosen(self, information: InformationPool) -> Estimate | None:
         """Return the estimate that is chosen under a pool; None where there is no plan."""
+        decision = self.decision(information)
+        return decision.chosen if decision else None
+
+    def decision(self, information: InformationPool) -> DecisionLog | None:
+        """Return the decision under a pool; None where there is no plan."""
         asked = self.coordinator.under(information, DecisionLog())
         asked.actuator = RecordingActuator(asked.actuator, asks=False)
         try:
             asked.execute(self.blueprint, StartHooks(decides_only=True))
         except ApplesError:
             return None
-        return asked.decision_log.chosen
+        return asked.decision_log
 
 
 EXPLAINED = 12
@@ -383,30 +389,45 @@ def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding
     chosen = coordinator.decision_log.chosen
     if chosen is None or _is_long(coordinator):
         return
-    for field, given, better, needed in _without_each_limit(coordinator, blueprint):
-        if better.value < chosen.value - 1e-6 * abs(chosen.value):
-            yield _binding(field, given, better, needed, chosen)
-
-
-def _without_each_limit(
-    coordinator: Coordinator, blueprint: Blueprint
-) -> Iterator[tuple[str, float, Estimate, float]]:
-    """Yield each limit of the user, the plan without it if there is one, and the figure that this plan needs."""
     ask = _Asker(coordinator, blueprint)
+    for free in _without_each_limit(ask):
+        better = free.chosen
+        if better.value < chosen.value - 1e-6 * abs(chosen.value):
+            yield _binding(free.field, free.given, better, free.figure(better), chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutLimit:
+    """A limit of the user, its value, and the decision without it, which has a plan."""
+
+    field: str
+    given: float
+    decision: DecisionLog
+    chosen: Estimate
+    limits: Limits
+
+    def figure(self, estimate: Estimate) -> float:
+        """Return the quantity of an estimate that the limit bounds."""
+        hosts, what = estimate.schedule.resources, WHAT_BINDS[self.field]
+        if what == "hosts":
+            return float(len(hosts))
+        if what == "sites":
+            return float(len({host.site for host in hosts}))
+        if what == "distance":
+            return self.limits.locus_distance(hosts)
+        return estimate.execution_seconds if what == "deadline" else estimate.cost
+
+
+def _without_each_limit(ask: _Asker) -> Iterator[_WithoutLimit]:
+    """Yield each limit of the user without which there is a plan."""
+    coordinator = ask.coordinator
     information = coordinator.decision_log.information or coordinator.information
     for field, given in coordinator.selector.limits(information).given():
         free = _with_limit(information, field, 1 if field == "minimum_hosts" else None)
-        better = ask.chosen(free)
-        if better is not None:
-            hosts = better.schedule.resources
-            needed = {
-                "hosts": float(len(hosts)),
-                "sites": float(len({host.site for host in hosts})),
-                "distance": coordinator.selector.limits(free).locus_distance(hosts),
-                "deadline": better.execution_seconds,
-                "cost": better.cost,
-            }
-            yield field, given, better, needed[WHAT_BINDS[field]]
+        decision = ask.decision(free)
+        if decision is not None and decision.chosen is not None:
+            limits = coordinator.selector.limits(free)
+            yield _WithoutLimit(field, given, decision, decision.chosen, limits)
 
 
 WHAT_BINDS = {
@@ -439,7 +460,7 @@ def _binding(
     )
 
 
-def _with_limit(information: InformationPool, field: str, limit: int | None) -> InformationPool:
+def _with_limit(information: InformationPool, field: str, limit: float | None) -> InformationPool:
     """Return the pool under another limit of the user."""
     specifications = information.specifications
     constraints = specifications.constraints.model_copy(update={field: limit})
@@ -467,15 +488,65 @@ def advice(coordinator: Coordinator, blueprint: Blueprint) -> str:
     """Return the nearest relaxation that gives a plan, in one sentence; empty where none alone does.
 
     Where memory is short, a smaller grid or more of it (`remedy`); else each limit of the user that alone leaves
-    no plan, with the figure that a plan needs.
+    no plan, with the value nearest to it that gives one. Of a long list, with the figure of the best plan without
+    the limit: each value that is tried is a plan of its own.
     """
     if short := remedy(coordinator.information, coordinator.decision_log):
         return short
-    needs = [
-        f"{field} = {given:.4g} alone forbids it: a plan needs {needed:.4g}"
-        for field, given, _, needed in _without_each_limit(coordinator, blueprint)
-    ]
+    ask, needs = _Asker(coordinator, blueprint), []
+    for free in _without_each_limit(ask):
+        least = None if _is_long(coordinator) else _nearest_limit(ask, free)
+        needed = (
+            f"the best plan without it has {free.figure(free.chosen):.4g}"
+            if least is None
+            else f"a plan needs {least:.4g}"
+        )
+        needs.append(f"{free.field} = {free.given:.4g} alone forbids it: {needed}")
     return ", or ".join(needs)
+
+
+def _nearest_limit(ask: _Asker, free: _WithoutLimit) -> float | None:
+    """Return the value nearest to a limit that gives a plan, found by bisection; None where none does.
+
+    Counts are tried as such. Seconds, costs and distances are those of the candidates, refused and accepted,
+    rounded up to the four digits that are printed.
+    """
+    values = _possible_limits(ask.coordinator, free)
+    information = ask.coordinator.decision_log.information or ask.coordinator.information
+    low, high = -1, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if ask.chosen(_with_limit(information, free.field, values[middle])) is None:
+            low = middle
+        else:
+            high = middle
+    return values[high] if high < len(values) else None
+
+
+def _possible_limits(coordinator: Coordinator, free: _WithoutLimit) -> Sequence[float]:
+    """Return the values that a limit could have, the nearest to its present one first."""
+    what, best = WHAT_BINDS[free.field], free.figure(free.chosen)
+    if free.field == "minimum_hosts":
+        return range(int(free.given) - 1, int(best) - 1, -1)
+    if what in {"hosts", "sites"}:
+        return range(int(free.given) + 1, int(best) + 1)
+    figures = {free.figure(estimate) for estimate in free.decision.estimates}
+    if what == "distance":
+        hosts, information = free.decision.usable, free.limits.information
+        for host in hosts:
+            others = [other for other in hosts if other is not host]
+            figures.update(measured(free.limits.distance, host, others, information))
+    else:
+        refused = coordinator.decision_log.rejections
+        figures.update(one.figures[0] for one in refused if one.filter == what)
+    return sorted({_rounded_up(figure) for figure in figures if free.given < figure < math.inf})
+
+
+def _rounded_up(value: float) -> float:
+    """Return a positive number rounded up to the four digits that are printed of it."""
+    near = float(f"{value:.4g}")
+    step = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return near if near >= value else float(f"{near + step:.4g}")
 
 
 def _allowed(information: InformationPool, decision_log: DecisionLog) -> tuple[Host, ...]:

@@ -356,7 +356,7 @@ def test_the_memory_that_is_said_to_help_helps():
 @pytest.mark.parametrize(
     ("limits", "advice"),
     [
-        ("deadline = 0.05", "deadline = 0.05 alone forbids it: a plan needs 0.06706"),
+        ("deadline = 0.05", "deadline = 0.05 alone forbids it: a plan needs 0.06707"),
         ("minimum_hosts = 3", "minimum_hosts = 3 alone forbids it: a plan needs 2"),
         ("minimum_hosts = 3\ndeadline = 0.05", ""),
     ],
@@ -367,3 +367,54 @@ def test_no_plan_names_the_limit_that_alone_forbids_it(limits, advice):
     information = pool(hosts, {("local", "local"): Link(1e-6, 1e10)}, user=user)
     refusal = decide("b", minimum_execution_time, Coordinator(information)).refusal
     assert refusal.remedy == advice
+
+
+def twelve(**options):
+    """Twelve hosts on six sites, the first the cheapest."""
+    hosts = [
+        Host(
+            f"h{k}",
+            site=f"s{k % 6}",
+            seconds_per_point=(1 if k else 2) * 1e-8,
+            cost_per_second=0.5 if k == 0 else 1.5 + 0.1 * k,
+        )
+        for k in range(12)
+    ]
+    sites = [f"s{k}" for k in range(6)]
+    return pool(hosts, {(a, b): Link(1e-6, 1e10) for a in sites for b in sites}, **options)
+
+
+@pytest.mark.parametrize(
+    ("field", "limits"),
+    [
+        ("maximum_cost", "maximum_cost = 0.01"),
+        ("deadline", "deadline = 0.0001"),
+        ("maximum_sites", "minimum_hosts = 5\nmaximum_sites = 2"),
+        ("minimum_hosts", "minimum_hosts = 5\nmaximum_sites = 2"),
+    ],
+)
+def test_figure_that_a_plan_needs_is_the_least_that_gives_one(field, limits):
+    def refusal(limits):
+        information = twelve(user=f"[constraints]\n{limits}\n")
+        return decide("b", minimum_execution_time, Coordinator(information)).refusal
+
+    advice = dict(part.split(" = ", 1) for part in refusal(limits).remedy.split(", or "))
+    needed = advice[field].rpartition("a plan needs ")[2]
+    others = [line for line in limits.splitlines() if not line.startswith(field)]
+
+    def with_limit(value):
+        return "\n".join([*others, f"{field} = {value}"])
+
+    step = {"maximum_sites": 1, "minimum_hosts": -1}.get(field)
+    closer = int(needed) - step if step else 0.99 * float(needed)
+    assert refusal(with_limit(needed)) is None
+    assert refusal(with_limit(closer)) is not None
+
+
+def test_long_list_names_the_best_plan_without_a_limit():
+    hosts = [Host(f"h{k}", seconds_per_point=1e-8, cost_per_second=1.0) for k in range(257)]
+    information = pool(
+        hosts, default=Link(1e-6, 1e10), user="[constraints]\nmaximum_cost = 1e-4\n"
+    )
+    refusal = decide("b", minimum_execution_time, Coordinator(information)).refusal
+    assert "alone forbids it: the best plan without it has" in refusal.remedy
