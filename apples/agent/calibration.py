@@ -43,7 +43,7 @@ SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 Measure = Callable[..., Sequence[Calibration]]
 """As `apples.launch.calibrate.calibrate`: a program's kernel on a host, at some strip sizes."""
 PROBE_SECONDS = 5.0
-"""A probe may say nothing for so long: the application waits for nobody, but its next decision does."""
+"""A measurement beside a run may take so long to be ready, and for each size: the next decision waits for it."""
 
 FIRST_SECONDS = 5.0
 """`measure_first` begins no measurement after this time, so that a run with many new hosts starts soon."""
@@ -257,7 +257,7 @@ def probe_hosts(
     others
         Which hosts of a list are other machines.
     silence_seconds
-        A kernel that prints nothing for this time has failed.
+        A kernel that is not ready, or measures no size, in this time has failed.
     measure
         Runs the program's kernel on a host; tests pass their own.
     """
@@ -272,7 +272,7 @@ def probe_hosts(
         try:
             (found,) = measure(
                 host, program_of(plain, implementation), implementation, parameters, [size],
-                silence_seconds=silence_seconds, talk=lambda _: None,
+                silence_seconds=silence_seconds, within_seconds=silence_seconds, talk=lambda _: None,
                 target=_target(host, implementation, plain),
             )  # fmt: skip
         except ApplesError:

@@ -95,8 +95,10 @@ class Run:
     patience_seconds, farewell_seconds
         How long the last lines of the ranks may take to come once one has ended; how long the ranks may take to
         end after ``done``.
-    talk
-        Receives each line that is no event.
+    event_seconds
+        The longest time without an event for the caller after ``ready``, whatever else the program prints.
+    talk, most_lines
+        Receives each line that is no event, of what the program prints only so many.
     managed, others
         Whether a job manager supervises the ranks, which may come and go: then only its own end counts. Hosts
         that may be reported beside those of `rank_groups`; None: a scheduler chooses them as it runs.
@@ -120,7 +122,9 @@ class Run:
         result_seconds: float = 0.0,
         patience_seconds: float = PATIENCE_SECONDS,
         farewell_seconds: float = FAREWELL_SECONDS,
+        event_seconds: float = math.inf,
         talk: Talk = to_stderr,
+        most_lines: float = math.inf,
         job: str = "",
         cgroups: Sequence[Path] = (),
         prepare: Callable[[], None] = lambda: None,
@@ -137,7 +141,8 @@ class Run:
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.result_seconds = result_seconds
         self._patience_seconds, self._farewell_seconds = patience_seconds, farewell_seconds
-        self._managed, self._talk = managed, talk
+        self._event_seconds = event_seconds
+        self._managed, self._talk, self._lines_left = managed, talk, most_lines
         self._others = None if others is None else frozenset(others)
         self._resumes = resumes
         self._limit_code = limit_code
@@ -161,7 +166,7 @@ class Run:
         self._early: list[Event] = []
         self.changes: deque[HostsChanged] = deque(maxlen=MOST_CHANGES)
         self.array_messages = ArrayMessages()
-        self._started = self._last_line_at = time.monotonic()
+        self._started = self._last_line_at = self._last_event_at = time.monotonic()
         self._shortened: float | None = None
         self._processes = Processes(
             *(command, job or job_name()),
@@ -215,6 +220,7 @@ class Run:
                 while self._pending:
                     event = self._on_line(*self._pending.popleft())
                     if event is not None:
+                        self._last_event_at = time.monotonic()
                         yield event
                     if isinstance(event, DoneEvent):
                         return
@@ -283,13 +289,21 @@ class Run:
         if self._shortened is not None:
             return self._shortened
         if self.ready_after is not None:
-            return min(self._last_line_at + self._patience, self._left_deadline)
+            return min(self._silent_at, self._eventless_at, self._left_deadline)
         return self._started + self.startup_seconds
 
     @property
     def _patience(self) -> float:
         """The longest time without a line: more where fewer ranks than at the start share the work."""
         return self.silence_seconds * max(1.0, len(self._hosts) / max(1, self._ranks))
+
+    @property
+    def _silent_at(self) -> float:
+        return self._last_line_at + self._patience
+
+    @property
+    def _eventless_at(self) -> float:
+        return self._last_event_at + self._event_seconds
 
     @property
     def _left_deadline(self) -> float:
@@ -406,7 +420,11 @@ class Run:
                 if text.startswith(LAUNCHER_TALK):
                     continue
                 self._said.add(source, text)
-                self._talk(text)
+                if self._lines_left > 0:
+                    self._talk(text)
+                elif self._lines_left == 0:
+                    self._talk(f"note: more lines of {readable(self._program)} are not shown")
+                self._lines_left -= 1
 
     def _enforce_deadline(self) -> None:
         """Fail the run if it ended or its time is up."""
@@ -468,10 +486,13 @@ class Run:
             self._fail(LaunchError(text, code="startup-timeout", seconds=seconds))
         left = [self._named(rank) for rank in self._left_ranks]
         who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
+        seconds, how = self._patience, "was silent"
+        if self._eventless_at < self._silent_at:
+            seconds, how = self._event_seconds, "printed lines but no event"
         silent = DeadlineError(
-            f"the program was silent for {self._patience:g} s{who}",
+            f"the program {how} for {seconds:g} s{who}",
             code="program-silent",
-            seconds=self._patience,
+            seconds=seconds,
             ranks=sorted(self._left_ranks) or None,
         )
         self._fail(silent)

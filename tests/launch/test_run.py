@@ -291,3 +291,61 @@ def test_a_real_program_is_calibrated(job):
     program = (sys.executable, str(Path(__file__).with_name("programs") / "ring.py"))
     found = calibrate(Host("ada", cpus=(0,)), program, "plain", {}, (10, 20), talk=job.talk.append)
     assert found == (Calibration(10, 2e-9, 0.0, 5), Calibration(20, 2e-9, 0.0, 5))
+
+
+FLOODS = "while :; do echo more >&2; done"
+CALIBRATES = READY.replace('"ranks": 3', '"ranks": 1')
+SIZE = (
+    '{"event": "calibration", "rows": 10, "seconds_per_point": 1e-9, "error": 0.0, "repeats": 1}'
+)
+
+
+def calibrated_by(lines, job, seconds, **limits):
+    program = ("/bin/sh", "-c", lines)
+    return calibrate(
+        Host("ada"), program, "plain", {}, (10, 20), silence_seconds=seconds, talk=job.talk.append,
+        **limits,
+    )  # fmt: skip
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("lines", ["exec tail -f /dev/null", FLOODS], ids=["silent", "floods"])
+def test_a_program_that_is_never_ready_to_be_calibrated_is_ended_in_time(job, lines):
+    with pytest.raises(LaunchError) as raised:
+        calibrated_by(lines, job, 0.5)
+    assert (raised.value.code, raised.value.fields["seconds"]) == ("startup-timeout", 0.5)
+    assert "no rank was ready within 0.5 s" in str(raised.value)
+    assert len(job.talk) <= 21, "what it prints is cut"
+    if lines == FLOODS:
+        assert "its last words: more" in str(raised.value)
+
+
+@pytest.mark.more
+@pytest.mark.mpi
+def test_the_sizes_that_came_before_a_program_stood_still_are_taken(job):
+    lines = f"echo '{CALIBRATES}'; echo '{SIZE}'; {FLOODS}"
+    found = calibrated_by(lines, job, 5.0, within_seconds=5.0)
+    assert found == (Calibration(10, 1e-9, 0.0, 1),)
+
+
+@pytest.mark.parametrize("rest", ["exec tail -f /dev/null", FLOODS.replace(">&2", "")])
+def test_a_program_may_be_held_to_events_whatever_it_prints(job, rest):
+    order = LaunchCommand(("/bin/sh", "-c", f"echo '{READY}'; {rest}"))
+    groups = [RankGroup("ada", 3, ("true",))]
+    run = Run(
+        order, groups, job=job.name, talk=job.talk.append, managed=True, most_lines=3,
+        event_seconds=0.2,
+    )  # fmt: skip
+    with pytest.raises(DeadlineError) as raised:
+        list(run.events())
+    assert (raised.value.code, raised.value.fields["seconds"]) == ("program-silent", 0.2)
+    assert job.talk in ([], [*["more"] * 3, "note: more lines of true are not shown"])
+
+
+@pytest.mark.mpi
+def test_a_program_that_runs_where_it_is_to_calibrate_is_told_so_once(job):
+    outcome = '{"event": "progress", "iteration": 1, "iterations": 1, "seconds": 1.0, "hosts": []}'
+    with pytest.raises(ApplicationError) as raised:
+        calibrated_by(f"echo '{CALIBRATES}'; echo '{outcome}'", job, job.patience)
+    assert raised.value.code == "calibration-missing"
+    assert str(raised.value) == "ran the application in mode 'calibrate'"
