@@ -34,6 +34,7 @@ from apples.agent.calibration import measure_first as measure_first
 from apples.agent.calibration import probe_hosts as probe_hosts
 from apples.agent.coordinator import StartHooks as StartHooks
 from apples.agent.describe_corrections import described as described
+from apples.agent.describe_corrections import described_all as described_all
 from apples.agent.doctor import gpu_finding as gpu_finding
 from apples.agent.estimator import PerformanceEstimator as PerformanceEstimator
 from apples.agent.estimator import percentiles as percentiles

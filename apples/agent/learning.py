@@ -13,10 +13,16 @@ from apples.agent.estimator import PerformanceEstimator, without_risk
 from apples.agent.information import InformationPool, assumes_speed
 from apples.agent.models import RunObservation, learn, learn_starts
 from apples.agent.models.conformal import PastRun
-from apples.agent.models.corrections import BORDER_WAIT, FIRST_SPREAD, SLOWDOWN, STRAGGLER_FACTOR
-from apples.agent.models.learned import Learned, ShareMeasurement, WaitMeasurement, by_threads
+from apples.agent.models.corrections import BORDER_WAIT, FIRST_SPREAD, SLOWDOWN
+from apples.agent.models.learned import (
+    Learned,
+    ShareMeasurement,
+    WaitMeasurement,
+    by_threads,
+    taught,
+)
 from apples.agent.models.links import MeasuredBorder, Pair, pair_of
-from apples.agent.models.model import ModelTemplate, SpeedFunction, bottleneck_evenness
+from apples.agent.models.model import ModelTemplate, Seconds, SpeedFunction, bottleneck_evenness
 from apples.agent.models.strip import SLICE_SECONDS, standstill
 from apples.launch.events import BorderTimes, HostTimes, Outcome
 from apples.resources import Host
@@ -178,30 +184,37 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     result = result.steady or result
     learned = information.learned
     plain = replace(without_risk(information), learned=learned.without_corrections())
-    if any(check.rectangle for check in result.hosts):
-        plain = plain.for_rectangles
-    if any(check.threads for check in result.hosts):
-        plain = plain.for_threads
+    plain = _pool_of_run(result, plain)
     hosts = [information.hosts[check.host] for check in result.hosts]
     model = _model(result, plain)
     keys = [_key(host, check) for host, check in zip(hosts, result.hosts, strict=True)]
     borders = _measured_borders(result, hosts, model, plain)
     compute = _observed_computing(result, hosts, plain, learned)
     past = None if compute.speeds else result.past  # another model made the error of a new speed
-    learn(
-        information.learned_key,
-        RunObservation(
-            keys,
-            [host.identity for host in information.hosts],
-            borders=[border for border in borders if border.seconds > resolution(border, plain)],
-            messages=information.application.messages,
-            waits=_border_waits(borders, plain, learned),
-            straggler_factor=_straggler_factor(result, hosts, model),
-            iteration=_iteration_ratio(result, hosts, information),
-            past=past and _with_own_interval(past, result.schedule, information),
-            **vars(compute),
-        ),
+    run = RunObservation(
+        keys,
+        [host.identity for host in information.hosts],
+        borders=[border for border in borders if border.seconds > resolution(border, plain)],
+        messages=information.application.messages,
+        waits=_border_waits(borders, plain, learned),
+        past=past and _with_own_interval(past, result.schedule, information),
+        **vars(compute),
     )
+    busy = _busy_seconds(result, hosts, information, taught(learned, run, 0.0))
+    straggler_factor = _straggler_factor(result, hosts, model, busy)
+    iteration = None
+    if not compute.speeds:  # a factor was not fitted beside the speed that was assumed
+        before = _busy_seconds(result, hosts, information, learned)
+        iteration = _lateness(result.iteration_seconds, before)
+    run = replace(run, straggler_factor=straggler_factor, iteration=iteration)
+    learn(information.learned_key, run)
+
+
+def _pool_of_run(result: PredictionCheck, information: InformationPool) -> InformationPool:
+    """Return the pool of the rectangles or the threads of a run."""
+    if any(check.rectangle for check in result.hosts):
+        information = information.for_rectangles
+    return information.for_threads if any(check.threads for check in result.hosts) else information
 
 
 def _model(result: PredictionCheck, information: InformationPool) -> ModelTemplate:
@@ -291,14 +304,22 @@ def _measured_speed(
 
 
 def _straggler_factor(
-    result: PredictionCheck, hosts: Sequence[Host], model: ModelTemplate
+    result: PredictionCheck, hosts: Sequence[Host], model: ModelTemplate, modelled: Seconds
 ) -> float | None:
     """Return measured iteration over the longest busy time of a host: hosts are late by turns.
 
-    The busy time is that measured of computing and of borders. Where the program reports no waiting apart from
-    borders, borders are those of the model. None where a rank was alone, where borders that were not measured
-    weigh, or where all waited for one host and no other could be late: such a run neither teaches nor denies a
-    factor.
+    The busy time is the modelled one, which the factor will be applied to: under a quota a host catches up while
+    it waits, and is measured busy for less. No factor is larger than the lateness beside the measured busy times.
+    Where the program reports no waiting apart from borders, measured borders are those of the model. None where a
+    rank was alone, where borders that were not measured weigh, or where all waited for one host and no other could
+    be late: such a run neither teaches nor denies a factor.
+
+    Parameters
+    ----------
+    model
+        Of the run, without corrections.
+    modelled
+        Busy seconds of each host, in strip order.
     """
     if len(hosts) == 1 and hosts[0].slots == 1:
         return None
@@ -311,27 +332,30 @@ def _straggler_factor(
         borders = np.asarray(model.communication(hosts))
         if borders.max() > MAX_UNMEASURED_BORDERS * result.iteration_seconds:
             return None
-    busy = compute + borders
-    factor = max(1.0, result.iteration_seconds / float(busy.max()))
+    factors = [_lateness(result.iteration_seconds, busy) for busy in (modelled, compute + borders)]
+    known = [factor for factor in factors if factor is not None]
+    return max(1.0, min(known)) if len(known) == len(factors) else None
+
+
+def _lateness(iteration_seconds: float, busy: Seconds) -> float | None:
+    """Return the straggler factor that makes an iteration of busy times; None where one host takes the longest.
+
+    It is below 1 where the iteration is shorter than the longest busy time.
+    """
+    ratio = iteration_seconds / float(busy.max())
     weight = bottleneck_evenness(busy) if len(busy) > 1 else 1.0
-    return None if weight < MIN_EVENNESS else 1.0 + (factor - 1.0) / weight
+    if weight < MIN_EVENNESS:
+        return None
+    return ratio if ratio < 1.0 else 1.0 + (ratio - 1.0) / weight
 
 
-def _iteration_ratio(
-    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool
-) -> float:
-    """Return measured over modelled iteration time, the model without straggler factors."""
-    learned = information.learned
-    others = {
-        key: known for key, known in learned.corrections.items() if known.kind != STRAGGLER_FACTOR
-    }
-    pool = replace(without_risk(information), learned=replace(learned, corrections=others))
-    if any(check.rectangle for check in result.hosts):
-        pool = pool.for_rectangles
-    if any(check.threads for check in result.hosts):
-        pool = pool.for_threads
+def _busy_seconds(
+    result: PredictionCheck, hosts: Sequence[Host], information: InformationPool, learned: Learned
+) -> Seconds:
+    """Return the modelled busy seconds of each host of a run, under a learned state (`Learned.supposed`)."""
+    pool = replace(without_risk(information), learned=learned.supposed)
     rows = np.array([float(check.rows) for check in result.hosts])
-    return result.iteration_seconds / _model(result, pool).set_seconds(hosts, rows)
+    return _model(result, _pool_of_run(result, pool)).busy_seconds(hosts, rows)
 
 
 def _measured_borders(

@@ -140,7 +140,7 @@ def test_what_ranks_take_to_meet_is_learned_of_ranks_and_what_threads_take_of_th
         (RANKS / 9, 1.2, 0.9, 4),
     ):
         information = jacobi2d(speed)
-        for _ in range(2):  # the second run tests the corrections of the first
+        for _ in range(3):  # two runs test the corrections of the first
             known = replace(recall(key), speeds=information.learned.speeds)
             estimate = Coordinator(information).estimate(Coordinator(information).plan((ADA,)))
             assert estimate.schedule.threads == threads

@@ -2,8 +2,8 @@
 
 The Network Weather Service lets its predictors compete by their errors so far. Here a correction competes with
 its own absence. Before a run moves a correction, the value fitted to *earlier* runs and no correction at all both
-predict that run. Two decayed means keep their absolute errors. The correction is used while it was tested and its
-error is the smaller one. A correction of one run is therefore never used: the second run tests it.
+predict that run. Two decayed means keep their absolute errors. The correction is used after `MIN_TESTS` tests,
+while its mean error is the smaller one and it was not worse in the newest test.
 
 A correction in use is shrunk towards none by its evidence (`Correction.shrinkage`) and kept within the bound of
 its kind (`KINDS`).
@@ -31,12 +31,17 @@ MAX_STEP_SPREADS = 3.0
 change that lasts is followed within a few runs and a single spike is not."""
 MAX_EFFECTIVE_RUNS = 6
 """Runs that count as evidence: with `EWMA_WEIGHT`, older runs have no weight left (2 / 0.3 - 1 = 5.7)."""
+MIN_TESTS = 2
+"""Tests before a correction is used: a correction of mere noise wins one test in half of the cases."""
 MAX_HOSTS = 1000
 """Hosts that are remembered as those of the runs of a correction, the newest."""
 DAY = 86400.0
+LAST_MOMENT = 253402300799.0
+"""The last second of the year 9999, the last one with a date."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False, ge=-MOST, le=MOST)]
 NotNegative = Annotated[float, Field(allow_inf_nan=False, ge=0.0, le=MOST)]
+Moment = Annotated[float, Field(allow_inf_nan=False, ge=0.0, le=LAST_MOMENT)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
@@ -131,26 +136,43 @@ class Evidence:
         Seconds from the last run to the moment at which the document was read.
     hosts
         Identities of the hosts of these runs, where the correction holds for other hosts too; else empty.
+    worse
+        Whether its error was the larger one in the newest test.
 
     Examples
     --------
-    >>> Evidence(2, tested=1, error_with=0.1, error_without=0.4).helps
+    >>> Evidence(3, tested=2, error_with=0.1, error_without=0.4).helps
     True
+    >>> Evidence(2, tested=1, error_with=0.1, error_without=0.4).helps
+    False
     """
 
     runs: Count = 0
-    first: NotNegative = 0.0
-    last: NotNegative = 0.0
+    first: Moment = 0.0
+    last: Moment = 0.0
     tested: Count = 0
     error_with: NotNegative = 0.0
     error_without: NotNegative = 0.0
     age: NotNegative = 0.0
     hosts: tuple[str, ...] = ()
+    worse: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether it was tested often enough to be used or rejected."""
+        return self.tested >= MIN_TESTS
 
     @property
     def helps(self) -> bool:
-        """Whether it was tested and had the smaller error."""
-        return self.tested > 0 and self.error_with < self.error_without
+        """Whether it was tested often enough, has the smaller mean error and was not worse in the newest test."""
+        return self.decided and not self.worse and self.error_with < self.error_without
+
+    @property
+    def supposed(self) -> Evidence:
+        """The evidence as if it had passed its tests, unless these have decided."""
+        if self.decided:
+            return self
+        return replace(self, tested=MIN_TESTS, error_with=0.0, error_without=1.0, worse=False)
 
     @property
     def weight(self) -> float:
@@ -188,20 +210,21 @@ class Evidence:
             Identities of the hosts of the run, as `Evidence.hosts`.
         """
         tested, with_it, without = self.tested, self.error_with, self.error_without
+        worse = self.worse
         if errors is not None:
             weight = max(EWMA_WEIGHT, 1.0 / (tested + 1))
             with_it += weight * (min(errors[0], MOST) - with_it)
             without += weight * (min(errors[1], MOST) - without)
-            tested += 1
+            tested, worse = tested + 1, errors[0] > errors[1]
         first = self.first if self.runs else now
         newest = tuple(dict.fromkeys([*self.hosts, *hosts]))[-MAX_HOSTS:]
-        return Evidence(self.runs + 1, first, now, tested, with_it, without, hosts=newest)
+        return Evidence(self.runs + 1, first, now, tested, with_it, without, 0.0, newest, worse)
 
 
 UNTESTED = Evidence()
 """Before the first run."""
-PROVEN = Evidence(MAX_EFFECTIVE_RUNS, tested=1, error_with=0.0, error_without=1.0)
-"""Evidence of a correction that has passed its test, for example of a what-if question."""
+PROVEN = Evidence(MAX_EFFECTIVE_RUNS, tested=MIN_TESTS, error_with=0.0, error_without=1.0)
+"""Evidence of a correction that has passed its tests, for example of a what-if question."""
 
 
 def stepped(
@@ -249,14 +272,15 @@ class Correction:
 
     Examples
     --------
-    Three runs find a host 1.5 times as slow. The second one tests the first:
+    Three runs find a host 1.5 times as slow. The second and the third test it:
 
     >>> known = Correction.first("slowdown", ("ada",), math.log(1.5), 0.0)
-    >>> known.factor
-    1.0
     >>> known = known.after(math.log(1.5), 10.0)
+    >>> known.factor, known.evidence.tested
+    (1.0, 1)
+    >>> known = known.after(math.log(1.5), 20.0)
     >>> round(known.factor, 2), known.evidence.tested
-    (1.49, 1)
+    (1.49, 2)
     """
 
     kind: str
@@ -276,14 +300,14 @@ class Correction:
         forecast: float = 0.0,
         hosts: Iterable[str] = (),
     ) -> Correction:
-        """Return the correction that a first run teaches; it is not used before a second run tests it."""
+        """Return the correction that a first run teaches; it is not used before later runs test it."""
         value = KINDS[kind].limited(measured)
         spread = FIRST_SPREAD * (abs(forecast + value) if KINDS[kind].in_seconds else 1.0)
         return cls(kind, key, value, spread, Evidence().after(now, None, hosts), forecast)
 
     @classmethod
     def proven(cls, kind: str, key: Key, factor: float, forecast: float = 0.0) -> Correction:
-        """Return a correction by this factor (or these seconds) that has passed its test, without spread."""
+        """Return a correction by this factor (or these seconds) that has passed its tests, without spread."""
         value = factor if KINDS[kind].in_seconds else math.log(factor)
         return cls(kind, key, value, 0.0, PROVEN, forecast)
 

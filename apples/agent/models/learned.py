@@ -42,6 +42,9 @@ MAX_CORRECTIONS = 1000
 """Corrections that are remembered; those that were taught longest ago are forgotten first."""
 ANY_SET: Key = ()
 """Key of the straggler factor of a set of several hosts that never ran."""
+MIN_SETS = 2
+"""Different sets that taught the straggler factor of any set before it is used: the lateness in one set may be its
+own, and a factor on every set of several hosts moves plans to one host."""
 ROUNDING = 1e-9
 """A larger strip never takes less time, but for rounding."""
 PREFIX = "learned-"
@@ -146,11 +149,12 @@ class RunObservation:
     waits
         By host that is throttled.
     straggler_factor
-        Factor on the seconds that hosts are busy, computing and at borders, that explains the iteration time.
-        One below 1 counts as 1: no lateness of hosts makes an iteration shorter.
+        Factor on the modelled seconds that hosts are busy, computing and at borders, that explains the iteration
+        time; the model with the other corrections as this run left them. One below 1 counts as 1: no lateness of
+        hosts makes an iteration shorter.
     iteration
-        Measured over modelled iteration time, the model with all corrections in use but the straggler factor. The
-        factor competes on it: one that explains a run beside another error of the model is then not used.
+        The same with the other corrections as they were before this run, and not limited to 1. The factor competes
+        on it: one that explains a run beside another error of the model is then not used.
     past
         The prediction of the run and its time.
     """
@@ -235,12 +239,24 @@ class Learned:
         return {name: seconds for name, seconds in waits.items() if seconds}
 
     def straggler_factor_of(self, hosts: Sequence[Host], *, threads: bool = False) -> float:
-        """Return the factor of a set of hosts: its own if that was tested, else that of any set of several."""
+        """Return the factor of a set of hosts: its own once a run has tested it, else that of any set."""
         place = by_threads if threads else str
         own = self.corrections.get((STRAGGLER_FACTOR, set_key(place(h.identity) for h in hosts)))
-        if own is not None and own.evidence.tested:
-            return max(1.0, own.factor)
-        return max(1.0, self.factor(STRAGGLER_FACTOR)) if len(hosts) > 1 else 1.0
+        if own is None or not own.evidence.tested:
+            own = self.corrections.get((STRAGGLER_FACTOR, ANY_SET)) if len(hosts) > 1 else None
+        return max(1.0, own.factor) if own is not None and self.in_use(own) else 1.0
+
+    def in_use(self, known: Correction) -> bool:
+        """Return whether the model uses a correction: it helps; that of any set, if several sets taught it."""
+        if not known.evidence.helps or (known.kind, known.key) != (STRAGGLER_FACTOR, ANY_SET):
+            return known.evidence.helps
+        taught_by = set(known.evidence.hosts)
+        sets = [
+            key
+            for kind, key in self.corrections
+            if kind == STRAGGLER_FACTOR and len(key) > 1 and taught_by.issuperset(key)
+        ]
+        return len(sets) >= MIN_SETS
 
     def starts(self, launcher: str) -> dict[tuple[str, float], float]:
         """Return the seconds from the launch until a host is ready; those in use.
@@ -283,6 +299,16 @@ class Learned:
     def without_corrections(self) -> Learned:
         """Return the measured speeds and past runs alone."""
         return Learned(self.speeds, runs=self.runs)
+
+    @property
+    def supposed(self) -> Learned:
+        """The state that straggler factors are fitted beside: all other corrections that no tests rejected."""
+        corrections = {
+            place: replace(known, evidence=known.evidence.supposed)
+            for place, known in self.corrections.items()
+            if known.kind != STRAGGLER_FACTOR
+        }
+        return replace(self, corrections=corrections, links=self.links.supposed)
 
     def without_host(self, identity: str) -> Learned:
         """Return the state without a host: its speeds, its links, and each correction that names it."""

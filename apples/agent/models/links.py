@@ -218,7 +218,7 @@ class LearnedLinks:
     def known(self, a: Host, b: Host) -> LearnedLink | None:
         """Return the measured link of these hosts, used or not; else that of their two sites, else None."""
         own = self.hosts.get(pair_of(a.identity, b.identity))
-        if own is not None and own.evidence.tested:
+        if own is not None and own.evidence.decided:
             return own
         return (self.sites.get(pair_of(a.site, b.site)) if a.site != b.site else None) or own
 
@@ -226,6 +226,11 @@ class LearnedLinks:
         """Return the measured link between these hosts, None while its forecast predicts better."""
         link = self.known(a, b)
         return link if link is not None and link.evidence.helps else None
+
+    @property
+    def supposed(self) -> LearnedLinks:
+        """These links, those that no tests have decided on in use too."""
+        return LearnedLinks(_supposed(self.hosts), _supposed(self.sites))
 
     def among(self, listed: Collection[str]) -> LearnedLinks:
         """Return them without the links between sites that no host of these identities measured."""
@@ -284,6 +289,10 @@ def _learn(
         if before
         else LearnedLink.measured(border, messages, now, pair, hosts)
     )
+
+
+def _supposed(known: Mapping[Pair, LearnedLink]) -> dict[Pair, LearnedLink]:
+    return {pair: replace(link, evidence=link.evidence.supposed) for pair, link in known.items()}
 
 
 def _newest(known: dict[Pair, LearnedLink]) -> dict[Pair, LearnedLink]:

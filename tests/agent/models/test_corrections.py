@@ -23,20 +23,29 @@ def after(*ratios, kind="slowdown"):
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.2, 3.0, 1e9])
-def test_a_correction_of_a_single_run_is_not_used(ratio):
-    assert after(ratio).factor == 1.0
+def test_a_correction_that_fewer_than_two_later_runs_tested_is_not_used(ratio):
+    assert after(ratio).factor == after(ratio, ratio).factor == 1.0
 
 
 @pytest.mark.parametrize("ratio", [0.4, 0.7, 1.5, 3.0])
-def test_a_second_run_that_agrees_tests_it_and_then_it_is_used(ratio):
-    known = after(ratio, ratio)
-    assert known.evidence.tested == 1
+def test_two_later_runs_that_agree_test_it_and_then_it_is_used(ratio):
+    known = after(ratio, ratio, ratio)
+    assert known.evidence.tested == 2
     assert known.evidence.error_with < known.evidence.error_without
     assert known.factor == pytest.approx(ratio, rel=0.06)
 
 
-def test_a_second_run_that_contradicts_keeps_it_out():
-    assert after(2.0, 1.0).factor == after(2.0, 0.6).factor == 1.0
+def test_a_run_that_contradicts_keeps_it_out():
+    assert after(2.0, 1.0, 1.0).factor == after(2.0, 0.6, 0.6).factor == 1.0
+
+
+def test_a_correction_that_was_worse_in_the_newest_test_is_not_used():
+    known = after(*[2.0] * 4)
+    assert known.factor > 1.9
+    known = known.after(0.0, 9.0)
+    assert known.evidence.error_with < known.evidence.error_without
+    assert known.factor == 1.0
+    assert known.after(math.log(2.0), 10.0).factor > 1.5
 
 
 def test_errors_are_those_of_runs_it_was_not_fitted_to():
@@ -73,10 +82,10 @@ def test_each_bound_has_its_reason():
 
 
 def test_small_corrections_shrink_more_than_large_ones_and_all_grow_with_evidence():
-    kept = [math.log(after(*[1.05] * runs).factor) / math.log(1.05) for runs in (2, 4, 6)]
+    kept = [math.log(after(*[1.05] * runs).factor) / math.log(1.05) for runs in (3, 4, 6)]
     assert kept == sorted(kept)
     assert kept[0] < 0.8 < kept[-1]
-    assert math.log(after(2.0, 2.0).factor) / math.log(2.0) > 0.97
+    assert math.log(after(2.0, 2.0, 2.0).factor) / math.log(2.0) > 0.97
 
 
 @pytest.mark.parametrize("kind", FACTORS)

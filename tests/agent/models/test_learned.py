@@ -23,6 +23,7 @@ from apples.agent import (
     ShareMeasurement,
     WaitMeasurement,
     by_threads,
+    described_all,
     learn,
     learn_starts,
     recall,
@@ -115,6 +116,8 @@ def test_a_slowdown_in_use_scales_the_speed_and_widens_its_error():
     learn(APP, slowed(1.5))
     assert recall(APP).speed("ada", "numpy").error == 0.0
     learn(APP, slowed(1.4))
+    assert recall(APP).speed("ada", "numpy").error == 0.0
+    learn(APP, slowed(1.45))
     speed = recall(APP).speed("ada", "numpy")
     assert speed.at(1.0) == pytest.approx(1.45e-9, rel=0.05)
     assert speed.error > 0.05
@@ -133,9 +136,21 @@ def test_a_set_that_was_tested_has_its_own_straggler_factor():
     assert 1.0 <= learned.straggler_factor_of((hosts[0], hosts[2])) < 1.5
 
 
+def test_a_straggler_factor_of_any_set_is_used_once_two_different_sets_taught_it():
+    """The factor of one set of two moved plans to a single host."""
+    late = RunObservation(["ada", "bob"], straggler_factor=1.5)
+    other = RunObservation(["bob", "cyd"], straggler_factor=1.5)
+    hosts = [Host("ada"), Host("cyd")]
+    learned = after(late, late, late, late)
+    assert learned.straggler_factor_of([Host("bob"), Host("ada")]) > 1.4
+    assert learned.straggler_factor_of(hosts) == 1.0
+    assert taught(learned, other, 0.0).straggler_factor_of(hosts) > 1.4
+
+
 def test_another_host_list_inherits_no_straggler_factor_of_any_set():
     late = RunObservation(["ada", "bob"], straggler_factor=1.5)
-    learned = after(late, late, late)
+    again = RunObservation(["ada", "cyd"], straggler_factor=1.5)
+    learned = after(late, again, late)
     others = [Host("xan"), Host("yve")]
     assert learned.among([Host("ada"), *others]).straggler_factor_of(others) > 1.4
     assert learned.among(others).straggler_factor_of(others) == 1.0
@@ -157,14 +172,14 @@ def test_a_straggler_factor_beside_another_error_of_the_model_is_not_used():
 
 def test_ranks_of_a_single_host_teach_no_other_set():
     alone = RunObservation(["ada"], straggler_factor=1.5)
-    learned = after(alone, alone)
+    learned = after(alone, alone, alone)
     assert learned.straggler_factor_of([Host("ada")]) > 1.4
     assert learned.straggler_factor_of([Host("bob"), Host("cid")]) == 1.0
 
 
 def test_a_border_wait_is_seconds_of_its_host():
     wait = RunObservation(waits={"ada": WaitMeasurement(2e-3, 0.1, 0.8)})
-    learned = after(wait, wait)
+    learned = after(wait, wait, wait)
     assert learned.border_waits_of([Host("ada"), Host("bob")]) == {
         "ada": pytest.approx(2e-3, rel=0.05)
     }
@@ -174,7 +189,7 @@ def test_a_share_bias_restarts_with_another_load():
     def beside(ratio, forecast):
         return RunObservation(shares={"ada": ShareMeasurement(ratio, forecast)})
 
-    learned = after(beside(1.4, 0.5), beside(1.4, 0.5))
+    learned = after(*[beside(1.4, 0.5)] * 3)
     known = learned.corrections["share_bias", ("ada",)]
     assert known.factor == pytest.approx(1.4, rel=0.07)
     moved = taught(learned, beside(0.8, 0.9), 0.0).corrections["share_bias", ("ada",)]
@@ -182,7 +197,7 @@ def test_a_share_bias_restarts_with_another_load():
 
 
 def test_a_correction_ages_from_run_to_recall():
-    for _ in range(2):
+    for _ in range(3):
         learn(APP, RunObservation(shares={"ada": ShareMeasurement(1.4, 0.5)}), lambda: 100.0)
     fresh, later = (recall(APP, lambda at=at: at) for at in (100.0, 100.0 + SHARE_HALF_LIFE))
     factors = [known.corrections["share_bias", ("ada",)].factor for known in (fresh, later)]
@@ -271,6 +286,20 @@ def test_a_damaged_document_is_set_aside_and_reported(damage, capsys):
     assert line.endswith(f"{path().with_suffix('.damaged')}\n")
     learn(APP, slowed(2.0))
     assert ("slowdown", ("ada",)) in recall(APP).corrections
+
+
+@pytest.mark.parametrize("moment", [1e15, -1.0, 253402300800.0])
+def test_an_entry_with_an_impossible_date_is_left_out(moment):
+    """A date of the year 31690708 ended `apples plan` and `apples run` in an internal error."""
+    learn(APP, FULL, lambda: 5.0)
+    document = json.loads(path().read_text())
+    for entry in (document["corrections"][0], document["host_links"][0]):
+        entry["evidence"]["last"] = moment
+    path().write_text(json.dumps(document))
+    learned = recall(APP)
+    assert len(learned.corrections) == len(document["corrections"]) - 1
+    assert not learned.links.hosts
+    assert len(described_all(learned)) == len(learned.corrections) + 1
 
 
 JSON = st.recursive(

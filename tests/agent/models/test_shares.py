@@ -94,8 +94,10 @@ def with_learned_links(information, hosts, seconds=2e-3, sweeps=1):
         MeasuredBorder(two, seconds, 1e-3, 8000.0, Link(1e-3, 1e6), modelled=0.1)
         for two in combinations(hosts, 2)
     ]
-    learned = LearnedLinks().taught(borders, 1.0, 0.0).taught(borders, 1.0, 1.0)
-    return replace(information.model, links=learned, sweeps=sweeps)
+    links = LearnedLinks()
+    for k in range(3):
+        links = links.taught(borders, 1.0, float(k))
+    return replace(information.model, links=links, sweeps=sweeps)
 
 
 @pytest.mark.parametrize("sweeps", [1, 8])

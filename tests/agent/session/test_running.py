@@ -101,7 +101,7 @@ def test_a_run_is_learned_from_whatever_method_chose_it_and_only_if_asked():
 
 
 def test_a_run_teaches_how_long_its_hosts_took_to_start():
-    for _ in range(2):
+    for _ in range(3):
         blueprint, coordinator = prepared(minimum_execution_time)
         PreparedRun(blueprint, coordinator, verify=False).execute()
     starts = recall(coordinator.information.learned_key).starts("local")
