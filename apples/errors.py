@@ -114,13 +114,33 @@ class DeadlineError(ApplesError):
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an error of a user's code, whose `__str__` may itself fail.
+    r"""Return the message of an error of a user's code, on one line.
 
     Examples
     --------
-    >>> text_of(ValueError("no rows"))
-    'no rows'
+    >>> text_of(ValueError("no rows:\n  none"))
+    'no rows: none'
     """
+    return " ".join(_message_of(error).split())
+
+
+def repr_of(value: object) -> str:
+    """Return a value of a user's code as a message shows it: on one line, of at most 200 characters.
+
+    Examples
+    --------
+    >>> repr_of("near"), len(repr_of("x" * 1000))
+    ("'near'", 200)
+    """
+    try:
+        text = repr(value)
+    except Exception as failure:  # noqa: BLE001 - a user's code
+        text = f"a {type(value).__name__} whose __repr__ raised {type(failure).__name__}"
+    return " ".join(text.split())[:200]
+
+
+def _message_of(error: BaseException) -> str:
+    """Return the message of an error, whose `__str__` may itself fail."""
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001 - a user's code
@@ -393,9 +413,9 @@ def failure_of(error: BaseException) -> Failure:
     """
     if isinstance(error, ApplesError):
         code = valid_code(error.code) or type(error).code
-        return _failure(text_of(error), error.exit_code, code, error.fields)
+        return _failure(_message_of(error), error.exit_code, code, error.fields)
     if _is_coded(error):
-        return _failure(text_of(error), UsageError.exit_code, error.code, error.fields)  # type: ignore[attr-defined]
+        return _failure(_message_of(error), UsageError.exit_code, error.code, error.fields)  # type: ignore[attr-defined]
     kind, place = type(error).__name__, where_in_users_code(error)
     if place:
         text = f"{place}: {kind}: {text_of(error)}"

@@ -6,11 +6,13 @@ various other subsystems to derive a schedule, initiate the application, and mon
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -27,11 +29,18 @@ from apples.agent.information import InformationPool, refusal
 from apples.agent.planners import time_balancing
 from apples.agent.planners.planner import Planner, by_threads
 from apples.agent.selector import Limits, ResourceSelector, every_host_used
-from apples.errors import LaunchError, ModelError, UsageError, place_of_function
+from apples.errors import LaunchError, ModelError, UsageError, place_of_function, repr_of
 from apples.launch.actuator import Actuator, Execution, Resized
 from apples.launch.actuators.recording import RecordingActuator, RecordingExecution
 from apples.resources import Host, ResourceSet, names
-from apples.resources.schedule import Estimate, NoFeasiblePlanError, Rejection, Schedule
+from apples.resources.schedule import (
+    Allocation,
+    Estimate,
+    NoFeasiblePlanError,
+    Rectangle,
+    Rejection,
+    Schedule,
+)
 from apples.ui.units import counted, in_one_line, listed
 
 if TYPE_CHECKING:
@@ -602,6 +611,13 @@ def _checked(
             f"must return a Schedule (got {type(schedule).__name__})",
             value=type(schedule).__name__,
         )
+    strips = schedule.allocations
+    if not isinstance(strips, Sequence) or not all(map(_is_allocation, strips)):
+        raise invalid(
+            f"must give a sequence with an Allocation for each host (got {repr_of(strips)})",
+            field="allocations",
+            value=repr_of(strips),
+        )
     used = schedule.resources
     if not set(used) <= set(resources) or len(set(used)) < len(used):
         raise invalid(
@@ -610,11 +626,10 @@ def _checked(
             value=list(names(used)),
             known=list(names(resources)),
         )
+    if not all(map(_is_finite, schedule.rows)):
+        shown = repr_of(schedule.rows)
+        raise invalid(f"must give finite rows (got {shown})", field="rows", value=shown)
     rows = np.array(schedule.rows, dtype=float)
-    if not np.all(np.isfinite(rows)):
-        raise invalid(
-            f"must give finite rows (got {schedule.rows})", field="rows", value=str(schedule.rows)
-        )
     known = {"", *(one.name for one in information.template.implementations)}
     for allocation in schedule.allocations:
         if allocation.implementation not in known:
@@ -639,6 +654,21 @@ def _checked(
                 bound=total,
             )
     return schedule if schedule.planner else replace(schedule, planner=name)
+
+
+def _is_allocation(share: object) -> bool:
+    return (
+        isinstance(share, Allocation)
+        and isinstance(share.host, Host)
+        and isinstance(share.rectangle, Rectangle | None)
+    )
+
+
+def _is_finite(rows: object) -> bool:
+    try:
+        return isinstance(rows, Real) and math.isfinite(rows)
+    except OverflowError:  # a whole number that is larger than any float
+        return False
 
 
 def _strips(schedule: Schedule) -> str:

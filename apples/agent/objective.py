@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any, NoReturn
 
-from apples.errors import UsageError, place_in_users_code, place_of_function, text_of
+from apples.errors import UsageError, place_in_users_code, place_of_function, repr_of, text_of
 from apples.io.plugins import resolve
 from apples.resources.schedule import Estimate
 from hat import MEASURES, Objective
@@ -62,15 +62,14 @@ def users_metric(
             late = isinstance(error, MetricTimeoutError)
             place = place_in_users_code(error) or place_of_function(metric)
             raise UsageError(
-                f"objective '{reference}'{_at(place)}: {type(error).__name__}: "
-                f"{' '.join(text_of(error).split())}",
+                f"objective '{reference}'{_at(place)}: {type(error).__name__}: {text_of(error)}",
                 code="user-code-timeout" if late else "user-code-failed",
                 objective=reference,
                 kind=type(error).__name__,
                 seconds=seconds if late else None,
                 **place,
             ) from error
-        place, shown = place_of_function(metric), f"{' '.join(repr(returned).split()):.200}"
+        place, shown = place_of_function(metric), repr_of(returned)
         raise UsageError(
             f"objective '{reference}'{_at(place)}: must return a finite number (got {shown})",
             code="objective-invalid",

@@ -70,7 +70,8 @@ def check_program(
     programs
         Implementation name -> argument list.
     small
-        The program runs on four partitions at this size for each implementation, and calibrates; at least 3 rows.
+        The program runs on up to five partitions at this size for each implementation, one with a strip as small
+        as there are, and calibrates; at least 3 rows.
     telling
         Large enough that the time a host computes tells how many rows it has.
     of_rectangles
@@ -112,6 +113,7 @@ class Conformance:
         unequal = {
             (third, rows - third): PAIR,
             (rows - sixth - third, sixth, third): THREE,
+            (rows - self.least_rows - third, self.least_rows, third): THREE,
         }
         if self.of_rectangles:
             partitions["rectangles"] = _columns(rows, self.small.columns), HOSTS

@@ -180,6 +180,36 @@ def losing(rows):
     return mine
 
 
+@pytest.mark.parametrize("rows", ["a", "1000", None, float("nan"), 10**400, 1j, [1000]])
+def test_a_planner_whose_rows_are_no_number_is_named_with_its_line(rows):
+    planner = losing((rows,))
+    with pytest.raises(ModelError) as error:
+        decided(pool(hosts(1e-9), NEAR), planner=planner)
+    assert (error.value.code, error.value.fields["field"]) == ("schedule-invalid", "rows")
+    assert (error.value.fields["file"], error.value.fields["line"]) == (
+        __file__,
+        planner.__code__.co_firstlineno,
+    )
+
+
+ONE = Allocation(Host("h0", seconds_per_point=1e-9), 1000, "")
+
+
+@pytest.mark.parametrize(
+    "strips",
+    [ONE, None, (ONE, "h1"), (("h0", 1000),), (Allocation("h0", 1000),)],
+    ids=["no tuple", "none", "text", "a pair", "a name"],
+)
+def test_a_planner_whose_strips_are_no_allocations_is_named_with_its_line(strips):
+    def mine(*_):
+        return Schedule(strips)
+
+    with pytest.raises(ModelError) as error:
+        decided(pool(hosts(1e-9), NEAR), planner=mine)
+    assert (error.value.code, error.value.fields["field"]) == ("schedule-invalid", "allocations")
+    assert f"{__file__}:{mine.__code__.co_firstlineno}: planner mine" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("rows", "code", "words"),
     [

@@ -396,6 +396,12 @@ def on_a_gpu(resources, information):
 
 def asks_for_pairs(coordinator):
     return coordinator.best([coordinator.plan(r) for r in coordinator.select_resources("pairs")])
+
+def text_rows(resources, information):
+    return Schedule((Allocation(resources[0], "a", "default"),), "text")
+
+def two_lines(*_):
+    raise ValueError("no rows:\\n  none")
 """
 
 
@@ -447,10 +453,10 @@ LEAVES = {"line": 61, "kind": "SystemExit"}
         ("--blueprint", "broken", "user-code-failed", BROKEN),
         ("--planner", "nothing", "schedule-invalid", {"value": "NoneType"}),
         ("--model", "nothing", "value-type", {"field": "model", "value": "NoneType"}),
-        ("--distance", "nothing", "distance-invalid", {"bound": 2, "value": "None"}),
+        ("--distance", "nothing", "distance-invalid", {"bound": 2, "value": "None", "line": 31}),
         ("--blueprint", "nothing", "blueprint-no-choice", {}),
         ("--planner", "refuses", "not-on-sundays", {"day": "Sunday"}),
-        ("--model", "Falling", "prediction-decreasing", {"model": "Falling"}),
+        ("--model", "Falling", "prediction-decreasing", {"model": "Falling", "line": 38}),
         ("--model", "Late", "user-code-failed", {"line": 44, "kind": "RuntimeError"}),
         (
             "--planner",
@@ -469,6 +475,9 @@ LEAVES = {"line": 61, "kind": "SystemExit"}
         ),
         ("--planner", "leaves", "user-code-failed", LEAVES),
         ("--blueprint", "leaves", "user-code-failed", LEAVES),
+        ("--planner", "text_rows", "schedule-invalid", {"field": "rows", "value": "('a',)"}),
+        ("--blueprint", "two_lines", "user-code-failed", {"kind": "ValueError"}),
+        ("--planner", "two_lines", "user-code-failed", {"kind": "ValueError"}),
         ("--blueprint", "asks_for_pairs", "value-unknown", {"value": "pairs"}),
         ("--planner", "unknown", "user-code-signature", {"known": ["resources", "information"]}),
         ("--blueprint", "halves", "user-code-signature", {"known": ["coordinator"]}),
@@ -480,6 +489,9 @@ def test_an_error_in_the_users_own_code_is_2_and_its_place(
     failure = refused_plan(tmp_path, option, own(name))
     assert (failure["exit_code"], failure["code"]) == (2, code)
     assert failure["fields"].items() >= fields.items()
+    assert "\n" not in failure["message"]
+    if "line" in fields:
+        assert f"{tmp_path / 'own.py'}:{fields['line']}" in failure["message"]
     if code.startswith("user-code"):
         assert failure["fields"]["file"] == str(tmp_path / "own.py")
 

@@ -32,6 +32,14 @@ def test_the_partition_whose_result_differs_is_named():
     assert check.detail == "the result on 3 ranks of 12:4:8 rows differs from that on 1 rank"
 
 
+@pytest.mark.mpi
+def test_a_result_that_is_wrong_only_in_a_strip_of_one_row_is_found():
+    argv = (sys.executable, "-S", str(PROGRAMS / "sumorder.py"))
+    size = ProblemSize({"thin": 1}, 24)
+    (check,) = [one for one in check_program({"plain": argv}, size, size) if one.ok is False]
+    assert check.detail == "the result on 3 ranks of 15:1:8 rows differs from that on 1 rank"
+
+
 def test_a_program_that_does_not_start_fails_every_check():
     checks = check_program({"plain": ("/no/such/solver",)}, ProblemSize({}, 9), ProblemSize({}, 9))
     wrong = [check for check in checks if check.ok is False]

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from apples.errors import ModelError
+from apples.errors import ModelError, place_of_function
 from apples.resources import Host
 from apples.resources.schedule import Allocation, Schedule
 
@@ -336,7 +336,7 @@ MAX_CHECKED_HOSTS = 3
 
 
 def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None:
-    """Check a model on the first few of some hosts and a grid of `total` rows.
+    """Check a model on some hosts and a grid of `total` rows, most of the contract on the first few hosts.
 
     Raises
     ------
@@ -352,6 +352,14 @@ def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None
     ...         return np.zeros(len(resources))
     >>> check_model(Ideal(), [Host("ada"), Host("bob")], total=100)
     """
+    whole = _computation(model, hosts, float(total))
+    if np.any(whole <= 0):
+        raise _broken(
+            model,
+            f"computation gives 0 s for {hosts[int(whole.argmin())].name} with all {total} rows: must be above 0",
+            code="prediction-invalid",
+            field="computation",
+        )
     for resources in _sets(hosts):
         sizes = sorted({1.0, total / 2, float(total)})
         times = [_computation(model, resources, size) for size in sizes]
@@ -416,6 +424,9 @@ def _caps(model: ModelTemplate, resources: Sequence[Host], total: int) -> None:
         )
 
 
-def _broken(model: ModelTemplate, how: str, **fields: str) -> ModelError:
-    name = type(model).__name__
-    return ModelError(f"{name}: {how}", model=name, **fields)
+def _broken(model: ModelTemplate, how: str, *, code: str, field: str) -> ModelError:
+    """Return the error of a model, with the place of the method that broke the contract."""
+    name, place = type(model).__name__, place_of_function(getattr(type(model), field, None))
+    where = f"{place['file']}:{place['line']}: " if place else ""
+    text = " ".join(f"{where}{name}: {how}".split())  # numpy breaks long arrays into lines
+    return ModelError(text, code=code, model=name, field=field, **place)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apples.agent.information import InformationPool
-from apples.errors import ModelError
+from apples.errors import ModelError, place_of_function, repr_of
 from apples.resources import Host
 
 Distances = npt.NDArray[np.float64]
@@ -66,11 +66,14 @@ def measured(
     except (TypeError, ValueError):
         found = np.array(np.nan)
     if found.shape != (len(others),) or np.isnan(found).any():
+        place, shown = place_of_function(distance), repr_of(given)
+        where = f"{place['file']}:{place['line']}: " if place else ""
         raise ModelError(
-            f"the distance must give a number for each of {len(others)} hosts, not {given!r:.200}",
+            f"{where}the distance must give a number for each of {len(others)} hosts, not {shown}",
             code="distance-invalid",
-            value=f"{given!r:.200}",
+            value=shown,
             bound=len(others),
+            **place,
         )
     return [float(x) for x in found]
 

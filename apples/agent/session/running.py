@@ -31,7 +31,7 @@ from apples.agent.session.planning import (
 from apples.agent.session.results import PlanResult, RunResult, VerificationInterrupt
 from apples.agent.session.spec import JobFiles, RunSpec, asked_for
 from apples.agent.verification import FinishedRun, Reference, Verification, verify
-from apples.errors import ApplicationError, UsageError
+from apples.errors import ApplicationError, UsageError, repr_of
 from apples.io.log import Log, discard
 from apples.launch.actuator import Actuator, Execution
 from apples.launch.actuators import actuator_class
@@ -245,15 +245,15 @@ class PreparedRun:
         """
         start = _RunStart(self, talk, program_log, decided, follow)
         try:
-            run, outcome = self._run(start)
+            run, outcome = self._run(start, talk)
             return self._finish(start, run, outcome, talk, reference)
         finally:
             self.close()
 
-    def _run(self, start: _RunStart) -> tuple[AdaptiveExecution, Outcome]:
+    def _run(self, start: _RunStart, talk: Log) -> tuple[AdaptiveExecution, Outcome]:
         """Execute the blueprint; return what it started, and what that measured to its end."""
         try:
-            execution = self.coordinator.execute(self.blueprint, start)
+            execution: object = self.coordinator.execute(self.blueprint, start)
         except NoFeasiblePlanError as error:
             if start.run is not None:
                 raise
@@ -268,6 +268,11 @@ class PreparedRun:
                 f"blueprint '{self.title}' ended without starting anything: call coordinator.actuate(estimate)",
                 code="blueprint-no-choice",
                 value=self.title,
+            )
+        if not isinstance(execution, Execution | None):
+            talk(
+                f"warning: blueprint '{self.title}' returned {repr_of(execution)}, which is no execution: "
+                "the run that it started is followed to its end"
             )
         with start.until_end:
             for _ in (execution if isinstance(execution, Execution) else run).monitor():

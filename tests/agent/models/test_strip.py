@@ -217,8 +217,31 @@ def test_the_checks_find_a_model_that_breaks_the_contract(model, code, field):
     with pytest.raises(ModelError) as error:
         check_model(model, [Host("a"), Host("b")], 10)
     assert error.value.code == code
-    assert error.value.fields == {"model": type(model).__name__, "field": field}
+    line = getattr(type(model), field).__code__.co_firstlineno
+    expected = {"model": type(model).__name__, "field": field, "file": __file__, "line": line}
+    assert error.value.fields == expected
+    assert str(error.value).startswith(f"{__file__}:{line}: {type(model).__name__}: ")
     check_model(Model(), [Host("a"), Host("b")], 10)
+
+
+class FreeFrom(Model):
+    """Says that the hosts from one on compute for nothing."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first = first
+
+    def computation(self, resources, rows):
+        free = np.array([host.name >= self.first for host in resources])
+        return np.where(free, 0.0, super().computation(resources, rows))
+
+
+@pytest.mark.parametrize("first", ["a", "e"])
+def test_a_model_by_which_the_whole_grid_takes_no_time_is_refused(first):
+    with pytest.raises(ModelError) as error:
+        check_model(FreeFrom(first), [Host(name) for name in "abcde"], 10)
+    assert error.value.code == "prediction-invalid"
+    assert f"0 s for {first} with all 10 rows" in str(error.value)
 
 
 def test_a_dead_cpu_or_link_is_slow_but_never_infinitely_slow():

@@ -1,7 +1,9 @@
 """A blueprint is executed against the application that it starts: its progress, its moves, its failures."""
 
 import hashlib
+import threading
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +27,19 @@ from apples.launch import Execution, Finding, Fitness
 GUIDE = EXAMPLE.parent / "blueprints" / "leave_slow_hosts.py"
 
 
+WAIT_SECONDS = 60.0
+
+
 class Actuator(PlayedActuator):
-    """Starts played jobs; counts them, and notes whether one was cancelled."""
+    """Starts played jobs; counts them, and notes whether one was cancelled.
+
+    If `live`, a job has its next message at once, and does not answer after its end.
+    """
 
     def __init__(self, **options):
         super().__init__(**{"slowness": lambda *_: 1.0, **options})
         self.started, self.cancelled, self.unfit, self.rigid = 0, False, {}, False
+        self.live = False
 
     def look(self, survey):
         return {name: one for name, one in self.unfit.items() if name not in survey.findings}
@@ -39,12 +48,20 @@ class Actuator(PlayedActuator):
         self.started += 1
         execution = super().actuate(plan)
         execution.cancel = self.cancel
+        if self.live:
+            execution.has_progress = lambda seconds: True
+            execution.position = partial(self.position, execution)
         if self.rigid:
             execution.position = lambda seconds=0.0: Execution.position(execution, seconds)
         return execution
 
     def cancel(self):
         self.cancelled = True
+
+    def position(self, execution, seconds=0.0):
+        if execution.iteration == execution.iterations:
+            raise LaunchError("job 1 gave no answer; see: apples jobs 1", code="job-unanswered")
+        return type(execution).position(execution)
 
 
 def fastest(coordinator):
@@ -119,6 +136,22 @@ def test_a_blueprint_that_follows_its_run_to_the_end_needs_no_more(started):
     assert run.execute().outcome.iterations > 0
 
 
+@pytest.mark.parametrize("returned", ["x", True, 3.5])
+def test_what_a_blueprint_returns_beside_its_execution_is_said_and_its_run_followed(
+    started, returned
+):
+    def blueprint(coordinator):
+        coordinator.actuate(fastest(coordinator))
+        return returned
+
+    run, actuator = started(blueprint)
+    told = []
+    assert run.execute(talk=told.append).outcome.iterations > 0
+    assert [line for line in told if f"'mine' returned {returned!r}" in line] == told[:1]
+    assert told[0].startswith("warning: ")
+    assert not actuator.cancelled
+
+
 def test_the_decision_is_announced_once_and_before_anything_runs(started):
     run, actuator = started(lambda coordinator: coordinator.actuate(fastest(coordinator)))
     announced = []
@@ -142,6 +175,104 @@ def test_what_a_blueprint_decides_later_is_not_the_plan_of_the_run(started):
     result = run.execute()
     assert list(result.rows) == ["ada"]
     assert result.document()["plan"]["chosen"]["hosts"] == ["ada"]
+
+
+def impatient(seen):
+    """Follow a run; its blueprint has no time to work on after the end."""
+
+    def follow(_, run):
+        run.patience_seconds = 0.0
+        return nullcontext(lambda progress: seen.append(progress.iteration))
+
+    return follow
+
+
+def test_progress_and_end_are_followed_while_a_blueprint_does_not_return(started):
+    seen, lines, warned = [], [], threading.Event()
+
+    def blueprint(coordinator):
+        coordinator.actuate(fastest(coordinator))
+        assert warned.wait(WAIT_SECONDS)
+        assert len(seen) > 20
+
+    def talk(line):
+        lines.append(line)
+        warned.set()
+
+    run, actuator = started(blueprint)
+    actuator.live = True
+    result = run.execute(talk=talk, follow=impatient(seen))
+    assert lines == ["warning: the application has ended; blueprint mine still runs"]
+    assert seen == sorted(set(seen))
+    assert result.outcome.iterations == actuator.execution.iterations
+
+
+def test_messages_read_before_a_blueprint_asks_are_its_messages_all_the_same(started):
+    mine, seen, came = [], [], threading.Event()
+
+    def blueprint(coordinator):
+        execution = coordinator.actuate(fastest(coordinator))
+        assert came.wait(WAIT_SECONDS)
+        mine.extend(progress.iteration for progress in coordinator.monitor(execution))
+
+    @contextmanager
+    def follow(*_):
+        def received(progress):
+            seen.append(progress.iteration)
+            came.set()
+
+        yield received
+
+    run, actuator = started(blueprint)
+    actuator.live = True
+    run.execute(follow=follow)
+    assert mine == seen == sorted(set(seen))
+    assert len(mine) > 20
+
+
+def test_a_follower_that_fails_while_a_blueprint_works_ends_the_run(started):
+    failed = threading.Event()
+
+    def blueprint(coordinator):
+        execution = coordinator.actuate(fastest(coordinator))
+        assert failed.wait(WAIT_SECONDS)
+        return execution
+
+    def received(_):
+        failed.set()
+        raise OSError("no room")
+
+    run, actuator = started(blueprint)
+    actuator.live = True
+    with pytest.raises(OSError, match="no room"):
+        run.execute(follow=lambda *_: nullcontext(received))
+    assert actuator.cancelled
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["end was read", "end was not read"])
+def test_a_move_after_the_end_says_so_and_the_run_counts(read, started):
+    errors, lines = [], []
+
+    def blueprint(coordinator):
+        execution = coordinator.actuate(fastest(coordinator), movable=True)
+        target = single(coordinator, "bob")
+        if read:
+            assert execution.outcome().iterations > 0
+        else:
+            actuator.execution.disturb(float("inf"))
+        try:
+            coordinator.resize(execution, target)
+        except LaunchError as error:
+            errors.append((error.code, str(error)))
+            raise
+
+    run, actuator = started(blueprint)
+    actuator.live = True
+    result = run.execute(talk=lines.append)
+    assert errors == [("job-ended", "the job finished first")]
+    assert lines == ["warning: mine: a move came too late: the job finished first"]
+    assert result.outcome.iterations == actuator.execution.iterations
+    assert not actuator.cancelled
 
 
 def test_a_move_of_a_blueprint_is_made_and_recorded_with_its_reason_and_seconds(started):
