@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
+import hat
 from apples.agent.information import InformationPool, start_seconds
 from apples.agent.models.corrections import (
     BORDER_WAIT,
     CO_RUN_SLOWDOWN,
     KINDS,
     LINK,
+    MIN_TESTS,
     SHARE_BIAS,
     SLOWDOWN,
     START,
@@ -21,6 +24,7 @@ from apples.agent.models.corrections import (
     Evidence,
 )
 from apples.agent.models.learned import (
+    MIN_SETS,
     THREADS,
     Learned,
     LearnedKey,
@@ -29,11 +33,14 @@ from apples.agent.models.learned import (
     forget_host,
 )
 from apples.agent.models.links import LearnedLink
+from apples.errors import UsageError
 from apples.resources import Host
 from apples.ui.units import counted, digits, duration
 
 MAX_LOG_ERROR = 10.0
 """Larger errors, in logarithms, are shown as this one."""
+MAX_LISTED = 20
+"""Names or folders that an error lists."""
 DEAR = 1.05
 """A correction by less than this factor is no reason to leave a host out."""
 LABELS = {
@@ -64,7 +71,8 @@ class DescribedCorrection:
     seconds
         Of a border wait, or from the launch to a host's start; else None.
     applied
-        Whether the model uses it: it was tested, and its error is smaller than that of the model without it.
+        Whether the model uses it: two runs tested it, its error is smaller than that of the model without it, and
+        it was not worse in the newest test. A straggler factor of any set was taught by two sets.
     runs, first, last
         Runs that taught it; the days of the first and the last, UTC, such as ``2026-11-28``.
     tested
@@ -74,6 +82,8 @@ class DescribedCorrection:
         seconds.
     bound
         The largest factor either way, or the most seconds.
+    unused
+        Why the model does not use it; None where it does.
     """
 
     kind: str
@@ -88,6 +98,7 @@ class DescribedCorrection:
     error_with: float
     error_without: float
     bound: float
+    unused: str | None = None
 
 
 def described(information: InformationPool, usable: Sequence[Host]) -> list[DescribedCorrection]:
@@ -123,14 +134,14 @@ def _described(
     for known in learned.corrections.values():
         of = label(known.kind, known.key)
         if of is not None:
-            yield _correction(known, of)
+            yield _correction(known, of, applied=learned.in_use(known))
     for pair, link in learned.links.hosts.items():
         of = label(LINK, pair)
         if of is not None:
             yield replace(_link(link), of=of)
 
 
-def _correction(known: Correction, of: tuple[str, ...]) -> DescribedCorrection:
+def _correction(known: Correction, of: tuple[str, ...], *, applied: bool) -> DescribedCorrection:
     in_seconds, seconds = KINDS[known.kind].in_seconds, known.candidate
     if known.kind == START:
         seconds = max(0.0, known.forecast + seconds)
@@ -140,11 +151,14 @@ def _correction(known: Correction, of: tuple[str, ...]) -> DescribedCorrection:
         None if in_seconds else math.exp(known.candidate),
         seconds if in_seconds else None,
         known.evidence,
+        applied=applied,
     )
 
 
 def _link(link: LearnedLink) -> DescribedCorrection:
-    return _with_evidence(LINK, link.between, link.factor, None, link.evidence)
+    return _with_evidence(
+        LINK, link.between, link.factor, None, link.evidence, applied=link.evidence.helps
+    )
 
 
 def _with_evidence(
@@ -153,13 +167,15 @@ def _with_evidence(
     factor: float | None,
     seconds: float | None,
     evidence: Evidence,
+    *,
+    applied: bool,
 ) -> DescribedCorrection:
     return DescribedCorrection(
         kind,
         of,
         factor,
         seconds,
-        evidence.helps,
+        applied,
         evidence.runs,
         _day(evidence.first),
         _day(evidence.last),
@@ -167,7 +183,21 @@ def _with_evidence(
         _error(kind, evidence.error_with),
         _error(kind, evidence.error_without),
         KINDS[kind].bound,
+        None if applied else _unused(evidence),
     )
+
+
+def _unused(evidence: Evidence) -> str:
+    """Return why a correction with this evidence is not used."""
+    if not evidence.tested:
+        return "not tested by a later run"
+    if not evidence.decided:
+        return f"tested by {evidence.tested} of {MIN_TESTS} later runs"
+    if evidence.helps:
+        return f"fewer than {MIN_SETS} sets taught it"
+    if evidence.error_with < evidence.error_without:
+        return "worse in the newest run"
+    return "not better than the model without it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +226,11 @@ class ApplicationState:
         identities = self.learned.identities
         return list(dict.fromkeys([*map(host_name, identities), *identities]))
 
+    def identities_of(self, name: str) -> list[str]:
+        """Return the identities of its hosts with a name, or the one with this identity."""
+        identities = self.learned.identities
+        return [identity for identity in identities if name in (identity, host_name(identity))]
+
 
 def host_name(identity: str) -> str:
     """Return the name in a host's identity.
@@ -213,26 +248,83 @@ def applications() -> list[ApplicationState]:
     return [ApplicationState(key, learned) for key, learned in documents()]
 
 
-def forget_named(name: str) -> list[str]:
+def named(name: str) -> list[ApplicationState]:
+    """Return the applications of a name or folder; if there are none, those with a host, each with its part alone.
+
+    Raises
+    ------
+    UsageError
+        Nothing is learned of this name.
+    """
+    known = applications()
+    chosen = _of_name_or_folder(name, known)
+    if chosen:
+        return chosen
+    chosen = [
+        replace(state, learned=state.learned.of_hosts(identities))
+        for state in known
+        if (identities := state.identities_of(name))
+    ]
+    if chosen:
+        return chosen
+    words = [word for state in known for word in (*state.names, *state.hosts)]
+    near = hat.nearest(name, words)
+    hint = f"did you mean '{near}'?" if near else "`apples learned` lists what is stored"
+    raise UsageError(
+        f"'{hat.printable(name)}': no learned state of this application, folder or host; {hint}",
+        code="learned-unknown",
+        value=name,
+        known=sorted(set(words))[:MAX_LISTED],
+    )
+
+
+def _of_name_or_folder(name: str, known: Sequence[ApplicationState]) -> list[ApplicationState]:
+    by_name = [state for state in known if state.key.application == name]
+    if by_name or "\0" in name:
+        return by_name
+    folder = str(Path(name).resolve())
+    return [state for state in known if state.key.folder == folder]
+
+
+def forget_named(name: str, *, every: bool = False) -> list[str]:
     """Remove the applications of a name or folder; if there are none, a host from all applications.
+
+    Parameters
+    ----------
+    every
+        Whether an application of this name is removed in each of several folders.
 
     Returns
     -------
     list[str]
-        A line for each application that changed; empty where the name is unknown.
+        A line for each application that changed.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown, or that of applications in several folders.
     """
-    known = applications()
-    removed = [state for state in known if name in state.names]
+    removed = _of_name_or_folder(name, applications())
+    folders = sorted({state.key.folder for state in removed})
+    if len(folders) > 1 and not every:
+        more = f" and {len(folders) - MAX_LISTED} more" if len(folders) > MAX_LISTED else ""
+        listed = ", ".join(hat.printable(folder) for folder in folders[:MAX_LISTED])
+        raise UsageError(
+            f"'{hat.printable(name)}' is learned in {len(folders)} folders: {listed}{more}; name a folder, "
+            "or add --all",
+            code="learned-ambiguous",
+            value=name,
+            folders=folders,
+        )
     for state in removed:
         forget(state.key)
     if removed:
         return [_of(state) for state in removed]
     lines: list[str] = []
-    for state in known:
-        for identity in state.learned.identities:
-            if name in (identity, host_name(identity)):
-                forget_host(state.key, identity)
-                lines.append(f"host {identity} of {_of(state)}")
+    for state in named(name):
+        for identity in state.identities_of(name):
+            forget_host(state.key, identity)
+            lines.append(f"host {identity} of {_of(state)}")
     return lines
 
 

@@ -82,6 +82,7 @@ class _Chosen(TypedDict):
     hosts: Hosts
     rows: Rows
     iteration_seconds: Seconds
+    straggler_factor: NotRequired[float]
     execution_seconds: Seconds
     wait_seconds: Seconds
     start_seconds: Seconds
@@ -177,6 +178,7 @@ class _Correction(TypedDict):
     error_with: float
     error_without: float
     bound: float
+    unused: NotRequired[str | None]
 
 
 class _RestsOn(TypedDict):

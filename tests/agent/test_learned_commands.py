@@ -135,6 +135,83 @@ def test_forget_removes_an_application_or_a_host(folder, tmp_path):
     assert command("apples", "forget", "heat").code == 2
 
 
+@pytest.mark.parametrize("word", [".", "./", "../heat", "{folder}", "{folder}/"])
+def test_a_folder_is_named_as_a_path_is(folder, word, monkeypatch):
+    key = teach(folder)
+    monkeypatch.chdir(folder)
+    word = word.format(folder=folder)
+    (state,) = command("apples", "learned", word, "--json").document["applications"]
+    assert state["folder"] == str(folder)
+    assert command("apples", "forget", word).out == f"forgotten: heat 1 in {folder}\n"
+    assert recall(key).identities == []
+
+
+def test_learned_of_a_host_shows_its_part_of_each_application(folder, tmp_path):
+    teach(folder)
+    teach(application(tmp_path / "other"), host="bob")
+    states = command("apples", "learned", "ada", "--json").document["applications"]
+    first, second = sorted(states, key=lambda state: state["folder"])
+    assert (set(first["speeds"]), set(second["speeds"])) == ({"ada"}, {"ada"})
+    assert [len(state["corrections"]) for state in (first, second)] == [1, 0]
+
+
+def test_forget_refuses_a_name_of_several_folders_unless_all_are_meant(folder, tmp_path):
+    key, other = teach(folder), teach(application(tmp_path / "other"))
+    refused = command("apples", "forget", "heat")
+    assert refused.code == 2
+    assert all(known.folder in refused.err for known in (key, other))
+    assert recall(key).identities == recall(other).identities == ["ada", "bob"]
+    removed = command("apples", "forget", "heat", "--all", "--json").document["removed"]
+    assert len(removed) == 2
+    assert recall(key).identities == recall(other).identities == []
+
+
+def test_a_correction_that_is_not_used_has_its_reason(folder):
+    key = LearnedKey.of("heat", "1", folder)
+    late, late_now = (RunObservation(["ada", "bob"], straggler_factor=f) for f in (1.5, 1.0))
+    reasons = []
+    for run in (late, late, late, late, late_now):
+        learn(key, run)
+        entry = command("apples", "learned", "heat", "--json").document["applications"][0]
+        reasons.append({len(known["of"]): known["unused"] for known in entry["corrections"]})
+    assert reasons == [
+        {2: "not tested by a later run", 0: "not tested by a later run"},
+        {2: "tested by 1 of 2 later runs", 0: "tested by 1 of 2 later runs"},
+        {2: None, 0: "fewer than 2 sets taught it"},
+        {2: None, 0: "fewer than 2 sets taught it"},
+        {2: "worse in the newest run", 0: "worse in the newest run"},
+    ]
+    assert "not used (worse in the newest run): 5 runs" in " ".join(
+        command("apples", "learned", "heat").out.split()
+    )
+
+
+def test_errors_of_rounding_are_shown_as_none(folder):
+    key = LearnedKey.of("heat", "1", folder)
+    for ratio in (1.0, 1.0 + 1e-15, 1.0):
+        learn(key, RunObservation(["ada"], slowdown={"ada": ratio}))
+    out = command("apples", "learned", "heat").out
+    assert "error 0 % with it, 0 % without" in " ".join(out.split())
+    assert out.startswith(f"heat 1 in {folder}: 0 runs compared with a prediction\n")
+
+
+def test_a_plan_says_where_a_straggler_factor_is_in_its_iteration_time(folder):
+    key = LearnedKey.of("heat", "1", folder)
+    for name in ("ada", "bob"):
+        store_speeds(key, name, {"numpy": SpeedFunction.constant(1e-9)})
+    both = ("--learned", "--blueprint", "all_resources")
+    before = planned(folder, *both).out
+    for _ in range(3):
+        learn(key, RunObservation(["ada", "bob"], straggler_factor=1.5))
+    chosen = planned(folder, *both, "--json").document["chosen"]
+    longest = max(strip["seconds"] for strip in chosen["strips"])
+    assert chosen["iteration_seconds"] == pytest.approx(1.5 * longest, rel=0.03)
+    assert chosen["straggler_factor"] == pytest.approx(chosen["iteration_seconds"] / longest)
+    line = " times the longest total: hosts are late by turns (learned)"
+    assert line in planned(folder, *both).out
+    assert line not in before
+
+
 def test_learned_does_not_apply_to_a_program_without_a_template():
     done = command("apples", "run", "--program", "--learned", "--", "true")
     assert (done.code, "option-conflict" in done.err) == (2, True)

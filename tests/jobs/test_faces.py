@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +117,13 @@ def problems(count, seed=31, most=5):
             grid=world.total,
             weather=sky,
             learned=Learned(
-                corrections=by_kind_and_key([Correction.proven("straggler_factor", (), 1.1)]),
+                corrections=by_kind_and_key(
+                    [
+                        Correction.proven("straggler_factor", tuple(sorted(names)), 1.1)
+                        for size in range(2, len(hosts) + 1)
+                        for names in combinations((h.identity for h in hosts), size)
+                    ]
+                ),
                 runs=PAST,
             ),
         )

@@ -310,6 +310,26 @@ class Learned:
         }
         return replace(self, corrections=corrections, links=self.links.supposed)
 
+    def of_hosts(self, identities: Collection[str]) -> Learned:
+        """Return what these hosts are part of: speeds, corrections that name one, and links between hosts."""
+        part = {*identities, *map(by_threads, identities)}
+        return Learned(
+            {host: known for host, known in self.speeds.items() if host in part},
+            {
+                place: known
+                for place, known in self.corrections.items()
+                if not part.isdisjoint(_hosts_of(*place))
+            },
+            LearnedLinks(
+                {
+                    pair: link
+                    for pair, link in self.links.hosts.items()
+                    if not part.isdisjoint(pair)
+                }
+            ),
+            self.runs,
+        )
+
     def without_host(self, identity: str) -> Learned:
         """Return the state without a host: its speeds, its links, and each correction that names it."""
         return Learned(
@@ -317,7 +337,7 @@ class Learned:
             {
                 key: known
                 for key, known in self.corrections.items()
-                if not {identity, by_threads(identity)}.intersection(known.key)
+                if not {identity, by_threads(identity)}.intersection(_hosts_of(*key))
             },
             LearnedLinks(
                 {pair: link for pair, link in self.links.hosts.items() if identity not in pair},
@@ -330,10 +350,15 @@ class Learned:
     def identities(self) -> list[str]:
         """Identities of the hosts that it knows, sorted."""
         named = set(self.speeds)
-        for known in self.corrections.values():
-            named.update(known.key[1:] if known.kind == START else known.key)
+        for kind, key in self.corrections:
+            named.update(_hosts_of(kind, key))
         named.update(identity for pair in self.links.hosts for identity in pair)
         return sorted({name.removesuffix(THREADS) for name in named})
+
+
+def _hosts_of(kind: str, key: Key) -> Key:
+    """Return the identities in the key of a correction; that of a start begins with the launcher."""
+    return key[1:] if kind == START else key
 
 
 THREADS = "+threads"

@@ -453,6 +453,7 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
         "hosts": list(estimate.names),
         "rows": [int(one.height) for one in estimate.schedule.allocations],
         "iteration_seconds": estimate.iteration_seconds,
+        "straggler_factor": _straggler_factor(estimate, information),
         "execution_seconds": estimate.execution_seconds,
         "wait_seconds": estimate.wait_seconds,
         "start_seconds": estimate.start_seconds,
@@ -466,6 +467,16 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Document:
         "planner": estimate.schedule.planner,
         "strips": [_strip(host, information) for host in estimate.hosts],
     }
+
+
+def _straggler_factor(estimate: Estimate, information: InformationPool) -> float:
+    """Return the iteration time over the longest total of a host where a learned factor is in it; else 1."""
+    schedule = estimate.schedule
+    factor_of = information.learned.straggler_factor_of
+    if factor_of(schedule.resources, threads=bool(schedule.threads)) == 1.0:
+        return 1.0
+    longest = max(host.compute_seconds + host.communicate_seconds for host in estimate.hosts)
+    return estimate.iteration_seconds / longest
 
 
 def _objective(estimate: Estimate, information: InformationPool) -> Document:

@@ -27,6 +27,8 @@ Document = dict[str, Any]
 SHOWN_HOSTS = 12
 SHOWN_SETS = 8
 WIDTH = 80
+LEAST_ERROR, LEAST_START_ERROR = 5e-4, 1e-3
+"""Smaller errors of corrections are shown as 0: relative, and seconds of a start."""
 CALIBRATION_OPTIONS = frozenset(("--hosts", "--template", "--user", "--set"))
 """Of `apples run`; `apples calibrate` has them too."""
 
@@ -257,6 +259,13 @@ def _table(document: Document) -> Iterator[str]:
     yield from in_columns(plan_table(document, shown), numbers=True)
     if len(strips) > shown:
         yield f"and {len(strips) - shown} more hosts"
+    chosen = document["chosen"]
+    factor = chosen.get("straggler_factor", 1.0)
+    if digits(factor) != "1.00":
+        times = (
+            f"{duration(chosen['iteration_seconds'])} is {digits(factor)} times the longest total"
+        )
+        yield f"{times}: hosts are late by turns (learned)"
 
 
 def _left_out_line(document: Document) -> Iterator[str]:
@@ -387,7 +396,7 @@ def correction_words(known: Document) -> str:
     --------
     >>> correction_words({"kind": "slowdown", "of": ["ada"], "factor": 1.42, "seconds": None, "applied": True,
     ...     "runs": 3, "first": "2026-11-27", "last": "2026-11-28", "tested": 2,
-    ...     "error_with": 0.03, "error_without": 0.35})
+    ...     "error_with": 0.03, "error_without": 0.35, "unused": None})
     'slowdown of ada times 1.42, used: 3 runs, 2026-11-27 to 2026-11-28, error 3.0 % with it, 35 % without'
     """
     of = f" of {', '.join(known['of'])}" if known["of"] else " of any set"
@@ -398,10 +407,11 @@ def correction_words(known: Document) -> str:
     )
     days = [known["first"], known["last"]]
     when = days[0] if days[0] == days[1] else " to ".join(days)
-    used = "used" if known["applied"] else "not used"
+    reason = f" ({known['unused']})" if known.get("unused") else ""
+    used = "used" if known["applied"] else f"not used{reason}"
     line = f"{known['kind'].replace('_', ' ')}{of} {value}, {used}: {counted(known['runs'], 'run')}, {when}"
     if not known["tested"]:
-        return f"{line}, not tested by a later run"
+        return line
     errors = [_error(known, known[key]) for key in ("error_with", "error_without")]
     return f"{line}, error {errors[0]} with it, {errors[1]} without"
 
@@ -409,8 +419,8 @@ def correction_words(known: Document) -> str:
 def _error(known: Document, error: float) -> str:
     """Return an error of a correction: of a factor in per cent, of a start in seconds."""
     if known["kind"] == START:
-        return duration(error)
-    return f"{digits(100 * error, 2)} %"
+        return duration(error if error >= LEAST_START_ERROR else 0.0)
+    return f"{digits(100 * error if error >= LEAST_ERROR else 0.0, 2)} %"
 
 
 def learned_document(states: Sequence[ApplicationState]) -> Document:
@@ -446,7 +456,8 @@ def learned_text(states: Sequence[ApplicationState]) -> str:
 
 def _learned_lines(entry: Document) -> Iterator[str]:
     version = f" {entry['version']}" if entry["version"] else ""
-    yield f"{entry['application']}{version} in {entry['folder']}: {counted(entry['runs'], 'run')}"
+    runs = f"{counted(entry['runs'], 'run')} compared with a prediction"
+    yield f"{entry['application']}{version} in {entry['folder']}: {runs}"
     for host, speeds in entry["speeds"].items():
         for implementation, curve in speeds.items():
             points = zip(curve["rows"], curve["seconds_per_point"], strict=True)
