@@ -137,6 +137,11 @@ class StartHooks:
         self.until_end.push(partial(_cancel_failed, execution))
         return execution
 
+    def ended_before(self, error: BaseException) -> Execution | None:
+        """Return the execution whose end made a blueprint fail, to follow it; None: the blueprint failed."""
+        del error
+        return None
+
 
 def _cancel_failed(execution: Execution, kind: object, *_: object) -> None:
     """Cancel an execution that an exception ends."""
@@ -305,7 +310,9 @@ class Coordinator:
                         return RecordingExecution()
                     self.information = self._present = stopped.information
                     self.actuator = stopped.actuator
-                except BaseException:
+                except BaseException as error:
+                    if (ended := self.start.ended_before(error)) is not None:
+                        return ended
                     with self.start.until_end:
                         raise
                 self.decision_log.clear()

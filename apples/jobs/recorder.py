@@ -31,7 +31,7 @@ from apples.agent.session.results import (
 from apples.agent.session.running import Follow, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.slow_hosts import SlowHostDetector
-from apples.errors import UsageError, failure_of
+from apples.errors import ApplesError, UsageError, failure_of
 from apples.io import documents
 from apples.io.naming import naming
 from apples.jobs import store
@@ -260,6 +260,18 @@ class RunRecorder:
             if first or self._clock() - self._written >= self._every:
                 self.note(**_messages(execution))
 
+        if isinstance(execution, AdaptiveExecution):
+            warn = execution.on_unattended_end
+
+            def unattended(line: str) -> None:
+                warn(line)
+                with suppress(ApplesError):  # it failed, as the line says
+                    outcome = execution.execution.outcome()
+                    if outcome is not None:
+                        self.state.update(iteration=outcome.iterations)
+                self.note(reason=line)
+
+            execution.on_unattended_end = unattended
         yield record
         self._changes(execution)
         if isinstance(execution, AdaptiveExecution):

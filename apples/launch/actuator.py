@@ -68,6 +68,15 @@ class Execution(ABC):
             It gave no sign of life for longer than its deadline.
         """
 
+    def has_progress(self, seconds: float) -> bool:
+        """Whether `monitor` yields, ends, or raises without a wait; waits at most `seconds`.
+
+        False where that is not known: the execution is then read by `monitor` only. It is called from another
+        thread than `monitor`, never at the same time.
+        """
+        del seconds
+        return False
+
     @abstractmethod
     def outcome(self) -> Outcome | None:
         """Return what was measured, waiting for the end; None where nothing ran (a recording)."""

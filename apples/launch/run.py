@@ -163,7 +163,8 @@ class Run:
         self._failure: ErrorEvent | None = None
         self.ready_after: float | None = None
         self._pending: deque[tuple[Source, bytes]] = deque()
-        self._early: list[Event] = []
+        self._early: deque[Event] = deque()
+        self._broken: Exception | None = None
         self.changes: deque[HostsChanged] = deque(maxlen=MOST_CHANGES)
         self.array_messages = ArrayMessages()
         self._started = self._last_line_at = self._last_event_at = time.monotonic()
@@ -197,7 +198,7 @@ class Run:
             if isinstance(event, Ready):
                 return event
             if self._resumes and self.ready_after is not None:
-                self._early = [event]
+                self._early.append(event)
                 return None
         raise ApplicationError(  # pragma: no cover
             "the program was done before it was ready", code="protocol-violated", event="done"
@@ -211,25 +212,56 @@ class Run:
         LaunchError, ApplicationError, DeadlineError
             As the module says; nothing of the run is left then.
         """
-        early, self._early = self._early, []
-        yield from early
         try:
             while not self.cancelled:
-                if not self._pending:
-                    self._pending += self._processes.read(self._deadline - time.monotonic())
-                while self._pending:
-                    event = self._on_line(*self._pending.popleft())
-                    if event is not None:
-                        self._last_event_at = time.monotonic()
-                        yield event
-                    if isinstance(event, DoneEvent):
-                        return
-                self._enforce_deadline()
+                if self._early:
+                    event: Event | None = self._early.popleft()
+                else:
+                    event = self._next_event(self._deadline - time.monotonic())
+                if event is not None:
+                    yield event
+                if isinstance(event, DoneEvent):
+                    return
+                if not (self._pending or self._early):
+                    self._enforce_deadline()
         except GeneratorExit:
             raise
         except BaseException:
             self.cancel()
             raise
+
+    def has_progress(self, seconds: float) -> bool:
+        """Whether `events` yields a progress message, ends, or raises without a wait; waits at most `seconds`."""
+        until = time.monotonic() + seconds
+        while not (self.cancelled or self._broken):
+            if any(isinstance(event, Progress | DoneEvent) for event in self._early):
+                return True
+            left = min(until, self._deadline) - time.monotonic()
+            try:
+                event = self._next_event(left)
+            except Exception as error:  # noqa: BLE001 - `events` raises it
+                self._broken = error
+                break
+            if event is not None:
+                self._early.append(event)
+            elif not self._processes.supervised or time.monotonic() >= self._deadline:
+                break
+            elif left <= 0:
+                return False
+        return True
+
+    def _next_event(self, seconds: float) -> Event | None:
+        """Take in lines up to the next event; None where none came within `seconds`."""
+        if self._broken is not None:
+            raise self._broken
+        if not self._pending:
+            self._pending += self._processes.read(seconds)
+        while self._pending:
+            event = self._on_line(*self._pending.popleft())
+            if event is not None:
+                self._last_event_at = time.monotonic()
+                return event
+        return None
 
     def finish(self) -> None:
         """Wait for the ranks of a run that is done, then end what has not ended."""
@@ -633,6 +665,10 @@ class RunExecution(Execution):
         if not self._run.cancelled:
             self._run.finish()
         self._on_end()
+
+    def has_progress(self, seconds: float) -> bool:
+        """Whether `monitor` yields, ends, or raises without a wait; waits at most `seconds`."""
+        return self._over or bool(self._failure) or self._run.has_progress(seconds)
 
     def _progress(self) -> Iterator[Progress]:
         for event in self._run.events():

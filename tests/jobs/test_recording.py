@@ -50,6 +50,9 @@ class Ran:
         self.changes = changes
         self.array_messages = ArrayMessages()
 
+    def monitor(self):
+        return iter(())
+
     def outcome(self):
         return self.found
 
@@ -76,6 +79,20 @@ def test_the_first_progress_is_in_the_record_at_once_and_more_of_it_once_a_secon
         shown.append((at.iteration, job.record()["iteration"]))
         now[0] += 0.3
     assert shown == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 5), (7, 5), (8, 5)]
+
+
+def test_status_says_that_the_application_has_ended_while_its_blueprint_runs():
+    recorder, heard = RunRecorder(store.create({}, ""), pytest.fail), []
+    contract = PerformanceContract(1.0, {})
+    ran = Ran(Outcome(50, 1.0, 0.0, ()))
+    execution = AdaptiveExecution(ran, None, contract, on_unattended_end=heard.append)
+    recorder.running()
+    with recorder.job.supervising(), recorder.recording(execution):
+        execution.on_unattended_end("the application has ended; b.py:mine still runs")
+        record = recorder.job.record()
+        assert (record["reason"], record["iteration"]) == (heard[0], 50)
+    recorder.over("finished", "", 0)
+    assert recorder.job.record()["reason"] == ""
 
 
 def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_together():

@@ -41,6 +41,28 @@ def test_nothing_is_lost_between_ready_and_the_first_look(job):
     run.finish()
 
 
+def test_a_look_at_whether_there_is_progress_loses_none_of_it(job):
+    run = job.run()
+    assert isinstance(run.until_ready(), Ready)
+    assert run.has_progress(60.0)
+    events = run.events()
+    assert isinstance(next(events), Progress)
+    assert run.has_progress(60.0)
+    assert [type(event) for event in events] == [Outcome, DoneEvent]
+    run.finish()
+
+
+def test_what_a_look_finds_wrong_is_raised_by_the_events(job):
+    order = LaunchCommand(("/bin/sh", "-c", f"echo '{READY}'\necho '{WRONG}'"))
+    run = Run(order, [RankGroup("ada", 3, ("true",))], job=job.name, talk=job.talk.append)
+    run.until_ready()
+    assert run.has_progress(60.0)
+    with pytest.raises(ApplicationError) as raised:
+        list(run.events())
+    assert raised.value.code == "protocol-version"
+
+
+WRONG = '{"event": "ready", "protocol": 99, "program": "p", "version": "", "ranks": 3}'
 RESUMED = '{"event": "resumed", "ranks": 3, "iteration": 40}'
 AHEAD = '{"event": "progress", "iteration": 41, "iterations": 90, "seconds": 2.0, "hosts": []}'
 DONE = '{"event": "done"}'

@@ -6,8 +6,11 @@ makes a `Move` of it and `make` carries the move out. Made or not, it is recorde
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +23,7 @@ from apples.agent.rescheduling.contract import (
 )
 from apples.agent.rescheduling.evaluation import Move, estimate_of, evaluate_move
 from apples.agent.slow_hosts import SlowHost, SlowHostDetector, planned_hosts
-from apples.errors import LaunchError, UsageError
+from apples.errors import ApplesError, LaunchError, UsageError
 from apples.io.log import discard
 from apples.launch.actuator import Bandwidth, Execution, Resized
 from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests
@@ -29,7 +32,16 @@ from apples.resources.schedule import Estimate, Schedule
 
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100
+IDLE_SECONDS = 0.5
+"""Without a call of `monitor`, until progress is read in its place: three polls, and soon enough for a display."""
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 2.0
+LEAVE_SECONDS = 30.0
+"""For the thread that reads in place of `monitor` to end: longer than a run takes to end after its last word."""
+MAX_UNREAD = 1000
+"""Messages kept for a blueprint that does not call `monitor`: some minutes of progress; the oldest are dropped."""
 NO_REASON = "its blueprint moves it"
+JOB_ENDED = "the job finished first"
 CHOSEN_HOSTS = "this run cannot be resized by its blueprint: a scheduler chooses its hosts"
 
 
@@ -84,6 +96,12 @@ class AdaptiveExecution(Execution):
         Called with each progress message, after the decider and before the message is yielded.
     on_decision, on_slow_host
         Called with each decision that is recorded, and with each host that turns out to be slow.
+    started_by
+        The blueprint that started it, for messages.
+    on_unattended_end
+        Called once, with a line that says so, if the application has ended and `monitor` is not called.
+    patience_seconds
+        How long a blueprint may work on after the application's end before that line.
     decisions
         The moves that were evaluated; the last `KEPT_DECISIONS`.
     costs
@@ -103,12 +121,22 @@ class AdaptiveExecution(Execution):
     on_progress: Callable[[Progress], object] = discard
     on_decision: Callable[[ReschedulingDecision], object] = discard
     on_slow_host: Callable[[SlowHost], object] = discard
+    started_by: str = "its blueprint"
+    on_unattended_end: Callable[[str], object] = discard
+    patience_seconds: float = PATIENCE_SECONDS
     decisions: list[ReschedulingDecision] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     fixed: bool = False
     until_end: ExitStack = field(default_factory=ExitStack)
     _messages: Iterator[Progress] | None = None
     _epoch: int = 0
+    _ended: bool = False
+    _failure: Exception | None = None
+    _unread: deque[Progress] = field(default_factory=lambda: deque(maxlen=MAX_UNREAD))
+    _idle_since: float | None = None
+    _reading: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+    _closed: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+    _attendant: threading.Thread | None = None
 
     @classmethod
     def of(
@@ -173,6 +201,7 @@ class AdaptiveExecution(Execution):
 
     def cancel(self) -> None:
         """End the run."""
+        self._stop_attending()
         with self.until_end:
             self.execution.cancel()
 
@@ -182,25 +211,110 @@ class AdaptiveExecution(Execution):
 
         A caller may leave the loop and call it again: it goes on with the next message.
         """
-        while (progress := self._next_message()) is not None:
-            self._observe(progress)
-            yield progress
+        while True:
+            self._idle_since = None
+            try:
+                if not self._monitor_next():
+                    break
+                assert self.performance.last is not None  # noqa: S101 - for the type checker: it was observed
+                message = self.performance.last
+            finally:
+                self._idle_since = time.monotonic()
+            yield message
         self.until_end.close()
+
+    def _monitor_next(self) -> bool:
+        """Observe the next message; whether there was one."""
+        with self._reading:
+            read = bool(self._unread)
+            progress = self._unread.popleft() if read else self._next_message()
+        if progress is None:
+            return False
+        self._observe(progress)
+        if not read:  # else it was handed on as it came
+            self.on_progress(progress)
+        return True
 
     def _next_message(self) -> Progress | None:
         """Return the next progress message; None at the end, which may be asked for again."""
+        if self._failure is not None:
+            raise self._failure
         if self._messages is None:
             self._messages = iter(self.execution.monitor())
         try:
             return next(self._messages)
         except BaseException as end:
             self._messages = None
+            self._ended |= isinstance(end, StopIteration | ApplesError)
             if isinstance(end, StopIteration):
                 return None
             raise
 
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """Read progress in a thread of its own while `monitor` is not called, so that it is recorded and shown.
+
+        The messages are handed to `on_progress` as they come, and kept for the next call of `monitor`.
+        """
+        self._idle_since = time.monotonic()
+        self._attendant = threading.Thread(target=self._attend, name="progress", daemon=True)
+        self._attendant.start()
+        try:
+            yield
+        finally:
+            self._stop_attending()
+
+    def _attend(self) -> None:
+        while not (self._ended or self._closed.wait(POLL_SECONDS)):
+            if self._idle_seconds() >= IDLE_SECONDS and self._reading.acquire(blocking=False):
+                try:
+                    unattended = self._read_ahead(0.0)
+                finally:
+                    self._reading.release()
+                if unattended:
+                    self._warn_of_end()
+                    return
+
+    def _warn_of_end(self) -> None:
+        """Wait for a call of `monitor`, or the run's end here; warn once where neither comes."""
+        ended = time.monotonic()
+        while min(time.monotonic() - ended, self._idle_seconds()) < self.patience_seconds:
+            if self._idle_since is None or self._closed.wait(POLL_SECONDS):
+                return
+        failed = f" ({self._failure})" if self._failure else ""
+        self.on_unattended_end(f"the application has ended{failed}; {self.started_by} still runs")
+
+    def _idle_seconds(self) -> float:
+        """Return how long `monitor` was not called; 0 while it waits for a message."""
+        since = self._idle_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _read_ahead(self, seconds: float) -> bool:
+        """Read the messages that have come, waiting at most `seconds` for each; whether the run has ended.
+
+        An error is raised by the next call of `monitor`.
+        """
+        try:
+            while not (self._ended or self._closed.is_set()):
+                if not self.execution.has_progress(seconds):
+                    break
+                message = self._next_message()
+                if message is not None:
+                    self._unread.append(message)
+                    self.on_progress(message)
+        except Exception as error:  # noqa: BLE001 - `monitor` raises it
+            self._failure, self._ended = error, True
+        return self._ended
+
+    def _stop_attending(self) -> None:
+        """End the thread of `attended`."""
+        self._closed.set()
+        thread = self._attendant
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(LEAVE_SECONDS)
+
     def _observe(self, progress: Progress) -> None:
-        """Measure a progress message, have the decider decide, and hand the message on."""
+        """Measure a progress message, and have the decider decide."""
         self.performance.observe(progress)
         changes = self.execution.changes
         if changes and changes[-1].epoch > self._epoch:
@@ -210,7 +324,6 @@ class AdaptiveExecution(Execution):
             self.on_slow_host(slow)
         if self.decider is not None:
             self.decider(self)
-        self.on_progress(progress)
 
     def rate(self) -> IterationRate:
         """Return the measured rate; before there is one the promised one, as uncertain as it is large."""
@@ -230,12 +343,29 @@ class AdaptiveExecution(Execution):
         Raises
         ------
         LaunchError
-            It does not answer, or is between two configurations.
+            It has ended, does not answer, or is between two configurations.
         """
-        at = self.position(ANSWER_SECONDS)
+        with self._told_of_end():
+            at = self.position(ANSWER_SECONDS)
         if not at["hosts"]:
             raise LaunchError("the job is between two configurations; try again", code="job-busy")
         return dict(zip(at["hosts"], at["rows"], strict=True))
+
+    @contextmanager
+    def _told_of_end(self) -> Iterator[None]:
+        """Raise ``job-ended`` where the application has ended, in place of the error that it gave no answer."""
+        ended = LaunchError(JOB_ENDED, code="job-ended", job=self.mark or None)
+        if self._ended:
+            raise ended
+        try:
+            yield
+        except LaunchError as error:
+            if error.code == "job-unanswered":
+                with self._reading:
+                    over = self._read_ahead(ANSWER_SECONDS)
+                if over:
+                    raise ended from None
+            raise
 
     # ------------------------------------------------------------------ its moves
     def evaluate(
@@ -343,7 +473,8 @@ class AdaptiveExecution(Execution):
         """Move the application; the window of the measurement begins anew. `make` records it, too."""
         if self.fixed:
             raise LaunchError(CHOSEN_HOSTS, code="run-not-resizable")
-        resized = self.execution.resize(schedule, ordered=ordered, bandwidth=bandwidth)
+        with self._told_of_end():
+            resized = self.execution.resize(schedule, ordered=ordered, bandwidth=bandwidth)
         self.costs.append(resized.seconds)
         self.performance.hosts_changed()
         return resized

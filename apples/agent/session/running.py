@@ -55,7 +55,8 @@ MESSAGES = "messages"
 Follow = Callable[[PlanResult, Execution], AbstractContextManager[Callable[[Progress], object]]]
 """Watches a run: a context that is entered with the decision and the execution when the application has started,
 and left at its end, or with the exception that ends it. Its value is called with each progress message, as soon as
-the blueprint or the session has received it. An exception ends the run."""
+the blueprint or the session has received it; while neither asks for it, within a second, from another thread. An
+exception ends the run."""
 Decided = Callable[[PlanResult, LaunchPlan | None], object]
 """Called with the decision just before its start; without a plan where there is none."""
 
@@ -129,8 +130,18 @@ class _RunStart(StartHooks):
         run.fixed = not self.moves
         run.on_decision = lambda decision: self._log(decision.explanation)
         run.on_slow_host = lambda slow: self._log(slow.text)
+        run.started_by = f"blueprint {self._prepared.title}"
+        run.on_unattended_end = lambda line: self._log(f"warning: {line}")
         run.on_progress = self.until_end.enter_context(self._follow(self.plan, run))
+        self.until_end.enter_context(run.attended())
         return run
+
+    def ended_before(self, error: BaseException) -> Execution | None:
+        """Return the run, with a warning, where a move came after the end of its application."""
+        if self.run is None or getattr(error, "code", "") != "job-ended":
+            return None
+        self._log(f"warning: {self._prepared.title}: a move came too late: {error}")
+        return self.run
 
 
 @dataclass

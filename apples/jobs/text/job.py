@@ -35,7 +35,9 @@ def job_text(job: JobStatus) -> str:
         lines.append(f"  {changed}")
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
     lines += [f"  {line}" for line in slow_host_lines(job.slow_hosts)]
-    verb = f"resize {job.id} --hosts a,b" if job.state == "running" else f"wait {job.id}"
+    verb = f"wait {job.id}"
+    if job.state == "running":  # with a reason its application has ended, and its blueprint runs
+        verb = f"cancel {job.id}" if job.reason else f"resize {job.id} --hosts a,b"
     return "\n".join([*lines, f"next: apples {verb}"])
 
 

@@ -49,7 +49,7 @@ class Actuator(PlayedActuator):
         execution = super().actuate(plan)
         execution.cancel = self.cancel
         if self.live:
-            execution.has_progress = lambda seconds: True
+            execution.has_progress = lambda _: True
             execution.position = partial(self.position, execution)
         if self.rigid:
             execution.position = lambda seconds=0.0: Execution.position(execution, seconds)
