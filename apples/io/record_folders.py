@@ -22,14 +22,22 @@ ORDER, RESULT = "order.json", "result.json"
 
 def root() -> Path:
     """Return the directory of all records; made if it is missing."""
-    path = state.directory() / "jobs"
+    state.directory()
+    path = _location()
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
+def _location() -> Path:
+    return state.location() / "jobs"
+
+
 def folders() -> list[Path]:
-    """Return the folder of every record, the oldest first."""
-    found = [path for path in root().iterdir() if IDENTIFIER.fullmatch(path.name)]
+    """Return the folder of every record, the oldest first; nothing is written."""
+    try:
+        found = [path for path in _location().iterdir() if IDENTIFIER.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
     return sorted(found, key=lambda path: (_ordered(path), path.name))
 
 

@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 def directory() -> Path:
     """Return the state directory, made if need be."""
-    path = _folder()
+    path = location()
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
@@ -60,7 +60,7 @@ def update(name: str, change: Callable[[Document], Document]) -> Document:
 
 def names(prefix: str) -> list[str]:
     """Return the names of the documents that begin with a prefix, sorted."""
-    return sorted(path.stem for path in _folder().glob(f"{prefix}*.json"))
+    return sorted(path.stem for path in location().glob(f"{prefix}*.json"))
 
 
 def remove(name: str) -> None:
@@ -75,14 +75,15 @@ def remove(name: str) -> None:
         _path(name).unlink(missing_ok=True)
 
 
-def _folder() -> Path:
+def location() -> Path:
+    """Return where the state directory is, whether it was made or not."""
     import platformdirs  # noqa: PLC0415 - a static plan reads no state
 
     return Path(platformdirs.user_state_dir("apples", appauthor=False))
 
 
 def _path(name: str) -> Path:
-    return _folder() / f"{name}.json"
+    return location() / f"{name}.json"
 
 
 def _parsed(path: Path) -> Document:

@@ -42,6 +42,16 @@ def test_the_page_of_a_job_is_made_when_it_is_asked_for(job, tmp_path):
     assert (tmp_path / "deep" / "p.html").read_text() == page.read_text()
 
 
+@pytest.mark.parametrize("verb", ["jobs", "runs"])
+def test_lists_without_records_need_no_folder_that_can_be_made(verb, monkeypatch):
+    monkeypatch.setenv(
+        "XDG_STATE_HOME", "/proc/none"
+    )  # no user can make a folder there, root included
+    done = command("apples", verb, "--json")
+    assert (done.code, done.document[verb]) == (0, [])
+    assert refused("apples", "report", "abc")["code"] == "run-unknown"
+
+
 def test_a_page_that_cannot_be_written_is_one_line(job):
     finished(job)
     done = command("apples", "report", job.id, "-o", "/dev/null/x/y.html", "--json")
