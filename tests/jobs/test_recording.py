@@ -18,9 +18,11 @@ from apples.agent import AdaptiveExecution, PerformanceContract
 from apples.errors import ApplicationError, UsageError
 from apples.jobs import (
     EventLog,
+    JobStatus,
     RunRecord,
     RunRecorder,
     document_so_far,
+    job_text,
     read_events,
     recorded,
     run_record,
@@ -91,6 +93,8 @@ def test_status_says_that_the_application_has_ended_while_its_blueprint_runs():
         execution.on_unattended_end("the application has ended; b.py:mine still runs")
         record = recorder.job.record()
         assert (record["reason"], record["iteration"]) == (heard[0], 50)
+        text = job_text(JobStatus.of(recorder.job, ask=False))
+        assert text.endswith(f"  {heard[0]}\nnext: apples cancel {recorder.id}")
     recorder.over("finished", "", 0)
     assert recorder.job.record()["reason"] == ""
 

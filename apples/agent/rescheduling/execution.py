@@ -465,7 +465,8 @@ class AdaptiveExecution(Execution):
             return self.make(move)
         if move is not None:
             self.stay(move)
-        return Resized(int(self.position(ANSWER_SECONDS)["epoch"]), 0.0, {})
+        with self._told_of_end():
+            return Resized(int(self.position(ANSWER_SECONDS)["epoch"]), 0.0, {})
 
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
