@@ -569,8 +569,21 @@ class Coordinator:
             self.information = self.information.with_findings(seen.findings)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
-        """Yield the progress of an execution until it ends."""
-        yield from execution.monitor()
+        """Return the progress of an execution until it ends; what is no execution is refused at once.
+
+        Raises
+        ------
+        UsageError
+            It is none that `actuate` gave.
+        """
+        if not isinstance(execution, Execution):
+            raise UsageError(
+                f"monitor: must be what actuate returned (got {repr_of(execution)})",
+                code="value-type",
+                field="execution",
+                value=type(execution).__name__,
+            )
+        return execution.monitor()
 
     def resize(
         self,

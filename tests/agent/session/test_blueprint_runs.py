@@ -152,6 +152,19 @@ def test_what_a_blueprint_returns_beside_its_execution_is_said_and_its_run_follo
     assert not actuator.cancelled
 
 
+def test_what_is_no_execution_cannot_be_followed(started):
+    def blueprint(coordinator):
+        execution = coordinator.actuate(fastest(coordinator))
+        coordinator.monitor("x")
+        return execution
+
+    run, actuator = started(blueprint)
+    with pytest.raises(UsageError, match="got 'x'") as refused:
+        run.execute()
+    assert (refused.value.code, refused.value.fields["field"]) == ("value-type", "execution")
+    assert actuator.cancelled
+
+
 def test_the_decision_is_announced_once_and_before_anything_runs(started):
     run, actuator = started(lambda coordinator: coordinator.actuate(fastest(coordinator)))
     announced = []
