@@ -73,6 +73,7 @@ PAGES = {
     "sweep": sweep,
     "hostile": lambda: run_page(hostile()),
 }
+CHARTLESS = {"compared plans"}
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +105,17 @@ def test_a_page_fits_into_the_width_with_its_tables_open(browser, page, width):
     browser.open(page, width=width)
     browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
-    assert browser.evaluate("document.querySelectorAll('svg').length") > 3
+    assert browser.evaluate("document.querySelectorAll('table').length") > 0
 
 
 SMALLEST = """Math.min(...[...document.querySelectorAll('svg text, svg tspan')]
   .map(one => parseFloat(getComputedStyle(one).fontSize)))"""
 
 
+@pytest.mark.parametrize("page", [name for name in PAGES if name not in CHARTLESS], indirect=True)
 def test_no_letter_of_a_chart_is_below_11_pixels(browser, page):
     browser.open(page, width=320)
+    assert browser.evaluate("document.querySelectorAll('svg').length") > 3
     assert browser.evaluate(SMALLEST) >= 11
 
 
