@@ -131,14 +131,15 @@ def test_a_live_plan_is_measured_over_ssh_and_remembered(hosts, tmp_path):
     plan = json.loads(out)
     assert plan["weather"]["kind"] == "measured"
     strips = {one["host"]: one for one in plan["chosen"]["strips"]}
-    assert all(one["cpu_samples"] >= 3 for one in strips.values()), strips
+    # Hosts that are parts of one machine are read in two rounds, which their forecasts are made of.
+    assert {one["cpu_samples"] for one in strips.values()} == {2}, strips
     remembered = json.loads((tmp_path / "state/apples/measurements.json").read_text())
-    kinds = {(e["resource"], e["host"], e["peer"]) for e in remembered["series"]}
+    samples = {(e["resource"], e["host"], e["peer"]): e["samples"] for e in remembered["series"]}
     ways = [("h1@127.0.0.2", "h2@127.0.0.3"), ("h2@127.0.0.3", "h1@127.0.0.2")]
-    measured = {way for way in ways if ("bandwidthTcp", *way) in kinds}
+    measured = {way for way in ways if ("bandwidthTcp", *way) in samples}
     assert measured  # one way may tell enough of the other
-    assert all(("latencyTcp", *way) in kinds for way in measured)
-    assert ("availableCpu", "h1@127.0.0.2", None) in kinds
+    assert all(("latencyTcp", *way) in samples for way in measured)
+    assert len(samples["availableCpu", "h1@127.0.0.2", None]) == 1  # the look is one value next time
     assert "dead1" in talk
 
 
