@@ -139,7 +139,7 @@ def test_a_live_plan_is_measured_over_ssh_and_remembered(hosts, tmp_path):
     measured = {way for way in ways if ("bandwidthTcp", *way) in samples}
     assert measured  # one way may tell enough of the other
     assert all(("latencyTcp", *way) in samples for way in measured)
-    assert len(samples["availableCpu", "h1@127.0.0.2", None]) == 1  # the look is one value next time
+    assert len(samples["availableCpu", "h1@127.0.0.2", None]) == 1  # next time a look is one
     assert "dead1" in talk
 
 
