@@ -168,9 +168,10 @@ def test_forget_refuses_a_name_of_several_folders_unless_all_are_meant(folder, t
 
 def test_a_correction_that_is_not_used_has_its_reason(folder):
     key = LearnedKey.of("heat", "1", folder)
-    late, late_now = (RunObservation(["ada", "bob"], straggler_factor=f) for f in (1.5, 1.0))
+    factors = (1.5, 1.25, 1.4, 1.4, 1.0)
     reasons = []
-    for run in (late, late, late, late, late_now):
+    for straggler_factor in factors:
+        run = RunObservation(["ada", "bob"], straggler_factor=straggler_factor)
         learn(key, run)
         entry = command("apples", "learned", "heat", "--json").document["applications"][0]
         reasons.append({len(known["of"]): known["unused"] for known in entry["corrections"]})

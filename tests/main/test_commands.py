@@ -177,7 +177,7 @@ def test_an_error_of_the_system_is_one_line_and_4(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     failure = refused("apples", "jobs")
     assert (failure["exit_code"], failure["code"]) == (4, "system-error")
-    assert failure["fields"]["file"] == f"{tmp_path}/file/apples"
+    assert failure["fields"]["file"].startswith(f"{tmp_path}/file/apples")
 
 
 @pytest.mark.more

@@ -3,7 +3,8 @@
 The Network Weather Service lets its predictors compete by their errors so far. Here a correction competes with
 its own absence. Before a run moves a correction, the value fitted to *earlier* runs and no correction at all both
 predict that run. Two decayed means keep their absolute errors. The correction is used after `MIN_TESTS` tests,
-while its mean error is the smaller one and it was not worse in the newest test.
+or after a first one that was clear (`CLEAR`), while its mean error is the smaller one and it was not worse in the
+newest test.
 
 A correction in use is shrunk towards none by its evidence (`Correction.shrinkage`) and kept within the bound of
 its kind (`KINDS`).
@@ -33,6 +34,8 @@ MAX_EFFECTIVE_RUNS = 6
 """Runs that count as evidence: with `EWMA_WEIGHT`, older runs have no weight left (2 / 0.3 - 1 = 5.7)."""
 MIN_TESTS = 2
 """Tests before a correction is used: a correction of mere noise wins one test in half of the cases."""
+CLEAR = 0.5
+"""Part of the error without a correction up to which its first test alone is enough."""
 MAX_HOSTS = 1000
 """Hosts that are remembered as those of the runs of a correction, the newest."""
 DAY = 86400.0
@@ -144,6 +147,8 @@ class Evidence:
     >>> Evidence(3, tested=2, error_with=0.1, error_without=0.4).helps
     True
     >>> Evidence(2, tested=1, error_with=0.1, error_without=0.4).helps
+    True
+    >>> Evidence(2, tested=1, error_with=0.3, error_without=0.4).helps
     False
     """
 
@@ -159,8 +164,9 @@ class Evidence:
 
     @property
     def decided(self) -> bool:
-        """Whether it was tested often enough to be used or rejected."""
-        return self.tested >= MIN_TESTS
+        """Whether it was tested often enough to be used or rejected, or passed its first test clearly."""
+        clear = self.tested > 0 and self.error_with <= CLEAR * self.error_without
+        return self.tested >= MIN_TESTS or clear
 
     @property
     def helps(self) -> bool:
@@ -272,15 +278,14 @@ class Correction:
 
     Examples
     --------
-    Three runs find a host 1.5 times as slow. The second and the third test it:
+    Two runs find a host 1.5 times as slow. The second tests the first:
 
     >>> known = Correction.first("slowdown", ("ada",), math.log(1.5), 0.0)
-    >>> known = known.after(math.log(1.5), 10.0)
     >>> known.factor, known.evidence.tested
-    (1.0, 1)
-    >>> known = known.after(math.log(1.5), 20.0)
+    (1.0, 0)
+    >>> known = known.after(math.log(1.5), 10.0)
     >>> round(known.factor, 2), known.evidence.tested
-    (1.49, 2)
+    (1.49, 1)
     """
 
     kind: str
