@@ -31,7 +31,7 @@ KEPT = 50
 MOST_SERIES = 5000
 OLDEST_SECONDS = 86400.0
 BREAK = 0.25
-"""A series of few measurements whose new ones are all by so much above or below is another one."""
+"""Part of its median by which all new measurements must differ before a short series begins anew."""
 FEWEST_FOR_NOISE = 4
 NOISE = 4.0
 """Median deviations of a series of more measurements by which its new ones are above or below."""

@@ -26,7 +26,7 @@ MOST_ROUNDS: Final = 100
 MOST_SECONDS: Final = 30.0
 MOST_BYTES: Final = 1 << 26
 PROBES: Final = 3
-"""Probes of a host of which the asker knows none; one that agrees with the run queue is enough."""
+"""Probes of a host without a known bias. A probe that agrees with the run queue ends them."""
 
 
 class StdioSensor:
